@@ -1,0 +1,445 @@
+"""The Llama-3 forward pass by hand, with attention accumulated layer by layer into a float32 node accumulator, and a
+key/value cache that is made of nodes.
+
+    B   rows of a batch (windows)            L   layers            H   query heads
+    T   new tokens of a row                  D   model width       KV  key/value heads
+    S   cached tokens, the new ones included K   head width        G   query heads per key/value head, H = KV G
+    N   watched nodes                        V   vocabulary
+
+Shapes stand in brackets in this order. Weights keep the names of Hugging Face checkpoints, whose query and key rows are
+permuted for the half-split rotation, so nothing is permuted here. A key is cached after its rotation: it is valid at its
+own position only.
+"""
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+
+from data import InputError, read_json
+from tokenizer import Tokenizer
+
+
+# --- checkpoint --------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Config:
+    """What the forward pass needs of a `config.json`."""
+    vocab: int                                 # V
+    width: int                                 # D
+    hidden: int                                # width of the SwiGLU
+    layers: int                                # L
+    heads: int                                 # H
+    kv_heads: int                              # KV
+    head_width: int                            # K
+    norm_eps: float
+    max_length: int                            # positions the checkpoint was made for
+    tied: bool                                 # the output matrix is the embedding
+    rope_theta: float
+    rope: dict | None                          # llama3 scaling: factor, low_freq_factor, high_freq_factor, original length
+    eos: tuple[int, ...]
+
+
+def read_config(folder: str | Path) -> Config:
+    """Read config.json as transformers 4 wrote it (rope_theta, rope_scaling) or as 5 does (one rope_parameters).
+
+    Raises InputError for a missing key, another architecture, a bias, or a rope_type other than default and llama3.
+    """
+    path = Path(folder) / "config.json"
+    raw = read_json(path)
+    if not isinstance(raw, dict) or raw.get("architectures", ["LlamaForCausalLM"]) != ["LlamaForCausalLM"] \
+            or raw.get("model_type", "llama") != "llama":
+        got = raw.get("architectures") or raw.get("model_type") if isinstance(raw, dict) else type(raw).__name__
+        raise InputError(f"{path}: architecture {got} is not LlamaForCausalLM")
+    for key, wanted in {"attention_bias": False, "mlp_bias": False, "hidden_act": "silu"}.items():
+        if raw.get(key, wanted) != wanted:
+            raise InputError(f"{path}: {key} is {raw[key]!r}; only {wanted!r} is implemented")
+
+    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10000.0), **(raw.get("rope_scaling") or {})}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "llama3"):
+        raise InputError(f"{path}: rope_type {kind!r} is unknown; 'default' and 'llama3' are implemented")
+    generation = Path(folder) / "generation_config.json"           # authoritative for where a reply ends
+    eos = read_json(generation).get("eos_token_id") if generation.exists() else None
+    eos = raw.get("eos_token_id") if eos is None else eos
+    try:
+        heads = raw["num_attention_heads"]
+        scaling = None if kind == "default" else {
+            "factor": rope["factor"], "low": rope["low_freq_factor"], "high": rope["high_freq_factor"],
+            "original": rope.get("original_max_position_embeddings") or raw["max_position_embeddings"]}
+        config = Config(
+            vocab=raw["vocab_size"], width=raw["hidden_size"], hidden=raw["intermediate_size"],
+            layers=raw["num_hidden_layers"], heads=heads, kv_heads=raw.get("num_key_value_heads") or heads,
+            head_width=raw.get("head_dim") or raw["hidden_size"] // heads, norm_eps=raw.get("rms_norm_eps", 1e-6),
+            max_length=raw.get("max_position_embeddings", 2048), tied=raw.get("tie_word_embeddings", False),
+            rope_theta=float(rope.get("rope_theta", 10000.0)), rope=scaling,
+            eos=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,))
+    except KeyError as error:
+        raise InputError(f"{path}: key {error} is missing") from None
+    if config.heads % config.kv_heads:
+        raise InputError(f"{path}: {config.heads} query heads do not share {config.kv_heads} key/value heads evenly")
+    return config
+
+
+def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a checkpoint and its shape."""
+    shapes = {"model.embed_tokens.weight": (c.vocab, c.width), "model.norm.weight": (c.width,)}
+    for layer in range(c.layers):
+        for name, shape in {
+            "input_layernorm": (c.width,), "post_attention_layernorm": (c.width,),
+            "self_attn.q_proj": (c.heads * c.head_width, c.width), "self_attn.k_proj": (c.kv_heads * c.head_width, c.width),
+            "self_attn.v_proj": (c.kv_heads * c.head_width, c.width), "self_attn.o_proj": (c.width, c.heads * c.head_width),
+            "mlp.gate_proj": (c.hidden, c.width), "mlp.up_proj": (c.hidden, c.width), "mlp.down_proj": (c.width, c.hidden),
+        }.items():
+            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    return shapes if c.tied else shapes | {"lm_head.weight": (c.vocab, c.width)}
+
+
+def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
+    """Read single or sharded safetensors, one tensor at a time; every tensor is consumed and every shape checked.
+
+    Raises InputError naming the file and the tensor that is missing, unknown, of another shape, or cut short.
+    """
+    folder = Path(folder)
+    index = folder / "model.safetensors.index.json"
+    files = sorted(set(read_json(index).get("weight_map", {}).values())) if index.exists() else ["model.safetensors"]
+    shapes, weights = tensor_shapes(config), {}
+    for file in files:
+        try:
+            with safe_open(folder / file, framework="pt", device="cpu") as tensors:
+                for name in tensors.keys():
+                    if name.endswith("rotary_emb.inv_freq"):        # a table that old checkpoints carry along; recomputed
+                        continue
+                    tensor = tensors.get_tensor(name)
+                    if name == "lm_head.weight" and config.tied:    # some tied checkpoints store the matrix twice
+                        shape = shapes["model.embed_tokens.weight"]
+                    elif name in shapes:
+                        shape = shapes[name]
+                    else:
+                        raise InputError(f"{folder / file}: tensor {name} is not part of this architecture")
+                    if tuple(tensor.shape) != shape:
+                        raise InputError(f"{folder / file}: {name} is {list(tensor.shape)}, config.json says {list(shape)}")
+                    weights[name] = tensor.to(device, dtype)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{folder / file}: not a readable safetensors file ({error})") from None
+    missing = [name for name in shapes if name not in weights]
+    if missing:
+        raise InputError(f"{folder}: {len(missing)} tensors are missing, the first is {missing[0]}")
+    if config.tied and "lm_head.weight" in weights and not torch.equal(
+            weights.pop("lm_head.weight"), weights["model.embed_tokens.weight"]):
+        raise InputError(f"{folder}: config.json ties lm_head.weight to the embedding, but the stored one differs")
+    return weights
+
+
+def locate(model: str | Path) -> Path:
+    """A checkpoint folder: `model` itself, or the snapshot of the hub repository `owner/name` (JSON and safetensors)."""
+    if Path(model).is_dir():
+        return Path(model)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) or Path(model).parent.is_dir():
+        raise InputError(f"{model}: no such folder, and not a hub repository of the form owner/name")
+    from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(str(model), allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"],
+                                      ignore_patterns=["original/*"]))
+    except Exception as error:                               # gated, unknown, offline: each is the user's to mend
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{model}: cannot be fetched from the hub ({reason}); "
+                         "give a local folder, or log in with `hf auth login` if the repository is gated") from None
+
+
+def choose_device(device: str = "auto", dtype: str = "auto") -> tuple[torch.device, torch.dtype]:
+    """"auto" takes cuda, then mps, then cpu; and bfloat16 on cuda, float32 elsewhere."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        chosen = torch.device(device)
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+    if dtype == "auto":
+        dtype = "bfloat16" if chosen.type == "cuda" else "float32"
+    if dtype not in names:
+        raise InputError(f"dtype {dtype!r} is unknown; choose from {', '.join(names)}")
+    return chosen, names[dtype]
+
+
+# --- the parts of a layer ----------------------------------------------------------------------------------------------
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """float32, or float64 where it is that already: the precision of norms, softmax and the attention accumulator."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def rms_norm(x, weight, eps):
+    """x [.., D] / root mean square, in float32, then cast back and scaled by weight [D]."""
+    y = wide(x)
+    y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * y.to(x.dtype)
+
+
+def inverse_frequencies(c: Config) -> torch.Tensor:
+    """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by llama3 scaling where the config has it.
+
+    Wavelengths longer than original/low are divided by `factor`, those shorter than original/high are kept, and between
+    the two the frequency is blended.
+    """
+    f = 1.0 / (c.rope_theta ** (torch.arange(0, c.head_width, 2, dtype=torch.int64).float() / c.head_width))
+    if c.rope is None:
+        return f
+    factor, low, high, original = (c.rope[key] for key in ("factor", "low", "high", "original"))
+    wavelength = 2 * math.pi / f
+    smooth = (original / wavelength - low) / (high - low)
+    blended = (1 - smooth) * f / factor + smooth * f
+    scaled = torch.where(wavelength > original / low, f / factor, f)
+    between = (wavelength <= original / low) & (wavelength >= original / high)
+    return torch.where(between, blended, scaled)
+
+
+def rope_tables(positions, inv_freq, dtype):
+    """cos and sin [B, 1, T, K] for positions [B, T]; the angles in float32 whatever the model's dtype."""
+    angles = positions[:, None, :, None].float() * inv_freq
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x, cos, sin):
+    """Rotate x [B, heads, T, K]: the first half of K is paired with the second (half-split, not interleaved)."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def attention(q, k, v, mask=None):
+    """Attention written out: q [B, KV, G, T, K], k and v [B, KV, S, K], mask [B, T, S] (True: may be seen).
+
+    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, S] in float32. The query heads of one key/value head
+    are an axis of their own (G), so keys are never repeated.
+    """
+    scores = torch.einsum("bkgtd,bksd->bkgts", q, k) * q.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
+    weights = wide(scores).softmax(-1)
+    return torch.einsum("bkgts,bksd->bkgtd", weights.to(v.dtype), v), weights
+
+
+# --- cache -------------------------------------------------------------------------------------------------------------
+
+class Cache:
+    """Keys and values of the tokens read so far, and which of them belong to which node (Appendix B).
+
+    Row b holds its token t in slot t of keys[layer][b] ([B, KV, capacity, K]); slot, position and count agree, so a row
+    needs no padding on its left and rows may differ in length. Slots from lengths[b] on are free: whatever stands there is
+    overwritten before a query can see it.
+    """
+
+    def __init__(self, model: "Llama", rows: int, capacity: int):
+        c, weight = model.config, model.weights["model.embed_tokens.weight"]
+        shape = (rows, c.kv_heads, capacity, c.head_width)
+        self.keys = [weight.new_zeros(shape) for _ in range(c.layers)]
+        self.values = [weight.new_zeros(shape) for _ in range(c.layers)]
+        self.capacity = capacity
+        self.lengths = [0] * rows
+        self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (first slot, slot behind its last)
+
+    def write(self, layer, keys, values, slots):
+        """Store keys and values [B, KV, T, K] in slots [B, T]; returns all up to the last slot written, [B, KV, S, K]."""
+        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
+        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
+            store[rows, :, slots] = new.transpose(1, 2)
+        S = max(self.lengths) + slots.shape[1]
+        return self.keys[layer][:, :, :S], self.values[layer][:, :, :S]
+
+    def take_back(self, lengths: list[int]):
+        """Forget every token from lengths[b] on, and the nodes that end behind it."""
+        self.lengths = list(lengths)
+        self.nodes = [{n: span for n, span in row.items() if span[1] <= end} for row, end in zip(self.nodes, lengths)]
+
+    def keep(self, rows: list[int]):
+        """Keep these rows of the batch only."""
+        self.keys = [k[rows] for k in self.keys]
+        self.values = [v[rows] for v in self.values]
+        self.lengths = [self.lengths[b] for b in rows]
+        self.nodes = [self.nodes[b] for b in rows]
+
+    def averages(self, nodes: list[list]) -> torch.Tensor:
+        """[B, S, N] float32: column n of row b averages over the tokens of nodes[b][n]. attention @ averages is a(x, j)."""
+        watch = torch.zeros(len(nodes), max(self.lengths), max(map(len, nodes)), device=self.keys[0].device)
+        for b, names in enumerate(nodes):
+            for n, name in enumerate(names):
+                start, end = self.nodes[b][name]
+                watch[b, start:end, n] = 1 / (end - start)
+        return watch
+
+
+# --- model -------------------------------------------------------------------------------------------------------------
+
+Piece = tuple[object, list[int]]               # (node or None, its token ids): a stretch of a prompt
+
+
+class Llama:
+    """A checkpoint that reads, probes and generates, and counts what that costs.
+
+    `weights` maps the checkpoint's tensor names to tensors; `flops` adds up 2 m n k for every matrix product that ran:
+    linear layers over all tokens, the output matrix where logits are computed, attention as the full T x S rectangle.
+    `tokenizer` and `folder` are those of the checkpoint it was loaded from.
+    """
+
+    def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
+        self.config, self.weights, self.tokenizer, self.folder = config, weights, tokenizer, folder
+        self.device, self.dtype = (getattr(weights["model.embed_tokens.weight"], x) for x in ("device", "dtype"))
+        self.inv_freq = inverse_frequencies(config).to(self.device)       # float32 for good: bfloat16 ruins it from 8k on
+        self.flops = 0
+
+    @classmethod
+    def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
+        """Load a checkpoint folder or hub repository; errors as in locate, read_config, read_weights."""
+        folder = locate(model)
+        config, chosen = read_config(folder), choose_device(device, dtype)
+        return cls(config, read_weights(folder, config, *chosen), Tokenizer(folder), folder)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the checkpoint's config, tokenizer and weights files: what a graph was built with."""
+        digest = hashlib.sha256()
+        for path in sorted(p for p in self.folder.iterdir() if p.suffix in (".json", ".model", ".jinja", ".safetensors")):
+            if path.name != "pecan.json":                        # settings are no part of the model
+                with open(path, "rb") as file:
+                    digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+    def linear(self, x, name):
+        """x [.., in] times the named matrix [out, in], counted."""
+        weight = self.weights[name]
+        self.flops += 2 * x.numel() * weight.shape[0]
+        return F.linear(x, weight)
+
+    def forward(self, tokens, positions, mask=None, cache: Cache | None = None, watch=None):
+        """Run tokens [B, T] at positions [B, T] through all layers.
+
+        mask [B, T, S] tells which keys a query may see; without one the tokens see each other causally. With a cache the
+        keys and values of the new tokens are stored at their positions. With watch [B, S', N] (S' <= S) every layer adds
+        its head-mean attention, averaged over the tokens of N nodes, to a float32 accumulator; attention over the other
+        tokens is computed and dropped at once, so nothing of shape [T, T] outlives a layer.
+
+        Returns the normalised last hidden states [B, T, D] and a(x, j) [B, T, N], the mean over layers and heads (None
+        without watch). (Section 3.1, "Extracting attention weights".)
+        """
+        c = self.config
+        B, T = tokens.shape
+        x = F.embedding(tokens, self.weights["model.embed_tokens.weight"])                 # [B, T, D]
+        cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
+        accumulator = None if watch is None else watch.new_zeros(B, T, watch.shape[2])     # [B, T, N] float32
+
+        for layer in range(c.layers):
+            at = f"model.layers.{layer}."
+            h = rms_norm(x, self.weights[at + "input_layernorm.weight"], c.norm_eps)
+            q, k, v = (self.linear(h, f"{at}self_attn.{name}_proj.weight").view(B, T, -1, c.head_width).transpose(1, 2)
+                       for name in "qkv")                                                  # [B, H or KV, T, K]
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            if cache is not None:
+                k, v = cache.write(layer, k, v, positions)                                 # [B, KV, S, K]
+            self.flops += 4 * B * c.heads * c.head_width * T * k.shape[2]
+            if watch is None:                                                              # the fused kernel
+                out = F.scaled_dot_product_attention(
+                    q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
+                    enable_gqa=c.heads != c.kv_heads)
+            else:                                                                          # written out
+                out, weights = attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)
+                mean = weights.mean((1, 2))                                                # over heads: [B, T, S]
+                S = min(mean.shape[2], watch.shape[1])                                     # a longer row may have left
+                accumulator += (mean[:, :, :S] @ watch[:, :S].to(mean.dtype)).to(accumulator.dtype)
+                out = out.view(B, c.heads, T, c.head_width)
+            x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj.weight")
+
+            h = rms_norm(x, self.weights[at + "post_attention_layernorm.weight"], c.norm_eps)
+            gate, up = self.linear(h, at + "mlp.gate_proj.weight"), self.linear(h, at + "mlp.up_proj.weight")
+            x = x + self.linear(F.silu(gate) * up, at + "mlp.down_proj.weight")
+
+        x = rms_norm(x, self.weights["model.norm.weight"], c.norm_eps)
+        return x, None if watch is None else accumulator / c.layers
+
+    def logits(self, hidden):
+        """Next-token logits [.., V] of hidden states [.., D]."""
+        return self.linear(hidden, "model.embed_tokens.weight" if self.config.tied else "lm_head.weight")
+
+    @torch.no_grad()
+    def read(self, cache: Cache, rows: list[list[Piece]], watch=None):
+        """Append rows of pieces to the cache, which learns the slots of every named piece.
+
+        Returns the hidden state of each row's last token [B, D] and a(x, j) of the new tokens [B, T, N] (None without
+        watch; rows shorter than T are followed by rows that mean nothing). Raises ValueError if the cache has no room.
+        """
+        counts = []
+        for b, pieces in enumerate(rows):
+            end = cache.lengths[b]
+            for node, ids in pieces:
+                if node is not None:
+                    cache.nodes[b][node] = (end, end + len(ids))
+                end += len(ids)
+            counts.append(end - cache.lengths[b])
+        T, start = max(counts), list(cache.lengths)              # the offset is taken once, for all layers
+        if max(start) + T > cache.capacity:
+            raise ValueError(f"{max(start)} tokens and {T} more do not fit a cache of {cache.capacity}")
+        tokens = torch.tensor([[i for _, ids in pieces for i in ids] + [0] * (T - n) for pieces, n in zip(rows, counts)],
+                              device=self.device)
+        positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
+        mask = None
+        if max(start) > 0 and (T > 1 or len(rows) > 1) or watch is not None:
+            mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]           # [B, T, S]
+        hidden, seen = self.forward(tokens, positions, mask, cache, watch)
+        cache.lengths = [s + n for s, n in zip(start, counts)]
+        return hidden[torch.arange(len(rows)), torch.tensor(counts) - 1], seen
+
+    def probe(self, cache: Cache, ids: list[int]) -> torch.Tensor:
+        """Logits [B, V] after `ids`, whose keys and values are taken back: the cache is as if they had never been read."""
+        before = list(cache.lengths)
+        hidden, _ = self.read(cache, [[(None, ids)]] * len(before))
+        cache.take_back(before)
+        return self.logits(hidden)
+
+    @torch.no_grad()
+    def generate(self, cache: Cache, hidden, limit: int, watch=None, progress=None):
+        """Continue every row greedily from `hidden` [B, D] until an eos token or `limit` tokens; the cache is used up.
+
+        Returns per row the ids (eos left out) and the attention a(x, j) of each of them *as a query*, [tokens, N]: the row
+        of a token is had when the token itself is run, so the last one may cost a forward pass more. A finished row
+        leaves the batch.
+        """
+        rows = list(range(len(cache.lengths)))                   # of those still running: their place in the answer
+        ids = [[] for _ in rows]
+        seen = [[] for _ in rows]
+        while True:
+            chosen = self.logits(hidden).argmax(-1).tolist()
+            alive = [n for n, token in enumerate(chosen) if token not in self.config.eos and len(ids[rows[n]]) < limit]
+            if not alive:
+                break
+            if len(alive) < len(rows):
+                cache.keep(alive)
+                rows, chosen = [rows[n] for n in alive], [chosen[n] for n in alive]
+                watch = None if watch is None else watch[alive]
+            for row, token in zip(rows, chosen):
+                ids[row].append(token)
+            if watch is None and all(len(ids[row]) == limit for row in rows):
+                break
+            hidden, attended = self.read(cache, [[(None, [token])] for token in chosen], watch)
+            if watch is not None:
+                for row, a in zip(rows, attended):
+                    seen[row].append(a[0])
+            if progress is not None:
+                progress(len(rows))
+        return ids, [torch.stack(a) if a else None for a in seen]
+
+
+def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tensor]):
+    """Write config.json and model.safetensors as read_config and read_weights (and Hugging Face) read them."""
+    from safetensors.torch import save_file
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / "config.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+    save_file({n: w.detach().cpu().contiguous() for n, w in weights.items()}, Path(folder) / "model.safetensors",
+              metadata={"format": "pt"})

@@ -1,0 +1,45 @@
+"""Small random checkpoints that Hugging Face wrote, with attention peaky enough to show a bug.
+
+With the usual initialisation (standard deviation 0.02) attention is all but uniform and a forward pass without RoPE scaling
+still passes at 1e-5. Here the matrices have a standard deviation of 0.15, the norms are perturbed, and the original
+context of the llama3 scaling is 64 positions, so that all three of its bands act within the test's length.
+"""
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+TINY = Path(__file__).parents[1] / "tiny"
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
+
+
+def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
+    """A random Llama, saved by Hugging Face, with the embedded model's tokenizer beside it. Query heads x head width (128)
+    differs from the width (64)."""
+    config = LlamaConfig(**{
+        "vocab_size": 340, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 16, "rope_parameters": LLAMA3, "rms_norm_eps": 1e-5, "eos_token_id": 2,
+        "bos_token_id": 1, "max_position_embeddings": 2048, "tie_word_embeddings": False} | changes)
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.normal_(1.0, 0.2) if "norm" in name else weight.normal_(0.0, 0.15)
+    model.save_pretrained(folder, **({} if shard is None else {"max_shard_size": shard}))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, folder)
+    return Path(folder)
+
+
+def hugging_face(folder, dtype=torch.float32) -> LlamaForCausalLM:
+    """The same checkpoint in Hugging Face's forward pass. Loaded in its dtype, not cast: casting rounds inv_freq."""
+    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+
+
+def mean_attention(hf, ids: list[int]) -> torch.Tensor:
+    """[T, T]: attention of token x (row) to token y, mean over all layers and heads, kept the naive way."""
+    with torch.no_grad():
+        layers = hf(torch.tensor([ids]), output_attentions=True).attentions
+    return torch.stack([layer[0].double().mean(0) for layer in layers]).mean(0)
