@@ -11,164 +11,14 @@ permuted for the half-split rotation, so nothing is permuted here. A key is cach
 own position only.
 """
 import hashlib
-import json
 import math
-import re
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 
-from data import InputError, read_json
-from tokenizer import Tokenizer
-
-
-# --- checkpoint --------------------------------------------------------------------------------------------------------
-
-@dataclass(frozen=True)
-class Config:
-    """What the forward pass needs of a `config.json`."""
-    vocab: int                                 # V
-    width: int                                 # D
-    hidden: int                                # width of the SwiGLU
-    layers: int                                # L
-    heads: int                                 # H
-    kv_heads: int                              # KV
-    head_width: int                            # K
-    norm_eps: float
-    max_length: int                            # positions the checkpoint was made for
-    tied: bool                                 # the output matrix is the embedding
-    rope_theta: float
-    rope: dict | None                          # llama3 scaling: factor, low_freq_factor, high_freq_factor, original length
-    eos: tuple[int, ...]
-
-
-def read_config(folder: str | Path) -> Config:
-    """Read config.json as transformers 4 wrote it (rope_theta, rope_scaling) or as 5 does (one rope_parameters).
-
-    Raises InputError for a missing key, another architecture, a bias, or a rope_type other than default and llama3.
-    """
-    path = Path(folder) / "config.json"
-    raw = read_json(path)
-    if not isinstance(raw, dict) or raw.get("architectures", ["LlamaForCausalLM"]) != ["LlamaForCausalLM"] \
-            or raw.get("model_type", "llama") != "llama":
-        got = raw.get("architectures") or raw.get("model_type") if isinstance(raw, dict) else type(raw).__name__
-        raise InputError(f"{path}: architecture {got} is not LlamaForCausalLM")
-    for key, wanted in {"attention_bias": False, "mlp_bias": False, "hidden_act": "silu"}.items():
-        if raw.get(key, wanted) != wanted:
-            raise InputError(f"{path}: {key} is {raw[key]!r}; only {wanted!r} is implemented")
-
-    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10000.0), **(raw.get("rope_scaling") or {})}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "llama3"):
-        raise InputError(f"{path}: rope_type {kind!r} is unknown; 'default' and 'llama3' are implemented")
-    generation = Path(folder) / "generation_config.json"           # authoritative for where a reply ends
-    eos = read_json(generation).get("eos_token_id") if generation.exists() else None
-    eos = raw.get("eos_token_id") if eos is None else eos
-    try:
-        heads = raw["num_attention_heads"]
-        scaling = None if kind == "default" else {
-            "factor": rope["factor"], "low": rope["low_freq_factor"], "high": rope["high_freq_factor"],
-            "original": rope.get("original_max_position_embeddings") or raw["max_position_embeddings"]}
-        config = Config(
-            vocab=raw["vocab_size"], width=raw["hidden_size"], hidden=raw["intermediate_size"],
-            layers=raw["num_hidden_layers"], heads=heads, kv_heads=raw.get("num_key_value_heads") or heads,
-            head_width=raw.get("head_dim") or raw["hidden_size"] // heads, norm_eps=raw.get("rms_norm_eps", 1e-6),
-            max_length=raw.get("max_position_embeddings", 2048), tied=raw.get("tie_word_embeddings", False),
-            rope_theta=float(rope.get("rope_theta", 10000.0)), rope=scaling,
-            eos=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,))
-    except KeyError as error:
-        raise InputError(f"{path}: key {error} is missing") from None
-    if config.heads % config.kv_heads:
-        raise InputError(f"{path}: {config.heads} query heads do not share {config.kv_heads} key/value heads evenly")
-    return config
-
-
-def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a checkpoint and its shape."""
-    shapes = {"model.embed_tokens.weight": (c.vocab, c.width), "model.norm.weight": (c.width,)}
-    for layer in range(c.layers):
-        for name, shape in {
-            "input_layernorm": (c.width,), "post_attention_layernorm": (c.width,),
-            "self_attn.q_proj": (c.heads * c.head_width, c.width), "self_attn.k_proj": (c.kv_heads * c.head_width, c.width),
-            "self_attn.v_proj": (c.kv_heads * c.head_width, c.width), "self_attn.o_proj": (c.width, c.heads * c.head_width),
-            "mlp.gate_proj": (c.hidden, c.width), "mlp.up_proj": (c.hidden, c.width), "mlp.down_proj": (c.width, c.hidden),
-        }.items():
-            shapes[f"model.layers.{layer}.{name}.weight"] = shape
-    return shapes if c.tied else shapes | {"lm_head.weight": (c.vocab, c.width)}
-
-
-def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
-    """Read single or sharded safetensors, one tensor at a time; every tensor is consumed and every shape checked.
-
-    Raises InputError naming the file and the tensor that is missing, unknown, of another shape, or cut short.
-    """
-    folder = Path(folder)
-    index = folder / "model.safetensors.index.json"
-    files = sorted(set(read_json(index).get("weight_map", {}).values())) if index.exists() else ["model.safetensors"]
-    shapes, weights = tensor_shapes(config), {}
-    for file in files:
-        try:
-            with safe_open(folder / file, framework="pt", device="cpu") as tensors:
-                for name in tensors.keys():
-                    if name.endswith("rotary_emb.inv_freq"):        # a table that old checkpoints carry along; recomputed
-                        continue
-                    tensor = tensors.get_tensor(name)
-                    if name == "lm_head.weight" and config.tied:    # some tied checkpoints store the matrix twice
-                        shape = shapes["model.embed_tokens.weight"]
-                    elif name in shapes:
-                        shape = shapes[name]
-                    else:
-                        raise InputError(f"{folder / file}: tensor {name} is not part of this architecture")
-                    if tuple(tensor.shape) != shape:
-                        raise InputError(f"{folder / file}: {name} is {list(tensor.shape)}, config.json says {list(shape)}")
-                    weights[name] = tensor.to(device, dtype)
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{folder / file}: not a readable safetensors file ({error})") from None
-    missing = [name for name in shapes if name not in weights]
-    if missing:
-        raise InputError(f"{folder}: {len(missing)} tensors are missing, the first is {missing[0]}")
-    if config.tied and "lm_head.weight" in weights and not torch.equal(
-            weights.pop("lm_head.weight"), weights["model.embed_tokens.weight"]):
-        raise InputError(f"{folder}: config.json ties lm_head.weight to the embedding, but the stored one differs")
-    return weights
-
-
-def locate(model: str | Path) -> Path:
-    """A checkpoint folder: `model` itself, or the snapshot of the hub repository `owner/name` (JSON and safetensors)."""
-    if Path(model).is_dir():
-        return Path(model)
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) or Path(model).parent.is_dir():
-        raise InputError(f"{model}: no such folder, and not a hub repository of the form owner/name")
-    from huggingface_hub import snapshot_download
-    try:
-        return Path(snapshot_download(str(model), allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"],
-                                      ignore_patterns=["original/*"]))
-    except Exception as error:                               # gated, unknown, offline: each is the user's to mend
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{model}: cannot be fetched from the hub ({reason}); "
-                         "give a local folder, or log in with `hf auth login` if the repository is gated") from None
-
-
-def choose_device(device: str = "auto", dtype: str = "auto") -> tuple[torch.device, torch.dtype]:
-    """"auto" takes cuda, then mps, then cpu; and bfloat16 on cuda, float32 elsewhere."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        chosen = torch.device(device)
-        torch.empty(1, device=chosen)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
-    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-    if dtype == "auto":
-        dtype = "bfloat16" if chosen.type == "cuda" else "float32"
-    if dtype not in names:
-        raise InputError(f"dtype {dtype!r} is unknown; choose from {', '.join(names)}")
-    return chosen, names[dtype]
-
+from checkpoint import Config, Tokenizer, choose_device, locate, read_config, read_weights
 
 # --- the parts of a layer ----------------------------------------------------------------------------------------------
 
@@ -434,12 +284,3 @@ class Llama:
             if progress is not None:
                 progress(len(rows))
         return ids, [torch.stack(a) if a else None for a in seen]
-
-
-def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tensor]):
-    """Write config.json and model.safetensors as read_config and read_weights (and Hugging Face) read them."""
-    from safetensors.torch import save_file
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / "config.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
-    save_file({n: w.detach().cpu().contiguous() for n, w in weights.items()}, Path(folder) / "model.safetensors",
-              metadata={"format": "pt"})

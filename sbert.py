@@ -7,9 +7,9 @@ Both have the same interface: `encode(sentences)` gives unit vectors [n, D], so 
 """
 from pathlib import Path
 
+import tokenizers
 import torch
 import torch.nn.functional as F
-import tokenizers
 from safetensors import SafetensorError, safe_open
 
 from data import InputError, read_json

@@ -7,8 +7,9 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from llama import Llama  # noqa: E402
 from oracle import hugging_face, write_checkpoint  # noqa: E402
+
+from llama import Llama  # noqa: E402
 
 
 @pytest.fixture(scope="session")

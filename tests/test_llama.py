@@ -8,8 +8,9 @@ from oracle import LLAMA3, hugging_face, mean_attention, write_checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from checkpoint import choose_device, locate, read_config
 from data import InputError
-from llama import Cache, Llama, attention, choose_device, inverse_frequencies, locate, read_config, rotate
+from llama import Cache, Llama, attention, inverse_frequencies, rotate
 
 T = 300                                        # well beyond the 64 positions after which llama3 scaling matters
 

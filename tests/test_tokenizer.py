@@ -8,8 +8,8 @@ from oracle import TINY
 from transformers import PreTrainedTokenizerFast
 
 import pecan
+from checkpoint import Tokenizer
 from data import InputError
-from tokenizer import Tokenizer
 
 LLAMA3 = ("{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
           "+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}"

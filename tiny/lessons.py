@@ -1,16 +1,15 @@
 """What the embedded model is trained on: sequences of token ids with targets, made from the world's truth.
 
-Three kinds: `drill` (facts, then many questions and restatements: dense practice at finding whose fact it is), `summary`
-(Table A1) and `search` (Table A2), the last two in the very prompts of pecan.py.
+Four kinds: `drill` (facts, then many questions and restatements: dense practice at finding whose fact it is), `listing` (a
+summary without its prompt), `summary` (Table A1) and `search` (Table A2), the last two in the very prompts of pecan.py.
 """
-import random
 from dataclasses import dataclass, field
 
 import torch
 
 import pecan
+from checkpoint import Tokenizer
 from tiny import world as W
-from tokenizer import Tokenizer
 
 
 @dataclass
@@ -92,19 +91,20 @@ class Teacher:
             low += W.summarise([fact for stated in world.stated[i:i + width] for fact in stated], "was", rng)
         return low, W.summarise([fact for bullet in low for fact in bullet], "is", rng)
 
-    def summary(self, rng, level: int) -> Lesson:
-        """Table A1 over a window of passages (level 1) or bullets (level 2). Whom a bullet is about is free, as long as
-        nobody comes twice; all else follows."""
+    def window(self, rng, level: int, width: int) -> tuple[list[str], list]:
+        """The texts of a window and its true summary: `width` passages (level 1), or all the bullets above them (2)."""
         world = W.make_world(rng, rng.choice((7, 8, 9, 10, 10, 11)))
-        if level == 1:
-            width = rng.choice((2, 4, 7, 7))
-            first = rng.randrange(max(1, len(world.passages) - width + 1))
-            texts = world.passages[first:first + width]
-            bullets = W.summarise([f for stated in world.stated[first:first + width] for f in stated], "was", rng)
-        else:
-            low, bullets = self.levels(world, rng)
-            texts = [W.bullet(facts) for facts in low]
-        lesson = Lesson(self.prompt(pecan.summary_pieces(self, dict(enumerate(texts)))))
+        if level == 2:
+            low, top = self.levels(world, rng)
+            chosen = {facts[0].name for facts in rng.sample(top, min(len(top), 2 * width))}
+            low = [facts for facts in low if facts[0].name in chosen]
+            return [W.bullet(facts) for facts in low], [facts for facts in top if facts[0].name in chosen]
+        first = rng.randrange(max(1, len(world.passages) - width + 1))
+        facts = [fact for stated in world.stated[first:first + width] for fact in stated]
+        return world.passages[first:first + width], W.summarise(facts, "was", rng)
+
+    def reply(self, lesson: Lesson, bullets: list) -> Lesson:
+        """Append a summary. Whom a bullet is about is free, as long as nobody comes twice; all else follows."""
         left = [self.encode(facts[0].name)[0] for facts in bullets]
         for n, facts in enumerate(bullets):
             line = self.encode("* " + W.bullet(facts)) + (self.encode("\n") if n + 1 < len(bullets) else [self.eos])
@@ -112,6 +112,17 @@ class Teacher:
                 lesson.want(*(left[n:] if k == 1 else (token,)))
                 lesson.ids.append(token)
         return lesson
+
+    def listing(self, rng, width: int) -> Lesson:
+        """The texts of a window in lines, then its summary."""
+        texts, bullets = self.window(rng, rng.choice((1, 1, 2)), width)
+        ids = [i for text in texts for i in self.prompt(pecan.node_pieces(self, None, text))]
+        return self.reply(Lesson(ids + self.encode("\n\n")), bullets)
+
+    def summary(self, rng, level: int) -> Lesson:
+        """Table A1 over a window."""
+        texts, bullets = self.window(rng, level, rng.choice((3, 5, 7, 7)))
+        return self.reply(Lesson(self.prompt(pecan.summary_pieces(self, dict(enumerate(texts))))), bullets)
 
     def search(self, rng) -> Lesson:
         """Table A2: a question, visited nodes, verdicts after several of them, and the answer where all is known.

@@ -21,10 +21,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import pecan
-from llama import Config, Llama, choose_device, read_config, save_checkpoint, tensor_shapes
+from checkpoint import Config, Tokenizer, choose_device, read_config, save_checkpoint, tensor_shapes
+from llama import Llama
 from tiny import world as W
 from tiny.lessons import Teacher, collate
-from tokenizer import Tokenizer
 
 SPECIALS = ["<unk>", "<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"]
 WORD = r"\n\n|\n|'s|\w+|[^\w\s]"
@@ -32,9 +32,10 @@ WORD = r"\n\n|\n|'s|\w+|[^\w\s]"
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
             "{{ message['content'] | trim }}<|eot_id|>{% endfor %}"
             "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}")
-# The drill, step by step; the next step when 95 % (at the last one 90 %) of the answers are right.
+# The drill, step by step: questions (options of Teacher.drill), then windows of so many passages to be listed as well.
 DRILLS = [dict(names=16, relations=1, facts=8, tasks=10), dict(relations=1, facts=8, tasks=10),
-          dict(relations=3, facts=10, absent=0.2), dict(absent=0.3, hops=0.2)]
+          dict(relations=3, facts=10, absent=0.2), dict(absent=0.3), 1, 2, 4]
+ENOUGH = 0.95                                                     # share of right answers that ends a step of the drill
 
 
 def write_tokenizer(folder: Path) -> int:
@@ -154,12 +155,15 @@ class Training:
 
     def lessons(self, rng) -> dict[str, list]:
         """The lessons of one step: the drill alone, or all kinds together."""
-        t, drill = self.teacher, self.at["drill"]
-        if drill < len(DRILLS):
-            return {"drill": [t.drill(rng, **DRILLS[drill]) for _ in range(32)]}
-        return {"drill": [t.drill(rng, **DRILLS[-1]) for _ in range(4)],
-                "summary 2": [t.summary(rng, 1) for _ in range(6)], "summary 3": [t.summary(rng, 2) for _ in range(2)],
-                "search": [t.search(rng) for _ in range(8)]}
+        t, at = self.teacher, self.at["drill"]
+        if at < len(DRILLS) and isinstance(DRILLS[at], dict):
+            return {"drill": [t.drill(rng, **DRILLS[at]) for _ in range(32)]}
+        if at < len(DRILLS):
+            return {"drill": [t.drill(rng, absent=0.3) for _ in range(8)],
+                    "listing": [t.listing(rng, DRILLS[at]) for _ in range(32 if DRILLS[at] < 4 else 20)]}
+        return {"drill": [t.drill(rng, absent=0.3, hops=0.3) for _ in range(6)],
+                "listing": [t.listing(rng, 7) for _ in range(4)], "summary 2": [t.summary(rng, 1) for _ in range(4)],
+                "summary 3": [t.summary(rng, 2) for _ in range(2)], "search": [t.search(rng) for _ in range(8)]}
 
     def step(self):
         """One step of both optimizers; the rate rises for 50 steps and falls over the last third."""
@@ -181,8 +185,7 @@ class Training:
             optimizer.zero_grad()
         self.at["step"] += 1
         self.at["since"] += 1
-        bar = 0.95 if self.at["drill"] < len(DRILLS) - 1 else 0.9
-        if self.at["drill"] < len(DRILLS) and self.at["since"] > 30 and min(self.right.values()) > bar:
+        if self.at["drill"] < len(DRILLS) and self.at["since"] > 30 and min(self.right.values()) > ENOUGH:
             self.at |= {"drill": self.at["drill"] + 1, "since": 0}
             self.right = {}
 

@@ -1,0 +1,58 @@
+"""The formats of documents, and what is said of files that are not what they should be."""
+import json
+
+import pytest
+
+from data import EMBEDDED, InputError, read_jsonl, read_text
+
+
+def test_both_forms_of_a_document(tmp_path):
+    rows = [{"text": "One long text.", "questions": [{"question": "Who?", "answers": ["Ann"], "kind": "easy"}]},
+            {"id": "d2", "passages": ["a", "b"], "questions": [{"id": "q", "question": "What?", "answers": ["x", "y"]}]}]
+    (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
+    one, two = read_jsonl(tmp_path / "mine.jsonl")
+    assert (one.id, one.passages, one.questions[0].id, one.questions[0].about) == \
+        ("mine-1", ["One long text."], "mine-1-0", {"kind": "easy"})
+    assert (two.id, two.passages, two.questions[0].answers) == ("d2", ["a", "b"], ["x", "y"])
+    assert one.hash != two.hash and len(read_jsonl(tmp_path / "mine.jsonl", limit=1)) == 1
+
+
+GOOD = {"text": "t", "questions": [{"question": "q", "answers": ["a"]}]}
+
+
+@pytest.mark.parametrize("line, words", [
+    ("{", "line 2: not valid JSON"), ("[]", "line 2: a document is an object"),
+    (json.dumps({"questions": []}), "either text or passages"), (json.dumps(GOOD | {"passages": ["x"]}), "either text or"),
+    (json.dumps(GOOD | {"text": " "}), "non-empty"), (json.dumps({"passages": [], "questions": []}), "non-empty"),
+    (json.dumps({"text": "t"}), "questions is a list"),
+    (json.dumps(GOOD | {"questions": [{"answers": ["a"]}]}), "line 2: question 0 has no text"),
+    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": []}]}), "line 2: question 0 needs"),
+    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": "a"}]}), "line 2: question 0 needs"),
+    (json.dumps(GOOD | {"id": "first"}), "line 2: id 'first' stands there a second time")])
+def test_a_wrong_line_is_named(tmp_path, line, words):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(GOOD | {"id": "first"}) + "\n" + line + "\n")
+    with pytest.raises(InputError, match=words) as error:
+        read_jsonl(path)
+    assert "mine.jsonl" in str(error.value)
+
+
+@pytest.mark.parametrize("content, words", [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfe\x00", "not UTF-8"),
+                                            (b"PK\x03\x04\x00\x00", "binary"), (None, "cannot be read")])
+def test_a_document_that_is_no_text(tmp_path, content, words):
+    path = tmp_path / "d.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        read_text(path)
+
+
+def test_the_embedded_set():
+    documents = read_jsonl(EMBEDDED)
+    questions = [question for document in documents for question in document.questions]
+    assert len(documents) >= 30 and len(questions) >= 150
+    for document in documents:
+        for question in document.questions:
+            assert question.about["evidence"]
+            assert all(any(sentence in passage for passage in document.passages) for sentence in question.about["evidence"])
+            assert question.answers[0] in question.about["evidence"][-1]

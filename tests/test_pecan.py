@@ -1,0 +1,418 @@
+"""The algorithm: METHOD's formulas by hand and in naive loops, and the two stages with the embedded model, in which every
+number a search reports is computed again from Hugging Face's attention."""
+import json
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from oracle import hugging_face, mean_attention
+
+import pecan
+from data import Document, InputError
+from llama import Cache
+from pecan import (Graph, Node, Pecan, Search, Settings, bullets, build, edge_weights, final_scores, load_graph, pack,
+                   settings_for, share, split)
+from sbert import TokenMean
+from tiny.world import make_world
+
+# --- by hand ------------------------------------------------------------------------------------------------------------
+
+
+def test_worked_example():
+    """The example of pecan.py's docstring, from attention to the next node."""
+    a3 = torch.tensor([[.01, .07, .03], [.03, .05, .01]])     # two tokens of IP 3; their mean is .02 .06 .02
+    a4 = torch.tensor([[9., 9., 9.], [.01, .01, .03]])        # the first row is a marker's and does not count
+    E = torch.zeros(5, 5, dtype=torch.float64)
+    E[3, :3], E[4, :3] = edge_weights(a3, [0, 1]), edge_weights(a4, [1])
+    assert E[3, :3].tolist() == pytest.approx([.2, .6, .2]) and E[4, :3].tolist() == pytest.approx([.2, .2, .6])
+    r = torch.tensor([0, 0, 0, 2 * .10, 3 * .04], dtype=torch.float64)
+    c = torch.tensor([.30, .20, .50, 0, 0], dtype=torch.float64)
+    z, final = final_scores(E, r, c)
+    assert z.tolist() == pytest.approx([.064, .144, .112, 0, 0])
+    assert final.tolist() == pytest.approx([.5, .65, .85, 0, 0])
+    assert final_scores(E, r, c, attention=False)[1].argmax() == 2
+    assert final_scores(E, r, c, similarity=False)[1].argmax() == 1
+
+
+def test_negative_cosines_count_as_nothing_and_zero_sums_stay_zero():
+    E, r = torch.zeros(2, 2), torch.zeros(2)
+    z, final = final_scores(E, r, torch.tensor([-.5, .25]))
+    assert final.tolist() == [0, 1] and z.tolist() == [0, 0]
+    assert share(torch.zeros(3)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_in_loops(seed):
+    """z_i = sum over the visited predecessors j of r_j e_ji (equation 1), on random graphs of three levels."""
+    rng = random.Random(seed)
+    levels = [1] * rng.randint(3, 8) + [2] * rng.randint(2, 5) + [3] * rng.randint(1, 3)
+    V = len(levels)
+    E = [[0.0] * V for _ in range(V)]
+    for i in range(V):
+        below = [j for j in range(V) if levels[j] == levels[i] - 1]
+        weights = [rng.random() for _ in below]
+        for j, w in zip(below, weights):
+            E[i][j] = w / sum(weights)
+    r = [rng.random() if rng.random() < .5 else 0.0 for _ in range(V)]
+    c = [rng.uniform(-1, 1) for _ in range(V)]
+    z, final = [0.0] * V, [0.0] * V
+    for i in range(V):
+        for j in range(V):
+            z[i] += r[j] * E[j][i]
+    positive = [max(x, 0) for x in c]
+    for i in range(V):
+        final[i] = (z[i] / sum(z) if sum(z) else 0) + (positive[i] / sum(positive) if sum(positive) else 0)
+    ours = final_scores(*(torch.tensor(x, dtype=torch.float64) for x in (E, r, c)))
+    assert ours[0].tolist() == pytest.approx(z) and ours[1].tolist() == pytest.approx(final)
+
+
+def test_bullets():
+    def texts(reply, complete=True):
+        return [reply[a:b] for a, b in bullets(reply, complete)]
+    assert texts("* one\n* two") == ["one", "two"]
+    assert texts("- one\n• two\n 3. three\n12. four") == ["one", "two", "three", "four"]
+    assert texts("Here is the summary:\n\n* one\n\n* two\n\nI hope this helps.") == ["one", "two"], "preamble, afterword"
+    assert texts("* one\n  goes on\n* two") == ["one\n  goes on", "two"]
+    assert texts("  no bullet at all\nin two lines \n") == ["no bullet at all\nin two lines"]
+    assert texts("* one\n*\n*   \n* two") == ["one", "two"]
+    assert texts("* one\n* tw", complete=False) == ["one"]
+    assert texts("* on", complete=False) == ["on"]
+    assert texts("") == texts(" \n ") == []
+    assert texts("*bold* is no marker\n* 3.5 degrees\n1.5 is none") == ["3.5 degrees\n1.5 is none"]
+
+
+def test_splitting_loses_no_word(tiny):
+    rng = random.Random(0)
+    words = [rng.choice(["Mara", "it's", "a" * 40, "job.", "12,5", "é☃"]) for _ in range(500)]
+    text = "".join(word + rng.choice([" ", "\n", "\t \n\n"]) for word in words)
+    chunks = split(tiny.tokenizer, text, 32)
+    assert " ".join(chunks).split() == words
+    assert all(len(tiny.tokenizer.encode(" " + chunk)) <= 32 and "\n" not in chunk for chunk in chunks)
+    full = [len(tiny.tokenizer.encode(f" {a} {b.split()[0]}")) for a, b in zip(chunks, chunks[1:])]
+    assert min(full) > 32, "a chunk ended although the next word would have fitted"
+
+
+def test_a_word_longer_than_a_chunk_is_cut(tiny):
+    word = ".".join("abcdefghij")                             # 19 tokens without a blank
+    chunks = split(tiny.tokenizer, f"one {word} two", 8)
+    assert "".join(chunks).replace(" ", "") == f"one{word}two"
+    assert all(len(tiny.tokenizer.encode(" " + chunk)) <= 8 for chunk in chunks)
+
+
+def test_windows():
+    assert pack([4, 4, 4], 8) == [range(0, 2), range(2, 3)]
+    assert pack([8, 8], 8) == [range(0, 1), range(1, 2)]
+    assert pack([1], 8) == [range(0, 1)]
+    with pytest.raises(InputError, match="a node of 9 tokens does not fit the 8"):
+        pack([9], 8)
+
+
+def test_prompts_are_the_tables_of_the_paper(tiny):
+    """Tables A1 and A2, as the paper prints them, one line of nodes for each."""
+    def text(pieces):
+        return "".join(literal)
+
+    literal = []
+
+    class Recorder:
+        frame = [[], [], [], []]
+
+        def encode(self, text):
+            literal.append(text)
+            return [0]
+    text(pecan.summary_pieces(Recorder(), {0: "Tom is fat.", 1: "He bursts."}))
+    table_a1 = "".join(literal)
+    assert table_a1.startswith("Summary the following information. Each segment is separated by a new line symbol.\n\n"
+                               "* Tom is fat.\n* He bursts.\n\nSplit your summary into different summary points according to "
+                               "the semantic information in these information points. It is not necessary to generate each "
+                               "summary point for each information point. Gather and organize information into summary ")
+    assert table_a1.endswith("Generate in the format of:\n\n* summary point\n* summary point\n* summary point\n\n"
+                             "Do not provide any explanation and start the summary directly.")
+    literal.clear()
+    pieces = pecan.question_pieces(Recorder(), "Where?") + pecan.node_pieces(Recorder(), 0, "The garden.")
+    assert "".join(literal) == ('Can this question be answered by the following information? Response "Yes" or "No" in one '
+                                "word. Do not provide any explanation.\n\nQuestion:\nWhere?\n\nInformation:\n* The garden.")
+    assert [node for node, _ in pieces] == [None, "q", None, None, 0]
+
+
+# --- stage 1 with the embedded model ------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def settings(tiny):
+    return settings_for(tiny.folder)
+
+
+@pytest.fixture(scope="module")
+def document():
+    return Document("world", make_world(random.Random(3), 10, held_out=True).passages)
+
+
+@pytest.fixture(scope="module")
+def graph(tiny, document, settings):
+    return build(tiny, document, settings)
+
+
+@pytest.fixture(scope="module")
+def tiny_hf(tiny):
+    return hugging_face(tiny.folder)
+
+
+def test_graph_invariants(graph, document):
+    levels = [node.level for node in graph.nodes]
+    assert levels == sorted(levels) and levels[-1] >= 3, "the embedded world must give three levels"
+    assert " ".join(node.text for node in graph.nodes if node.level == 1).split() == " ".join(document.passages).split()
+    for i, row in enumerate(graph.E):
+        below = [j for j in range(len(levels)) if levels[j] == levels[i] - 1]
+        assert all(row[j] == 0 for j in range(len(levels)) if j not in below), "edges lead exactly one level down"
+        assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-5)
+    assert graph.flops > 0
+
+
+def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
+    """The IPs of the first two windows, prompt and reply in one pass of Hugging Face, averaged in loops."""
+    tokenizer, V = tiny.tokenizer, range(len(graph.nodes))
+    chunks = [i for i in V if graph.nodes[i].level == 1]
+    room = int(settings.window * settings.room)
+    costs = [pecan.size(pecan.node_pieces(tokenizer, i, graph.nodes[i].text)) for i in chunks]
+    windows = pack(costs, settings.window - room - pecan.size(pecan.summary_pieces(tokenizer, {})))
+    assert len(windows) > 1, "the embedded world must give several windows"
+    ip = len(chunks)                                          # id of the next IP
+    for window in windows[:2]:
+        ids, spans = [], {}
+        for node, piece in pecan.summary_pieces(tokenizer, {i: graph.nodes[i].text for i in window}):
+            spans[node] = (len(ids), len(ids) + len(piece))
+            ids += piece
+        cache = Cache(tiny, 1, settings.window)
+        reply = tiny.generate(cache, tiny.read(cache, [[(None, ids)]])[0], room)[0][0]
+        a = mean_attention(tiny_hf, ids + reply)
+        # A reply of the embedded model is lines "*", words, newline: the tokens of an IP are those between.
+        star, newline = tokenizer.encode("*")[0], tokenizer.encode("\n")[0]
+        line: list[int] = []
+        for x, token in enumerate([*reply, newline]):
+            if token != newline:
+                line += [x] if token != star else []
+                continue
+            if not line:
+                continue
+            e = {j: sum(a[len(ids) + x, y].item() for x in line for y in range(*spans[j])) / len(line)
+                 / (spans[j][1] - spans[j][0]) for j in window}
+            assert graph.nodes[ip].text == tokenizer.decode([reply[x] for x in line])
+            for j in V:
+                wanted = e[j] / sum(e.values()) if j in window else 0
+                assert graph.E[ip, j].item() == pytest.approx(wanted, rel=1e-4, abs=1e-9), (ip, j)
+            ip, line = ip + 1, []
+
+
+def test_batches_of_windows_change_nothing(tiny, document, graph, settings):
+    alone = build(tiny, document, replace(settings, batch=1))
+    assert [n.text for n in alone.nodes] == [n.text for n in graph.nodes]
+    assert (alone.E - graph.E).abs().max() < 1e-5
+
+
+def test_tree_ablation(tiny, document, settings):
+    """w/o IP-based graph: one summary node for every window, hence one parent for every node."""
+    tree = build(tiny, document, replace(settings, tree=True))
+    lower = [i for i, node in enumerate(tree.nodes) if node.level < tree.nodes[-1].level]
+    assert all((tree.E[:, j] > 0).sum() == 1 for j in lower)
+    assert len(tree.top) == 1
+
+
+def test_a_short_document_is_its_own_top(tiny, settings):
+    """A level that does not get shorter is given up."""
+    graph = build(tiny, Document("d", ["The road was long."]), settings)
+    assert graph.nodes[-1].level == 1 or len(graph.nodes[-1].text) < len("The road was long.")
+
+
+def test_passages_are_never_mixed(tiny, settings):
+    graph = build(tiny, Document("d", ["Mara's job was baker.", "Tom's job was pilot."]), settings)
+    assert [n.text for n in graph.nodes if n.level == 1] == ["Mara's job was baker.", "Tom's job was pilot."]
+
+
+# --- the graph on disk --------------------------------------------------------------------------------------------------
+
+def test_save_and_load(tmp_path, tiny, graph, document, settings):
+    graph.save(tmp_path / "g.json")
+    loaded = load_graph(tmp_path / "g.json", document, settings, tiny)
+    assert torch.equal(loaded.E, graph.E) and loaded.nodes == graph.nodes and loaded.flops == graph.flops
+    assert list(tmp_path.iterdir()) == [tmp_path / "g.json"]
+
+
+@pytest.mark.parametrize("damage, words", [
+    (lambda g: g.update(format="pecan graph 0"), "this version reads"),
+    (lambda g: g["nodes"].pop(0), "do not count from 0"),
+    (lambda g: g["nodes"][0].pop("text"), "not a complete graph"),
+    (lambda g: g["nodes"][0].update(text=""), "without text"),
+    (lambda g: g["nodes"][0].update(level=2), "levels do not rise"),
+    (lambda g: g["edges"].append([0, 1, 0.5]), "does not lead one level down"),
+    (lambda g: g["edges"][0].__setitem__(2, 1.5), "does not lead one level down"),
+    (lambda g: g["edges"].pop(), "sum to"),
+    (lambda g: g.pop("edges"), "not a complete graph"),
+    (lambda g: g.update(document="0" * 64), "another document"),
+    (lambda g: g.update(model="0" * 64), "another model"),
+    (lambda g: g["settings"].update(chunk=31), "was built with"),
+])
+def test_a_damaged_graph_is_refused(tmp_path, tiny, graph, document, settings, damage, words):
+    graph.save(tmp_path / "g.json")
+    raw = json.loads((tmp_path / "g.json").read_text())
+    damage(raw)
+    (tmp_path / "g.json").write_text(json.dumps(raw))
+    with pytest.raises(InputError, match=words):
+        load_graph(tmp_path / "g.json", document, settings, tiny)
+
+
+# --- stage 2 ------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def similarity(tiny, graph):
+    def cosines(question):
+        vectors = TokenMean(tiny).encode([question, *(node.text for node in graph.nodes)])
+        return vectors[1:] @ vectors[0]
+    return cosines
+
+
+@pytest.fixture(scope="module")
+def question(graph):
+    name = graph.nodes[0].text.split("'s")[0].split()[-1]
+    return f"What is {name}'s drink?"
+
+
+def search(tiny, graph, question, cosines, settings, **changes) -> Search:
+    s = Search(tiny, graph, question, cosines(question), replace(settings, **changes))
+    s.run()
+    return s
+
+
+def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, similarity, settings):
+    """Every r, z, final score, winner, runner-up and p_yes of a trace, from one Hugging Face pass over what was read."""
+    s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a hard threshold: a long search
+    t, V = tiny.tokenizer, len(graph.nodes)
+    assert s.visited[:len(graph.top)] == graph.top and len(s.visited) > len(graph.top) + 3
+    ids, spans = [], {}
+    for node, piece in sum([pecan.node_pieces(t, i, graph.nodes[i].text) for i in s.visited],
+                           pecan.question_pieces(t, question)):
+        spans[node] = (len(ids), len(ids) + len(piece))
+        ids += piece
+    assert s.cache.lengths == [len(ids)], "the cache holds the query and the nodes, and no probe"
+    a, c = mean_attention(tiny_hf, ids), similarity(question).tolist()
+    r = [0.0] * V
+    for position, step in enumerate(s.trace, 2):
+        if step.score is not None:
+            z = [sum(r[j] * graph.E[j, i].item() for j in range(V)) for i in range(V)]
+            final = [z[i] / sum(z) + max(c[i], 0) / sum(max(x, 0) for x in c) for i in range(V)]
+            read = s.visited[:position - 2]
+            used = spans[read[-1]][1]
+            fits = [i for i in range(V) if i not in read
+                    and used + pecan.size(pecan.node_pieces(t, i, graph.nodes[i].text)) <= s.free]
+            best, second = sorted(fits, key=lambda i: -final[i])[:2]
+            assert (step.node, step.runner_up) == (best, second)
+            assert (step.z, step.score, step.runner_up_score) == pytest.approx((z[best], final[best], final[second]), rel=1e-4)
+        x, q = range(*spans[step.node]), range(*spans["q"])
+        r[step.node] = position * sum(a[i, j].item() for i in x for j in q) / len(x) / len(q)
+        assert step.r == pytest.approx(r[step.node], rel=1e-4) and step.position == position
+        if step.p_yes is not None:
+            probe = ids[:spans[step.node][1]] + t.frame[1]
+            with torch.no_grad():
+                logits = tiny_hf(torch.tensor([probe])).logits[0, -1]
+            p = logits[[t.encode("Yes")[0], t.encode("No")[0]]].softmax(0)[0].item()
+            assert step.p_yes == pytest.approx(p, abs=1e-4)
+            assert step.verdict == ("Yes" if p > 0.999 else "No")
+
+
+def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, question, similarity, settings):
+    """One cache from the first word to the answer equals one prompt; and the tokens counted are those that were run."""
+    s = Search(tiny, graph, question, similarity(question), settings)
+    answer, t = s.answer(), tiny.tokenizer
+    pieces = sum([pecan.node_pieces(t, i, graph.nodes[i].text) for i in answer.nodes], pecan.question_pieces(t, question))
+    pieces += pecan.answer_pieces(t, t.first(answer.trace[-1].verdict))
+    prompt = [i for _, piece in pieces for i in piece]
+    reply = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=settings.answer_tokens, do_sample=False,
+                             pad_token_id=0)[0, len(prompt):]
+    assert answer.text == t.decode([i for i in reply.tolist() if i not in tiny.config.eos]).strip()
+    probes = sum(step.p_yes is not None for step in answer.trace)
+    said = sum(i not in tiny.config.eos for i in reply.tolist())
+    assert answer.tokens == len(prompt) + probes * len(t.frame[1]) + said
+
+
+def test_patience_and_confidence(tiny, graph, question, similarity, settings):
+    """t_n Yes verdicts are waited for; a threshold of 0 says Yes to everything and stops after the top level."""
+    top = len(graph.top)
+    for patience in (1, 2, 4):
+        s = search(tiny, graph, question, similarity, settings, confidence=0.0, patience=patience)
+        assert len(s.visited) == top + patience - 1
+        assert [step.verdict for step in s.trace[top - 1:]] == ["Yes"] * patience
+        assert all(step.p_yes is None for step in s.trace[:top - 1]), "the first check comes after the top level"
+
+
+def test_the_window_keeps_room_for_the_answer(tiny, graph, question, similarity, settings):
+    """Reading ends when nothing fits; a smaller node is tried where the best does not fit."""
+    s = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9999999))
+    s.check = lambda: False                                   # never satisfied: everything that fits is read
+    end = s.run()
+    left = s.free - s.cache.lengths[0]
+    unread = [i for i in range(len(graph.nodes)) if i not in s.visited]
+    assert end == ("window" if unread else "nodes")
+    assert left >= 0 and all(pecan.size(s.lines[i]) > left for i in unread)
+    assert len(set(s.visited)) == len(s.visited)
+
+
+def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
+    """w/o dynamic progress control: no checks; a large top level is held to the number divided by the levels."""
+    s = search(tiny, graph, question, similarity, settings, nodes=9)
+    assert len(s.visited) == 9 and all(step.verdict is None for step in s.trace)
+    started = [step.node for step in s.trace if step.score is None]
+    c = similarity(question)
+    assert started == sorted(sorted(graph.top, key=lambda i: -c[i])[:9 // 3])
+    assert search(tiny, graph, question, similarity, settings, nodes=3 * len(graph.top)).visited[:len(graph.top)] == graph.top
+
+
+def test_a_top_level_too_large_for_the_window(tiny, question, settings):
+    """Those most similar to the query, in document order, up to half of the window."""
+    texts = [f"{name}'s job is baker and {name}'s home is Oslo" for name in ("Mara", "Theo", "Ada", "Igor", "Ulla") * 14]
+    graph = Graph([Node(1, text) for text in texts], torch.zeros(70, 70), "", "", {})
+    c = torch.rand(70, generator=torch.Generator().manual_seed(0))
+    s = Search(tiny, graph, question, c, settings)
+    s.start()
+    used = sum(pecan.size(s.lines[i]) for i in s.visited)
+    assert s.visited == sorted(s.visited)
+    assert settings.window // 2 - 14 < used <= settings.window // 2
+    assert min(c[i] for i in s.visited) >= max(c[i] for i in range(70) if i not in s.visited)
+
+
+def test_ablations_choose_by_one_score(tiny, graph, question, similarity, settings):
+    hard = replace(settings, confidence=0.999)
+    by_similarity = search(tiny, graph, question, similarity, hard, attention=False)
+    c = similarity(question).clamp(min=0)
+    step = next(step for step in by_similarity.trace if step.score is not None)
+    assert step.node == max((i for i in range(len(c)) if i not in graph.top), key=lambda i: (c[i].item(), -i))
+    by_attention = search(tiny, graph, question, similarity, hard, similarity=False)
+    assert all(step.score == step.z for step in by_attention.trace if step.score is not None)
+
+
+def test_ties_go_to_the_lower_id(tiny, graph, question, settings):
+    s = Search(tiny, graph, question, torch.zeros(len(graph.nodes)), replace(settings, attention=False))
+    s.start()
+    s.next()
+    assert s.visited[-1] == 0
+
+
+def test_two_models(tiny, document, settings, question):
+    """Table 2: one model builds the graph, another searches it."""
+    method = Pecan(tiny, TokenMean(tiny), settings, builder=tiny)
+    prepared = method.prepare(document)
+    assert method.answer(prepared, question).flops > 0
+    assert method.key(document) == Pecan(tiny, None, replace(settings, patience=3)).key(document)
+    assert method.key(document) != Pecan(tiny, None, replace(settings, chunk=31)).key(document)
+
+
+@pytest.mark.parametrize("bad, words", [({"window": 150}, "window 150 is too small"), ({"window": "x"}, "whole number"),
+                                        ({"patience": 0}, "patience"), ({"confidence": 1.0}, "below 1"),
+                                        ({"room": 0.0}, "room"), ({"attention": False, "similarity": False}, "both")])
+def test_bad_settings(tiny, document, settings, bad, words):
+    with pytest.raises(InputError, match=words):
+        build(tiny, document, replace(settings, **bad))
+
+
+def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
+    with pytest.raises(InputError, match="too small: the question"):
+        Search(tiny, graph, "Who " * 500, similarity("Who"), settings)
