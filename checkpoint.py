@@ -1,7 +1,7 @@
 """What a Hugging Face checkpoint folder holds: config.json, the weights, the tokenizer and the chat template.
 
-Only JSON, safetensors and sentencepiece files are read. Template text may name special tokens; document text never may: a
-`<|eot_id|>` inside a document stays six plain pieces of text.
+Only JSON, safetensors and sentencepiece files are read. Template text may name special tokens; document text never
+may: a `<|eot_id|>` inside a document stays six plain pieces of text.
 """
 import datetime
 import json
@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from data import InputError, read_json
 
-# --- config and weights -------------------------------------------------------------------------------------------------
+# --- config and weights ---------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Config:
@@ -34,7 +34,7 @@ class Config:
     max_length: int                            # positions the checkpoint was made for
     tied: bool                                 # the output matrix is the embedding
     rope_theta: float
-    rope: dict | None                          # llama3 scaling: factor, low_freq_factor, high_freq_factor, original length
+    rope: dict | None                          # llama3 scaling: factor, low, high, original
     eos: tuple[int, ...]
 
 
@@ -53,7 +53,8 @@ def read_config(folder: str | Path) -> Config:
         if raw.get(key, wanted) != wanted:
             raise InputError(f"{path}: {key} is {raw[key]!r}; only {wanted!r} is implemented")
 
-    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10000.0), **(raw.get("rope_scaling") or {})}
+    rope = raw.get("rope_parameters") or (
+        {"rope_theta": raw.get("rope_theta", 10000.0)} | (raw.get("rope_scaling") or {}))
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "llama3"):
         raise InputError(f"{path}: rope_type {kind!r} is unknown; 'default' and 'llama3' are implemented")
@@ -81,16 +82,15 @@ def read_config(folder: str | Path) -> Config:
 
 def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     """Every tensor of a checkpoint and its shape."""
-    shapes = {"model.embed_tokens.weight": (c.vocab, c.width), "model.norm.weight": (c.width,)}
-    for layer in range(c.layers):
-        for name, shape in {
-            "input_layernorm": (c.width,), "post_attention_layernorm": (c.width,),
-            "self_attn.q_proj": (c.heads * c.head_width, c.width), "self_attn.k_proj": (c.kv_heads * c.head_width, c.width),
-            "self_attn.v_proj": (c.kv_heads * c.head_width, c.width), "self_attn.o_proj": (c.width, c.heads * c.head_width),
-            "mlp.gate_proj": (c.hidden, c.width), "mlp.up_proj": (c.hidden, c.width), "mlp.down_proj": (c.width, c.hidden),
-        }.items():
-            shapes[f"model.layers.{layer}.{name}.weight"] = shape
-    return shapes if c.tied else shapes | {"lm_head.weight": (c.vocab, c.width)}
+    D, q, kv = c.width, c.heads * c.head_width, c.kv_heads * c.head_width
+    of_layer = {"input_layernorm": (D,), "post_attention_layernorm": (D,),
+                "self_attn.q_proj": (q, D), "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D),
+                "self_attn.o_proj": (D, q), "mlp.gate_proj": (c.hidden, D), "mlp.up_proj": (c.hidden, D),
+                "mlp.down_proj": (D, c.hidden)}
+    shapes = {f"model.layers.{layer}.{name}.weight": shape
+              for layer in range(c.layers) for name, shape in of_layer.items()}
+    shapes |= {"model.embed_tokens.weight": (c.vocab, D), "model.norm.weight": (D,)}
+    return shapes if c.tied else shapes | {"lm_head.weight": (c.vocab, D)}
 
 
 def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
@@ -106,7 +106,7 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
         try:
             with safe_open(folder / file, framework="pt", device="cpu") as tensors:
                 for name in tensors.keys():
-                    if name.endswith("rotary_emb.inv_freq"):        # a table that old checkpoints carry along; recomputed
+                    if name.endswith("rotary_emb.inv_freq"):        # a table that old checkpoints carry; recomputed
                         continue
                     tensor = tensors.get_tensor(name)
                     if name == "lm_head.weight" and config.tied:    # some tied checkpoints store the matrix twice
@@ -116,7 +116,8 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
                     else:
                         raise InputError(f"{folder / file}: tensor {name} is not part of this architecture")
                     if tuple(tensor.shape) != shape:
-                        raise InputError(f"{folder / file}: {name} is {list(tensor.shape)}, config.json says {list(shape)}")
+                        raise InputError(f"{folder / file}: {name} is {list(tensor.shape)}, "
+                                         f"config.json says {list(shape)}")
                     weights[name] = tensor.to(device, dtype)
         except (OSError, SafetensorError) as error:
             raise InputError(f"{folder / file}: not a readable safetensors file ({error})") from None
@@ -130,7 +131,8 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
 
 
 def locate(model: str | Path) -> Path:
-    """A checkpoint folder: `model` itself, or the snapshot of the hub repository `owner/name` (JSON and safetensors)."""
+    """A checkpoint folder: `model` itself, or the snapshot of the hub repository `owner/name` (JSON and
+    safetensors)."""
     if Path(model).is_dir():
         return Path(model)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) or Path(model).parent.is_dir():
@@ -170,7 +172,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
               metadata={"format": "pt"})
 
 
-# --- tokenizer and chat template -----------------------------------------------------------------------------------------
+# --- tokenizer and chat template ------------------------------------------------------------------------------------
 
 SLOT = "\ue000"                              # a private-use character that marks where the content of a turn goes
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
@@ -198,7 +200,8 @@ class Tokenizer:
         one, two = self.render(first).split(SLOT), self.render(both).split(SLOT)
         if len(one) != 2 or len(two) != 4:
             raise InputError(f"{folder}: the chat template does not print the contents of user and assistant turns")
-        # A template may put a blank before an assistant's words (Llama-2) that the generation prompt leaves to the model.
+        # A template may put a blank before an assistant's words (Llama-2) that the generation prompt leaves to the
+        # model.
         self.lead = two[1].removeprefix(one[1]) if not two[1].removeprefix(one[1]).strip() else ""
         self.frame = [self.encode(text, specials=True) for text in (one[0], one[1], two[2], two[3])]
 
@@ -238,9 +241,10 @@ class _Fast:
 
     def __init__(self, folder: Path):
         try:
-            self.special, self.plain = (tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")) for _ in range(2))
+            path = str(folder / "tokenizer.json")
+            self.special, self.plain = tokenizers.Tokenizer.from_file(path), tokenizers.Tokenizer.from_file(path)
         except Exception as error:                          # the library raises bare Exception
-            raise InputError(f"{folder / 'tokenizer.json'}: not a readable tokenizer ({error})") from None
+            raise InputError(f"{path}: not a readable tokenizer ({error})") from None
         self.plain.encode_special_tokens = True
 
     def encode(self, text, specials):
@@ -295,5 +299,5 @@ def _template(folder, settings):
     if isinstance(template, list):                          # several named templates: the default one
         template = {entry["name"]: entry["template"] for entry in template}.get("default")
     if not isinstance(template, str):
-        raise InputError(f"{folder}: no chat template; PECAN asks questions in turns, take an Instruct or chat checkpoint")
+        raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
     return template

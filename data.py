@@ -4,8 +4,8 @@ The format of one's own data is JSON lines, one document each:
 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
 
-`text` is one long text; `passages`, a list of texts, may stand in its place and keeps the passages apart. Ids are made up
-from the line where they are missing.
+`text` is one long text; `passages`, a list of texts, may stand in its place and keeps the passages apart. Ids are
+made up from the line where they are missing.
 """
 import hashlib
 import json

@@ -28,7 +28,7 @@ METHODS = {"pecan": Pecan, "whole": Whole}
 NAMES = {"pecan": "PECAN", "whole": "whole document"}
 
 
-# --- metrics -----------------------------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------------------------
 
 def f1(prediction: str, answers: list[str]) -> float:
     """LongBench's QA F1 in 0..1: the best over the gold answers.
@@ -67,7 +67,7 @@ def rouge_l(prediction: str, answers: list[str]) -> float:
     return max(map(score, answers))
 
 
-# --- running -----------------------------------------------------------------------------------------------------------
+# --- running --------------------------------------------------------------------------------------------------------
 
 class Predictions:
     """The answers of one method, one JSON line each, in the order of the questions."""
@@ -81,8 +81,8 @@ class Predictions:
                     row = json.loads(line)
                     self.rows[row["id"]] = row
                 except (ValueError, KeyError, TypeError):
-                    raise InputError(f"{path}, line {number}: not a prediction; move the file away, or use --overwrite") \
-                        from None
+                    problem = f"{path}, line {number}: not a prediction; move the file away, or use --overwrite"
+                    raise InputError(problem) from None
             if torn:
                 with open(path, "r+b") as file:
                     file.truncate(len(whole) + 1 if whole else 0)
@@ -145,12 +145,14 @@ def table(results: dict[str, dict]) -> str:
 
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="eval.py", description="Evaluate PECAN and what it is compared with.")
-    parser.add_argument("--dataset", default=str(EMBEDDED), metavar="FILE", help="JSON lines (default: the embedded set)")
-    parser.add_argument("--method", default="pecan,whole", help=f"one or several of {', '.join(METHODS)}, comma-separated")
+    parser.add_argument("--dataset", default=str(EMBEDDED), metavar="FILE",
+                        help="JSON lines (default: the embedded set)")
+    parser.add_argument("--method", default=",".join(METHODS), help="one or several of %(default)s")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
-    parser.add_argument("--output", default="results", metavar="DIR", help="folder of predictions, graphs and results.json")
+    parser.add_argument("--output", default="results", metavar="DIR",
+                        help="folder of predictions, graphs and results.json (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="start anew, whatever the output folder holds")
-    parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy, nothing is drawn")
+    parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
     add_model_options(parser)
     args = parser.parse_args(argv)
     methods = args.method.split(",")

@@ -6,9 +6,9 @@ key/value cache that is made of nodes.
     S   cached tokens, the new ones included K   head width        G   query heads per key/value head, H = KV G
     N   watched nodes                        V   vocabulary
 
-Shapes stand in brackets in this order. Weights keep the names of Hugging Face checkpoints, whose query and key rows are
-permuted for the half-split rotation, so nothing is permuted here. A key is cached after its rotation: it is valid at its
-own position only.
+Shapes stand in brackets in this order. Weights keep the names of Hugging Face checkpoints, whose query and key rows
+are permuted for the half-split rotation, so nothing is permuted here. A key is cached after its rotation: it is valid
+at its own position only.
 """
 import hashlib
 import math
@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 from checkpoint import Config, Tokenizer, choose_device, locate, read_config, read_weights
 
-# --- the parts of a layer ----------------------------------------------------------------------------------------------
+# --- the parts of a layer -------------------------------------------------------------------------------------------
 
 def wide(x: torch.Tensor) -> torch.Tensor:
     """float32, or float64 where it is that already: the precision of norms, softmax and the attention accumulator."""
@@ -68,8 +68,8 @@ def rotate(x, cos, sin):
 def attention(q, k, v, mask=None):
     """Attention written out: q [B, KV, G, T, K], k and v [B, KV, S, K], mask [B, T, S] (True: may be seen).
 
-    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, S] in float32. The query heads of one key/value head
-    are an axis of their own (G), so keys are never repeated.
+    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, S] in float32. The query heads of one key/value
+    head are an axis of their own (G), so keys are never repeated.
     """
     scores = torch.einsum("bkgtd,bksd->bkgts", q, k) * q.shape[-1] ** -0.5
     if mask is not None:
@@ -78,14 +78,14 @@ def attention(q, k, v, mask=None):
     return torch.einsum("bkgts,bksd->bkgtd", weights.to(v.dtype), v), weights
 
 
-# --- cache -------------------------------------------------------------------------------------------------------------
+# --- cache ----------------------------------------------------------------------------------------------------------
 
 class Cache:
     """Keys and values of the tokens read so far, and which of them belong to which node (Appendix B).
 
-    Row b holds its token t in slot t of keys[layer][b] ([B, KV, capacity, K]); slot, position and count agree, so a row
-    needs no padding on its left and rows may differ in length. Slots from lengths[b] on are free: whatever stands there is
-    overwritten before a query can see it.
+    Row b holds its token t in slot t of keys[layer][b] ([B, KV, capacity, K]); slot, position and count agree, so a
+    row needs no padding on its left and rows may differ in length. Slots from lengths[b] on are free: whatever stands
+    there is overwritten before a query can see it.
     """
 
     def __init__(self, model: "Llama", rows: int, capacity: int):
@@ -98,7 +98,8 @@ class Cache:
         self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (first slot, slot behind its last)
 
     def write(self, layer, keys, values, slots):
-        """Store keys and values [B, KV, T, K] in slots [B, T]; returns all up to the last slot written, [B, KV, S, K]."""
+        """Store keys and values [B, KV, T, K] in slots [B, T]; returns all up to the last slot written, [B, KV, S,
+        K]."""
         rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
             store[rows, :, slots] = new.transpose(1, 2)
@@ -118,7 +119,8 @@ class Cache:
         self.nodes = [self.nodes[b] for b in rows]
 
     def averages(self, nodes: list[list]) -> torch.Tensor:
-        """[B, S, N] float32: column n of row b averages over the tokens of nodes[b][n]. attention @ averages is a(x, j)."""
+        """[B, S, N] float32: column n of row b averages over the tokens of nodes[b][n]. attention @ averages is a(x,
+        j)."""
         watch = torch.zeros(len(nodes), max(self.lengths), max(map(len, nodes)), device=self.keys[0].device)
         for b, names in enumerate(nodes):
             for n, name in enumerate(names):
@@ -127,9 +129,10 @@ class Cache:
         return watch
 
 
-# --- model -------------------------------------------------------------------------------------------------------------
+# --- model ----------------------------------------------------------------------------------------------------------
 
 Piece = tuple[object, list[int]]               # (node or None, its token ids): a stretch of a prompt
+NOT_THE_MODEL = ("pecan.json", "training.safetensors")            # of the files a checkpoint folder may hold
 
 
 class Llama:
@@ -143,7 +146,7 @@ class Llama:
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
         self.config, self.weights, self.tokenizer, self.folder = config, weights, tokenizer, folder
         self.device, self.dtype = (getattr(weights["model.embed_tokens.weight"], x) for x in ("device", "dtype"))
-        self.inv_freq = inverse_frequencies(config).to(self.device)       # float32 for good: bfloat16 ruins it from 8k on
+        self.inv_freq = inverse_frequencies(config).to(self.device)       # float32 for good: bfloat16 ruins it
         self.flops = 0
 
     @classmethod
@@ -157,8 +160,8 @@ class Llama:
     def fingerprint(self) -> str:
         """sha256 over the checkpoint's config, tokenizer and weights files: what a graph was built with."""
         digest = hashlib.sha256()
-        for path in sorted(p for p in self.folder.iterdir() if p.suffix in (".json", ".model", ".jinja", ".safetensors")):
-            if path.name != "pecan.json":                        # settings are no part of the model
+        for path in sorted(self.folder.iterdir()):
+            if path.suffix in (".json", ".model", ".jinja", ".safetensors") and path.name not in NOT_THE_MODEL:
                 with open(path, "rb") as file:
                     digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
@@ -172,10 +175,10 @@ class Llama:
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, watch=None):
         """Run tokens [B, T] at positions [B, T] through all layers.
 
-        mask [B, T, S] tells which keys a query may see; without one the tokens see each other causally. With a cache the
-        keys and values of the new tokens are stored at their positions. With watch [B, S', N] (S' <= S) every layer adds
-        its head-mean attention, averaged over the tokens of N nodes, to a float32 accumulator; attention over the other
-        tokens is computed and dropped at once, so nothing of shape [T, T] outlives a layer.
+        mask [B, T, S] tells which keys a query may see; without one the tokens see each other causally. With a cache
+        the keys and values of the new tokens are stored at their positions. With watch [B, S', N] (S' <= S) every
+        layer adds its head-mean attention, averaged over the tokens of N nodes, to a float32 accumulator; attention
+        over the other tokens is computed and dropped at once, so nothing of shape [T, T] outlives a layer.
 
         Returns the normalised last hidden states [B, T, D] and a(x, j) [B, T, N], the mean over layers and heads (None
         without watch). (Section 3.1, "Extracting attention weights".)
@@ -236,8 +239,8 @@ class Llama:
         T, start = max(counts), list(cache.lengths)              # the offset is taken once, for all layers
         if max(start) + T > cache.capacity:
             raise ValueError(f"{max(start)} tokens and {T} more do not fit a cache of {cache.capacity}")
-        tokens = torch.tensor([[i for _, ids in pieces for i in ids] + [0] * (T - n) for pieces, n in zip(rows, counts)],
-                              device=self.device)
+        rows = [[i for _, ids in pieces for i in ids] for pieces in rows]
+        tokens = torch.tensor([ids + [0] * (T - len(ids)) for ids in rows], device=self.device)            # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
         mask = None
         if max(start) > 0 and (T > 1 or len(rows) > 1) or watch is not None:
@@ -247,7 +250,8 @@ class Llama:
         return hidden[torch.arange(len(rows)), torch.tensor(counts) - 1], seen
 
     def probe(self, cache: Cache, ids: list[int]) -> torch.Tensor:
-        """Logits [B, V] after `ids`, whose keys and values are taken back: the cache is as if they had never been read."""
+        """Logits [B, V] after `ids`, whose keys and values are taken back: the cache is as if they had never been
+        read."""
         before = list(cache.lengths)
         hidden, _ = self.read(cache, [[(None, ids)]] * len(before))
         cache.take_back(before)
@@ -257,9 +261,9 @@ class Llama:
     def generate(self, cache: Cache, hidden, limit: int, watch=None, progress=None):
         """Continue every row greedily from `hidden` [B, D] until an eos token or `limit` tokens; the cache is used up.
 
-        Returns per row the ids (eos left out) and the attention a(x, j) of each of them *as a query*, [tokens, N]: the row
-        of a token is had when the token itself is run, so the last one may cost a forward pass more. A finished row
-        leaves the batch.
+        Returns per row the ids (eos left out) and the attention a(x, j) of each of them *as a query*, [tokens, N]:
+        the row of a token is had when the token itself is run, so the last one may cost a forward pass more. A
+        finished row leaves the batch.
         """
         rows = list(range(len(cache.lengths)))                   # of those still running: their place in the answer
         ids = [[] for _ in rows]

@@ -9,8 +9,8 @@
     c        cosine similarity of query and node [|V|]
     s        the window;  t_p  confidence threshold;  t_n  stop patience
 
-Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (search, section 3.2) answers a query. A worked
-example, two IPs above three chunks (tests/test_pecan.py computes it too):
+Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (search, section 3.2) answers a query. A
+worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
 
     attention e' of IP 3 to chunks 0, 1, 2 is .02 .06 .02, of IP 4 it is .01 .01 .03
     normalised by rows:     E[3] = [.2 .6 .2]      E[4] = [.2 .2 .6]
@@ -37,7 +37,7 @@ from data import Document, InputError, read_json, read_text
 from llama import Cache, Llama, Piece
 from sbert import load_encoder
 
-# --- settings ----------------------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def settings_for(folder: str | Path, **chosen) -> Settings:
     return Settings(**values | {name: value for name, value in chosen.items() if value is not None})
 
 
-# --- prompts -----------------------------------------------------------------------------------------------------------
+# --- prompts --------------------------------------------------------------------------------------------------------
 
 # Table A1, word for word. A node of any level stands on a line of its own behind "* ", as in the table's example.
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
@@ -93,7 +93,8 @@ SUMMARISE = ("Summary the following information. Each segment is separated by a 
 Split your summary into different summary points according to the semantic information in these information points. \
 It is not necessary to generate each summary point for each information point. \
 Gather and organize information into summary points. \
-In each summary point, try to avoid using pronouns like he/she/they and instead use full names. Generate in the format of:
+In each summary point, try to avoid using pronouns like he/she/they and instead use full names. \
+Generate in the format of:
 
 * summary point
 * summary point
@@ -109,8 +110,8 @@ Question:
 """, "\n\nInformation:")
 ANSWER = "Given the above information and question, answer the question as concisely as you can."
 
-# A prompt is a list of pieces that are tokenised one by one: what is read into the cache node by node is then, token for
-# token, what one pass over the whole prompt would read.
+# A prompt is a list of pieces that are tokenised one by one: what is read into the cache node by node is then, token
+# for token, what one pass over the whole prompt would read.
 
 
 def node_pieces(tokenizer, node, text: str) -> list[Piece]:
@@ -143,7 +144,7 @@ def size(pieces: list[Piece]) -> int:
     return sum(len(ids) for _, ids in pieces)
 
 
-# --- stage 1: attention graph construction (section 3.1) -----------------------------------------------------------------
+# --- stage 1: attention graph construction (section 3.1) ------------------------------------------------------------
 
 @dataclass
 class Node:
@@ -172,15 +173,18 @@ class Graph:
 
     def save(self, path: str | Path):
         """Write one readable JSON file; a file that stands there already is replaced at once or not at all."""
+        nodes = [{"id": i, "level": node.level, "text": node.text} for i, node in enumerate(self.nodes)]
         edges = [[i, j, self.E[i, j].item()] for i, j in self.E.nonzero().tolist()]
-        rows = {"nodes": [{"id": i, "level": n.level, "text": n.text} for i, n in enumerate(self.nodes)], "edges": edges}
-        head = {"format": FORMAT, "document": self.document, "model": self.model, "settings": self.settings,
-                "flops": self.flops}
-        lists = ",\n".join(f'{json.dumps(key)}: [\n' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]"
-                           for key, value in rows.items())
+        text = json.dumps({"format": FORMAT, "document": self.document, "model": self.model, "settings": self.settings,
+                           "flops": self.flops}, indent=0).removesuffix("\n}")
+        for key, rows in (("nodes", nodes), ("edges", edges)):                             # a line for each
+            text += f',\n"{key}": [\n' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]"
         partial = Path(f"{path}.{os.getpid()}.partial")
-        partial.write_text(json.dumps(head, indent=0)[:-2] + ",\n" + lists + "\n}\n", encoding="utf-8")
-        os.replace(partial, path)
+        try:
+            partial.write_text(text + "\n}\n", encoding="utf-8")
+            os.replace(partial, path)
+        except OSError as error:
+            raise InputError(f"{path}: the graph cannot be written ({error.strerror})") from None
 
 
 FORMAT = "pecan graph 1"
@@ -207,7 +211,7 @@ def load_graph(path: str | Path, document: Document | None = None, settings: Set
         E = torch.zeros(len(nodes), len(nodes))
         for i, j, weight in raw["edges"]:
             if not (0 <= j < i < len(nodes)) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
-                raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down with a weight in (0, 1]")
+                raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
             E[i, j] = weight
         graph = Graph(nodes, E, raw["document"], raw["model"], raw["settings"], raw["flops"])
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -255,8 +259,8 @@ def pack(costs: list[int], space: int) -> list[range]:
     windows, start, used = [], 0, 0
     for i, cost in enumerate(costs):
         if cost > space:
-            raise InputError(f"a node of {cost} tokens does not fit the {space} that prompt and summary leave in the window; "
-                             "take a larger window or smaller chunks")
+            raise InputError(f"a node of {cost} tokens does not fit the {space} that prompt and summary leave in the "
+                             "window; take a larger window or smaller chunks")
         if used + cost > space:
             windows.append(range(start, i))
             start, used = i, 0
@@ -270,10 +274,10 @@ MARKER = re.compile(r"\s*(?:[*\-•]|\d+\.)(?=\s|$)\s*")
 def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     """The information points of a reply, as (start, end) of their text, markers and outer white space left out.
 
-    A line that begins with `*`, `-`, `•` or `1.` is a bullet. What the paper does not say: an unmarked line directly below
-    a bullet continues it; other unmarked lines are a preamble or an afterword and are dropped; a reply without any bullet
-    is one IP, so that nothing is lost; a last bullet cut off by the length limit (complete=False) is dropped where others
-    exist; empty bullets are dropped.
+    A line that begins with `*`, `-`, `•` or `1.` is a bullet. What the paper does not say: an unmarked line directly
+    below a bullet continues it; other unmarked lines are a preamble or an afterword and are dropped; a reply without
+    any bullet is one IP, so that nothing is lost; a last bullet cut off by the length limit (complete=False) is
+    dropped where others exist; empty bullets are dropped.
     """
     spans, position, open_ = [], 0, False
     for line in text.splitlines(keepends=True):
@@ -324,16 +328,17 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     room = int(settings.window * settings.room)
     space = settings.window - room - size(summary_pieces(tokenizer, {}))
     if space < settings.chunk + len(tokenizer.encode("\n*")):
-        raise InputError(f"window {settings.window} is too small: the prompt and a summary of {room} tokens leave {space} "
-                         f"tokens, a chunk takes up to {settings.chunk} and its marker; take a larger window")
+        raise InputError(f"window {settings.window} is too small: prompt and summary ({room} tokens) leave {space} tokens, "
+                         f"a chunk takes up to {settings.chunk} and its marker; take a larger window")
     nodes = [Node(1, text) for passage in document.passages for text in split(tokenizer, passage, settings.chunk)]
     edges: list[tuple[int, int, float]] = []
     level = list(range(len(nodes)))                         # ids of the level that is summarised
     while True:
         costs = [size(node_pieces(tokenizer, i, nodes[i].text)) for i in level]
         windows = [[level[k] for k in window] for window in pack(costs, space)]
-        made, bar = [], tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", disable=not progress,
-                             leave=False)
+        made = []
+        bar = tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
+                   disable=not progress)
         for first in range(0, len(windows), settings.batch):
             batch = windows[first:first + settings.batch]
             cache = Cache(model, len(batch), settings.window)
@@ -359,7 +364,7 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     return Graph(nodes, E, document.hash, model.fingerprint, settings.construction(), model.flops - flops)
 
 
-# --- stage 2: dynamic graph search (section 3.2) ---------------------------------------------------------------------------
+# --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
 
 @dataclass
 class Step:
@@ -400,9 +405,9 @@ def share(x: torch.Tensor) -> torch.Tensor:
 def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """z = E^T r (equation 1) and the final score z / sum(z) + c / sum(c), each [|V|].
 
-    PECAN adds the similarity to z, GARLIC (3.2.2) says that both are first normalised to sum to 1 over V. The paper does
-    not say what a negative cosine is worth; 0, because a share of the sum cannot be negative. The ablations of section 4.2
-    score by c or by z alone.
+    PECAN adds the similarity to z, GARLIC (3.2.2) says that both are first normalised to sum to 1 over V. The paper
+    does not say what a negative cosine is worth; 0, because a share of the sum cannot be negative. The ablations of
+    section 4.2 score by c or by z alone.
     """
     z = E.T @ r
     c = c.clamp(min=0)
@@ -444,11 +449,12 @@ class Search:
         return self.cache.lengths[0] + size(self.lines[node]) <= self.free
 
     def visit(self, node: int, **why):
-        """Read a node into the cache and set r_i = position x mean attention of its tokens to the question's (Appendix C).
+        """Read a node into the cache and set r_i = position x mean attention of its tokens to the question's
+        (Appendix C).
 
-        The tokens of the node are the queries and those of the question the keys; attention inside the node and to other
-        nodes is left out, and r is not normalised. The position factor is the paper's, because later nodes spread their
-        attention over more nodes.
+        The tokens of the node are the queries and those of the question the keys; attention inside the node and to
+        other nodes is left out, and r is not normalised. The position factor is the paper's, because later nodes
+        spread their attention over more nodes.
         """
         marker, line = self.lines[node]
         _, seen = self._read([marker, line], self.cache.averages([["q"]]))                 # [1, T, 1]
@@ -474,9 +480,9 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1).
 
-        The paper does not say what happens where it does not fit the window: those nodes most similar to the query are
-        read, up to half of the window, in document order; the rest can still be retrieved. With a fixed number of nodes the
-        top level is held to that number divided by the number of levels (section 4.2).
+        The paper does not say what happens where it does not fit the window: those nodes most similar to the query
+        are read, up to half of the window, in document order; the rest can still be retrieved. With a fixed number of
+        nodes the top level is held to that number divided by the number of levels (section 4.2).
         """
         top, chosen = self.graph.top, []
         number, space = len(top), self.free - self.cache.lengths[0]
@@ -535,8 +541,8 @@ class Search:
         hidden, _ = self._read(answer_pieces(self.tokenizer, verdict))
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
         self.tokens += len(ids[0])
-        return Answer(self.tokenizer.decode(ids[0]).strip(), self.visited, self.model.flops - self.flops, self.tokens, end,
-                      trace=self.trace)
+        return Answer(self.tokenizer.decode(ids[0]).strip(), self.visited, self.model.flops - self.flops, self.tokens,
+                      end, trace=self.trace)
 
 
 @dataclass
@@ -582,14 +588,14 @@ class Pecan:
         return answer
 
 
-# --- command line -----------------------------------------------------------------------------------------------------------
+# --- command line ---------------------------------------------------------------------------------------------------
 
 def add_model_options(parser: argparse.ArgumentParser):
     """The options that pecan.py and eval.py share."""
     parser.add_argument("--model", default=str(Path(__file__).parent / "tiny"), metavar="DIR",
                         help="checkpoint folder or hub repository of an instruct Llama (default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR",
-                        help="BERT sentence encoder for the similarity (default: the mean of the model's own embeddings)")
+                        help="BERT sentence encoder for the similarity (default: the mean of the model's embeddings)")
     parser.add_argument("--chunk", type=int, help="tokens of a chunk (paper: 300)")
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
@@ -620,6 +626,9 @@ def user_errors(main):
         return 130
 
 
+ENDS = {"yes": "the model said it knows enough", "window": "the window was full", "nodes": "there was no more to read"}
+
+
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="pecan.py", description="Answer questions about a long document with PECAN.")
     parser.add_argument("document", help="a UTF-8 text file")
@@ -639,8 +648,8 @@ def main(argv=None) -> int:
           f"{[levels.count(level) for level in range(1, levels[-1] + 1)]}", file=sys.stderr)
     for question in args.questions:
         answer = method.answer(prepared, question)
-        print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, {answer.flops:.3g} FLOPs, "
-              f"ended: {answer.end})")
+        print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, {answer.flops:.3g} FLOPs; "
+              f"{ENDS[answer.end]})")
         for step in answer.trace if args.trace else []:
             score = "top level " if step.score is None else f"score {step.score:.3f}"
             check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"

@@ -1,4 +1,5 @@
-"""Sentence encoders for the embedding similarity: a hand-written BERT, and the mean of a language model's own embeddings.
+"""Sentence encoders for the embedding similarity: a hand-written BERT, and the mean of a language model's own
+embeddings.
 
     B   sentences    T   tokens    D   width    H   heads    K   head width
 
@@ -19,8 +20,9 @@ from llama import Llama, attention, locate
 class TokenMean:
     """The mean of the language model's own input embeddings, for a model that has to run offline and small.
 
-    Nothing is trained for similarity here: two texts are close as far as they share words. The mean over the vocabulary is
-    subtracted first, because all embeddings share it and it would make every cosine large. Costs no matrix product.
+    Nothing is trained for similarity here: two texts are close as far as they share words. The mean over the
+    vocabulary is subtracted first, because all embeddings share it and it would make every cosine large. Costs no
+    matrix product.
     """
 
     def __init__(self, model: Llama):
@@ -47,7 +49,8 @@ class Bert:
             raise InputError(f"{folder / 'config.json'}: model_type {raw.get('model_type')!r} with activation "
                              f"{raw.get('hidden_act')!r} is not a BERT with gelu and absolute positions")
         try:
-            self.layers, self.heads, self.eps = raw["num_hidden_layers"], raw["num_attention_heads"], raw["layer_norm_eps"]
+            self.layers, self.heads = raw["num_hidden_layers"], raw["num_attention_heads"]
+            self.eps = raw["layer_norm_eps"]
             shapes = _bert_shapes(raw)
         except KeyError as error:
             raise InputError(f"{folder / 'config.json'}: key {error} is missing") from None
@@ -88,7 +91,8 @@ class Bert:
         return x
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        """Unit vectors [n, D] float32: the mean of the last hidden states over a sentence's tokens, [CLS] and [SEP] too."""
+        """Unit vectors [n, D] float32: the mean of the last hidden states over a sentence's tokens, [CLS] and [SEP]
+        too."""
         vectors = []
         for first in range(0, len(sentences), self.batch):
             ids = [encoding.ids for encoding in self.tokenizer.encode_batch(sentences[first:first + self.batch])]

@@ -1,8 +1,8 @@
 """The whole document in one pass: the row "Llama-3.1-8B" of Table 1.
 
 The document goes into Table A2's conversation in the place of PECAN's nodes, one passage a line, so that the reader's
-prompt is the same for both. What does not fit the window is cut out of the middle, as LongBench does (Bai et al. 2024b).
-No check is made: the first assistant turn is given as "Yes".
+prompt is the same for both. What does not fit the window is cut out of the middle, as LongBench does (Bai et al.
+2024b). No check is made: the first assistant turn is given as "Yes".
 """
 from pathlib import Path
 
@@ -34,7 +34,8 @@ class Whole:
         hidden, _ = model.read(cache, [[*opening, (None, ids), *turn]])
         said = model.generate(cache, hidden, settings.answer_tokens)[0][0]
         tokens = size(opening) + len(ids) + size(turn) + len(said)
-        return Answer(model.tokenizer.decode(said).strip(), [], model.flops - flops, tokens, cut=len(ids) < len(prepared.ids))
+        return Answer(model.tokenizer.decode(said).strip(), [], model.flops - flops, tokens,
+                      cut=len(ids) < len(prepared.ids))
 
 
 class Tokens:

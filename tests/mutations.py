@@ -14,18 +14,19 @@ ROOT = Path(__file__).parents[1]
 # name: (file, text, what stands there instead)
 MUTATIONS = {
     "RoPE scaling dropped": ("llama.py", "if c.rope is None:", "if True:"),
-    "interleaved RoPE": ("llama.py", "first, second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
-                         "first, second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
+    "interleaved RoPE": (
+        "llama.py", "first, second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
+        "first, second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
     "wrong GQA order": ("llama.py", "attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)",
                         "attention(q.view(B, -1, c.kv_heads, T, c.head_width).transpose(1, 2), k, v, mask)"),
-    "mask off by one": ("llama.py", "device=self.device) <= positions[:, :, None]", "device=self.device) <= positions[:, :, None] + 1"),
+    "mask off by one": ("llama.py", "<= positions[:, :, None]", "<= positions[:, :, None] + 1"),
     "cache position off by one": ("llama.py", "cache.lengths = [s + n for s, n in zip(start, counts)]",
                                   "cache.lengths = [s + n - 1 for s, n in zip(start, counts)]"),
-    "all positions shifted by one": ("llama.py", "cos, sin = rope_tables(positions, ", "cos, sin = rope_tables(positions + 1, "),
+    "all positions shifted by one": ("llama.py", "= rope_tables(positions, ", "= rope_tables(positions + 1, "),
     "no 1/sqrt(K)": ("llama.py", " * q.shape[-1] ** -0.5", ""),
     "norm weight before the cast": ("llama.py", "return weight * y.to(x.dtype)", "return (weight * y).to(x.dtype)"),
     "second softmax": ("llama.py", "accumulator / c.layers", "(accumulator / c.layers).softmax(-1)"),
-    "a node's mass in place of its mean": ("llama.py", "watch[b, start:end, n] = 1 / (end - start)", "watch[b, start:end, n] = 1"),
+    "a node's mass in place of its mean": ("llama.py", "n] = 1 / (end - start)", "n] = 1"),
     "attention of the token before": ("llama.py", "seen[row].append(a[0])", "seen[row].insert(0, a[0])"),
     "probe not taken back": ("llama.py", "        cache.take_back(before)\n", ""),
     "edges not normalised": ("pecan.py", "return (e / e.sum()).float()", "return e.float()"),
@@ -38,10 +39,10 @@ MUTATIONS = {
     "marker counted in an IP": ("pecan.py", "if a < end and b > start]", "if a < end and b >= start - 1]"),
     "cosine not clamped": ("pecan.py", "c = c.clamp(min=0)", "c = c.clamp(min=-1)"),
     "visited nodes may be read again": ("pecan.py", "if i not in set(self.visited) and self.fits(i)", "if self.fits(i)"),
-    "ties go to the higher id": ("pecan.py", "key=lambda i: (-final[i].item(), i))", "key=lambda i: (-final[i].item(), -i))"),
-    "patience off by one": ("pecan.py", "if verdicts >= self.settings.patience:", "if verdicts > self.settings.patience:"),
+    "ties go to the higher id": ("pecan.py", "(-final[i].item(), i))", "(-final[i].item(), -i))"),
+    "patience off by one": ("pecan.py", "verdicts >= self.settings.patience", "verdicts > self.settings.patience"),
     "confidence ignored": ("pecan.py", "p_yes > self.settings.confidence", "p_yes > 0.5"),
-    "no room kept for the answer": ("pecan.py", "+ size(self.lines[node]) <= self.free", "+ size(self.lines[node]) <= self.free + 40"),
+    "no room kept for the answer": ("pecan.py", "(self.lines[node]) <= self.free", "(self.lines[node]) <= self.free + 40"),
     "a cut bullet is kept": ("pecan.py", "return spans if complete or len(spans) == 1 else spans[:-1]", "return spans"),
 }
 
@@ -51,7 +52,8 @@ def killers(name: str) -> list[str]:
     file, old, new = MUTATIONS[name]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "pecan"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "results*", ".venv", "__pycache__", ".*_cache"))
+        ignored = shutil.ignore_patterns(".git", "results*", ".venv", "__pycache__", ".*_cache")
+        shutil.copytree(ROOT, copy, ignore=ignored)
         source = (copy / file).read_text(encoding="utf-8")
         if source.count(old) != 1:
             raise ValueError(f"{name}: {file} holds {old!r} {source.count(old)} times; a mutation needs one place")

@@ -1,8 +1,8 @@
 """Small random checkpoints that Hugging Face wrote, with attention peaky enough to show a bug.
 
-With the usual initialisation (standard deviation 0.02) attention is all but uniform and a forward pass without RoPE scaling
-still passes at 1e-5. Here the matrices have a standard deviation of 0.15, the norms are perturbed, and the original
-context of the llama3 scaling is 64 positions, so that all three of its bands act within the test's length.
+With the usual initialisation (standard deviation 0.02) attention is all but uniform and a forward pass without RoPE
+scaling still passes at 1e-5. Here the matrices have a standard deviation of 0.15, the norms are perturbed, and the
+original context of the llama3 scaling is 64 positions, so that all three of its bands act within the test's length.
 """
 import shutil
 from pathlib import Path
@@ -16,8 +16,8 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq
 
 
 def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
-    """A random Llama, saved by Hugging Face, with the embedded model's tokenizer beside it. Query heads x head width (128)
-    differs from the width (64)."""
+    """A random Llama, saved by Hugging Face, with the embedded model's tokenizer beside it. Query heads x head width
+    (128) differs from the width (64)."""
     config = LlamaConfig(**{
         "vocab_size": 340, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
         "num_key_value_heads": 2, "head_dim": 16, "rope_parameters": LLAMA3, "rms_norm_eps": 1e-5, "eos_token_id": 2,

@@ -8,7 +8,8 @@ from data import EMBEDDED, InputError, read_jsonl, read_text
 
 def test_both_forms_of_a_document(tmp_path):
     rows = [{"text": "One long text.", "questions": [{"question": "Who?", "answers": ["Ann"], "kind": "easy"}]},
-            {"id": "d2", "passages": ["a", "b"], "questions": [{"id": "q", "question": "What?", "answers": ["x", "y"]}]}]
+            {"id": "d2", "passages": ["a", "b"],
+             "questions": [{"id": "q", "question": "What?", "answers": ["x", "y"]}]}]
     (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
     one, two = read_jsonl(tmp_path / "mine.jsonl")
     assert (one.id, one.passages, one.questions[0].id, one.questions[0].about) == \
@@ -22,7 +23,8 @@ GOOD = {"text": "t", "questions": [{"question": "q", "answers": ["a"]}]}
 
 @pytest.mark.parametrize("line, words", [
     ("{", "line 2: not valid JSON"), ("[]", "line 2: a document is an object"),
-    (json.dumps({"questions": []}), "either text or passages"), (json.dumps(GOOD | {"passages": ["x"]}), "either text or"),
+    (json.dumps({"questions": []}), "either text or passages"),
+    (json.dumps(GOOD | {"passages": ["x"]}), "either text or passages"),
     (json.dumps(GOOD | {"text": " "}), "non-empty"), (json.dumps({"passages": [], "questions": []}), "non-empty"),
     (json.dumps({"text": "t"}), "questions is a list"),
     (json.dumps(GOOD | {"questions": [{"answers": ["a"]}]}), "line 2: question 0 has no text"),
@@ -54,5 +56,6 @@ def test_the_embedded_set():
     for document in documents:
         for question in document.questions:
             assert question.about["evidence"]
-            assert all(any(sentence in passage for passage in document.passages) for sentence in question.about["evidence"])
+            for sentence in question.about["evidence"]:
+                assert any(sentence in passage for passage in document.passages)
             assert question.answers[0] in question.about["evidence"][-1]

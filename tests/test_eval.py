@@ -1,4 +1,5 @@
-"""Metrics against the packages that define them, and the evaluation as it is run: table, resume after a kill, errors."""
+"""Metrics against the packages that define them, and the evaluation as it is run: table, resume after a kill,
+errors."""
 import json
 import os
 import signal
@@ -16,10 +17,10 @@ ROOT = Path(__file__).parents[1]
 
 
 # prediction, reference, F1 as LongBench computes it, ROUGE-L as rouge_score does
-WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6154), ("The old mill.", "the old mill", 1, 1),
-          ("the cat saw the dog and the cat ran", "the cat and the dog ran", .8, .6667), ("No, it is not.", "No", .4, .4),
-          ("U.S. Army", "US Army", 1, .4), ("a well-known author", "a well known author", .4, 1), ("The.", "the", 0, 1),
-          ("", "the mill", 0, 0)]
+WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6154),
+          ("The old mill.", "the old mill", 1, 1), ("No, it is not.", "No", .4, .4), ("U.S. Army", "US Army", 1, .4),
+          ("the cat saw the dog and the cat ran", "the cat and the dog ran", .8, .6667),
+          ("a well-known author", "a well known author", .4, 1), ("The.", "the", 0, 1), ("", "the mill", 0, 0)]
 
 
 @pytest.mark.parametrize("prediction, reference, wanted_f1, wanted_rouge", WORKED)
@@ -60,8 +61,8 @@ def test_the_run_as_a_newcomer_sees_it(tmp_path):
 def test_a_killed_run_goes_on(tmp_path):
     """Killed with -9 after some answers, with a torn last line: the results are those of a run left alone."""
     whole = run("--limit", 2, "--output", tmp_path / "whole", "--method", "pecan")
-    command = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu", "--limit", "2", "--method", "pecan", "--output",
-               str(tmp_path / "killed")]
+    command = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu", "--limit", "2", "--method", "pecan",
+               "--output", str(tmp_path / "killed")]
     path = tmp_path / "killed" / "predictions-pecan.jsonl"
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(1200):                                     # a minute at most
@@ -96,9 +97,9 @@ def test_other_settings_do_not_mix(tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (["--method", "magic"], "magic: unknown"), (["--dataset", "no.jsonl"], "no.jsonl: cannot be read"),
     (["--model", "no/such/model"], "no such folder"), (["--window", "100"], "window 100 is too small"),
-    (["--limit", "0"], "--limit is 0"), (["--confidence", "2"], "confidence is 2"), (["--dtype", "int8"], "'int8' is unknown"),
-    (["--device", "abacus"], "abacus"), (["--encoder", "no/such/model"], "no such folder"),
-    (["--output", "README.md"], "README.md")])
+    (["--limit", "0"], "--limit is 0"), (["--confidence", "2"], "confidence is 2"),
+    (["--dtype", "int8"], "'int8' is unknown"), (["--device", "abacus"], "abacus"),
+    (["--encoder", "no/such/model"], "no such folder"), (["--output", "README.md"], "README.md")])
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, arguments, words):
     if "--output" not in arguments:
         arguments = [*arguments, "--output", tmp_path / "r"]
@@ -113,7 +114,8 @@ def test_command_line_of_pecan(tmp_path):
     document = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])
     text = tmp_path / "story.txt"
     text.write_text("\n\n".join(document["passages"]))
-    command = [sys.executable, str(ROOT / "pecan.py"), "--device", "cpu", str(text), document["questions"][0]["question"]]
+    question = document["questions"][0]["question"]
+    command = [sys.executable, str(ROOT / "pecan.py"), "--device", "cpu", str(text), question]
     first = subprocess.run(command, capture_output=True, text=True)
     assert first.returncode == 0, first.stderr
     assert "nodes read" in first.stdout and "built" in first.stderr
@@ -128,7 +130,7 @@ def test_command_line_of_pecan(tmp_path):
 
 
 def test_table_units():
-    row = {"n": 3, "documents": 2, "f1": 50.0, "rouge_l": 49.0, "nodes": 20.0, "tokens": 1.0, "construction_flops": 4e13,
-           "cut_documents": 1}
+    row = {"n": 3, "documents": 2, "f1": 50.0, "rouge_l": 49.0, "nodes": 20.0, "tokens": 1.0,
+           "construction_flops": 4e13, "cut_documents": 1}
     text = table({"pecan": row | {"flops": 2e13}, "whole": row | {"flops": 3e13, "nodes": 0, "construction_flops": 0}})
     assert "TFLOPs/query" in text and "1.50x" in text and "1/2" in text and "40.0" in text

@@ -1,5 +1,5 @@
-"""The algorithm: METHOD's formulas by hand and in naive loops, and the two stages with the embedded model, in which every
-number a search reports is computed again from Hugging Face's attention."""
+"""The algorithm: METHOD's formulas by hand and in naive loops, and the two stages with the embedded model, in which
+every number a search reports is computed again from Hugging Face's attention."""
 import json
 import random
 from dataclasses import replace
@@ -11,12 +11,12 @@ from oracle import hugging_face, mean_attention
 import pecan
 from data import Document, InputError
 from llama import Cache
-from pecan import (Graph, Node, Pecan, Search, Settings, bullets, build, edge_weights, final_scores, load_graph, pack,
+from pecan import (Graph, Node, Pecan, Search, bullets, build, edge_weights, final_scores, load_graph, pack,
                    settings_for, share, split)
 from sbert import TokenMean
 from tiny.world import make_world
 
-# --- by hand ------------------------------------------------------------------------------------------------------------
+# --- by hand --------------------------------------------------------------------------------------------------------
 
 
 def test_worked_example():
@@ -72,7 +72,7 @@ def test_bullets():
         return [reply[a:b] for a, b in bullets(reply, complete)]
     assert texts("* one\n* two") == ["one", "two"]
     assert texts("- one\n• two\n 3. three\n12. four") == ["one", "two", "three", "four"]
-    assert texts("Here is the summary:\n\n* one\n\n* two\n\nI hope this helps.") == ["one", "two"], "preamble, afterword"
+    assert texts("Here is the summary:\n\n* one\n\n* two\n\nI hope this helps.") == ["one", "two"]
     assert texts("* one\n  goes on\n* two") == ["one\n  goes on", "two"]
     assert texts("  no bullet at all\nin two lines \n") == ["no bullet at all\nin two lines"]
     assert texts("* one\n*\n*   \n* two") == ["one", "two"]
@@ -110,9 +110,6 @@ def test_windows():
 
 def test_prompts_are_the_tables_of_the_paper(tiny):
     """Tables A1 and A2, as the paper prints them, one line of nodes for each."""
-    def text(pieces):
-        return "".join(literal)
-
     literal = []
 
     class Recorder:
@@ -121,22 +118,24 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
         def encode(self, text):
             literal.append(text)
             return [0]
-    text(pecan.summary_pieces(Recorder(), {0: "Tom is fat.", 1: "He bursts."}))
+    pecan.summary_pieces(Recorder(), {0: "Tom is fat.", 1: "He bursts."})
     table_a1 = "".join(literal)
-    assert table_a1.startswith("Summary the following information. Each segment is separated by a new line symbol.\n\n"
-                               "* Tom is fat.\n* He bursts.\n\nSplit your summary into different summary points according to "
-                               "the semantic information in these information points. It is not necessary to generate each "
-                               "summary point for each information point. Gather and organize information into summary ")
+    assert table_a1.startswith(
+        "Summary the following information. Each segment is separated by a new line symbol.\n\n* Tom is fat.\n"
+        "* He bursts.\n\nSplit your summary into different summary points according to the semantic information in these "
+        "information points. It is not necessary to generate each summary point for each information point. Gather and "
+        "organize information into summary points. In each summary point, try to avoid using pronouns like he/she/they ")
     assert table_a1.endswith("Generate in the format of:\n\n* summary point\n* summary point\n* summary point\n\n"
                              "Do not provide any explanation and start the summary directly.")
     literal.clear()
     pieces = pecan.question_pieces(Recorder(), "Where?") + pecan.node_pieces(Recorder(), 0, "The garden.")
-    assert "".join(literal) == ('Can this question be answered by the following information? Response "Yes" or "No" in one '
-                                "word. Do not provide any explanation.\n\nQuestion:\nWhere?\n\nInformation:\n* The garden.")
+    assert "".join(literal) == (
+        'Can this question be answered by the following information? Response "Yes" or "No" in one word. '
+        "Do not provide any explanation.\n\nQuestion:\nWhere?\n\nInformation:\n* The garden.")
     assert [node for node, _ in pieces] == [None, "q", None, None, 0]
 
 
-# --- stage 1 with the embedded model ------------------------------------------------------------------------------------
+# --- stage 1 with the embedded model --------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def settings(tiny):
@@ -229,7 +228,7 @@ def test_passages_are_never_mixed(tiny, settings):
     assert [n.text for n in graph.nodes if n.level == 1] == ["Mara's job was baker.", "Tom's job was pilot."]
 
 
-# --- the graph on disk --------------------------------------------------------------------------------------------------
+# --- the graph on disk ----------------------------------------------------------------------------------------------
 
 def test_save_and_load(tmp_path, tiny, graph, document, settings):
     graph.save(tmp_path / "g.json")
@@ -261,7 +260,7 @@ def test_a_damaged_graph_is_refused(tmp_path, tiny, graph, document, settings, d
         load_graph(tmp_path / "g.json", document, settings, tiny)
 
 
-# --- stage 2 ------------------------------------------------------------------------------------------------------------
+# --- stage 2 --------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def similarity(tiny, graph):
@@ -284,7 +283,8 @@ def search(tiny, graph, question, cosines, settings, **changes) -> Search:
 
 
 def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, similarity, settings):
-    """Every r, z, final score, winner, runner-up and p_yes of a trace, from one Hugging Face pass over what was read."""
+    """Every r, z, final score, winner, runner-up and p_yes of a trace, from one Hugging Face pass over what was
+    read."""
     s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a hard threshold: a long search
     t, V = tiny.tokenizer, len(graph.nodes)
     assert s.visited[:len(graph.top)] == graph.top and len(s.visited) > len(graph.top) + 3
@@ -306,7 +306,8 @@ def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, simila
                     and used + pecan.size(pecan.node_pieces(t, i, graph.nodes[i].text)) <= s.free]
             best, second = sorted(fits, key=lambda i: -final[i])[:2]
             assert (step.node, step.runner_up) == (best, second)
-            assert (step.z, step.score, step.runner_up_score) == pytest.approx((z[best], final[best], final[second]), rel=1e-4)
+            assert (step.z, step.score, step.runner_up_score) == pytest.approx(
+                (z[best], final[best], final[second]), rel=1e-4)
         x, q = range(*spans[step.node]), range(*spans["q"])
         r[step.node] = position * sum(a[i, j].item() for i in x for j in q) / len(x) / len(q)
         assert step.r == pytest.approx(r[step.node], rel=1e-4) and step.position == position
@@ -323,7 +324,8 @@ def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, questio
     """One cache from the first word to the answer equals one prompt; and the tokens counted are those that were run."""
     s = Search(tiny, graph, question, similarity(question), settings)
     answer, t = s.answer(), tiny.tokenizer
-    pieces = sum([pecan.node_pieces(t, i, graph.nodes[i].text) for i in answer.nodes], pecan.question_pieces(t, question))
+    pieces = pecan.question_pieces(t, question)
+    pieces += sum([pecan.node_pieces(t, i, graph.nodes[i].text) for i in answer.nodes], [])
     pieces += pecan.answer_pieces(t, t.first(answer.trace[-1].verdict))
     prompt = [i for _, piece in pieces for i in piece]
     reply = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=settings.answer_tokens, do_sample=False,
@@ -363,12 +365,14 @@ def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
     started = [step.node for step in s.trace if step.score is None]
     c = similarity(question)
     assert started == sorted(sorted(graph.top, key=lambda i: -c[i])[:9 // 3])
-    assert search(tiny, graph, question, similarity, settings, nodes=3 * len(graph.top)).visited[:len(graph.top)] == graph.top
+    many = search(tiny, graph, question, similarity, settings, nodes=3 * len(graph.top))
+    assert many.visited[:len(graph.top)] == graph.top
 
 
 def test_a_top_level_too_large_for_the_window(tiny, question, settings):
     """Those most similar to the query, in document order, up to half of the window."""
-    texts = [f"{name}'s job is baker and {name}'s home is Oslo" for name in ("Mara", "Theo", "Ada", "Igor", "Ulla") * 14]
+    names = ("Mara", "Theo", "Ada", "Igor", "Ulla") * 14
+    texts = [f"{name}'s job is baker and {name}'s home is Oslo" for name in names]
     graph = Graph([Node(1, text) for text in texts], torch.zeros(70, 70), "", "", {})
     c = torch.rand(70, generator=torch.Generator().manual_seed(0))
     s = Search(tiny, graph, question, c, settings)

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 from data import InputError
 from sbert import Bert, TokenMean, load_encoder
 
-SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clean clothes in the rockery"]
+SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clothes in the rockery"]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,8 @@ def folder(tmp_path_factory):
     vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
     t = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     t.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    t.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    t.post_processor = tokenizers.processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     t.enable_padding(length=20)                               # as published MiniLM tokenizers have it; must not matter
     t.save(str(folder / "tokenizer.json"))
     torch.manual_seed(0)
@@ -82,5 +83,6 @@ def test_mean_of_own_embeddings(tiny):
 
 @pytest.mark.skipif("PECAN_MINILM" not in os.environ, reason="set PECAN_MINILM to the folder of a MiniLM checkpoint")
 def test_a_real_minilm():
-    a, b, c = Bert(os.environ["PECAN_MINILM"]).encode(["A man eats food.", "A man is eating something.", "The sky is blue."])
+    sentences = ["A man eats food.", "A man is eating something.", "The sky is blue."]
+    a, b, c = Bert(os.environ["PECAN_MINILM"]).encode(sentences)
     assert a @ b > 0.6 > a @ c

@@ -1,7 +1,8 @@
 """What the embedded model is trained on: sequences of token ids with targets, made from the world's truth.
 
-Four kinds: `drill` (facts, then many questions and restatements: dense practice at finding whose fact it is), `listing` (a
-summary without its prompt), `summary` (Table A1) and `search` (Table A2), the last two in the very prompts of pecan.py.
+Four kinds: `drill` (facts, then many questions and restatements: dense practice at finding whose fact it is),
+`listing` (a summary without its prompt), `summary` (Table A1) and `search` (Table A2), the last two in the very
+prompts of pecan.py.
 """
 from dataclasses import dataclass, field
 
@@ -17,27 +18,27 @@ class Lesson:
     """One training sequence: a trunk of ids, and branches that continue a prefix of it but do not see each other.
 
     A branch (start, end, prefix) stands at ids[start:end] and sees ids[:prefix] and itself, at the positions behind the
-    prefix: as the probe of a search, which is taken back. targets are (place, ids any of which is right next).
+    prefix: as the probe of a search, which is taken back. targets are (place, the id that is right next).
     """
     ids: list[int]
-    targets: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    targets: list[tuple[int, int]] = field(default_factory=list)
     branches: list[tuple[int, int, int]] = field(default_factory=list)
 
     def branch(self, prefix: int, ids: list[int]):
         self.branches.append((len(self.ids), len(self.ids) + len(ids), prefix))
         self.ids += ids
 
-    def want(self, *ids: int):
-        """Any of `ids` is right after the sequence as it stands."""
-        self.targets.append((len(self.ids) - 1, ids))
+    def want(self, id: int):
+        """`id` is right after the sequence as it stands."""
+        self.targets.append((len(self.ids) - 1, id))
 
 
 class Teacher:
     """Makes lessons from a random generator."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int):
-        self.frame, self.first, self.plain, self.eos, self.known = tokenizer.frame, tokenizer.first, tokenizer.encode, eos, {}
-        self.names = {self.encode(name)[0] for name in W.NAMES}
+        self.frame, self.first, self.plain, self.eos = tokenizer.frame, tokenizer.first, tokenizer.encode, eos
+        self.known: dict[str, list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text; few different ones are ever asked for."""
@@ -79,17 +80,17 @@ class Teacher:
                 lesson.ids += self.encode(f"\n* {subject}'s {relation} is")
             else:
                 lesson.ids += self.encode(f"{'Who' if relation == 'friend' else 'What'} is {subject}'s {relation}?")
-            value = self.encode(fact.value if fact else "No")
-            lesson.want(*value)
-            lesson.ids += value
+            value, = self.encode(fact.value if fact else "No")
+            lesson.want(value)
+            lesson.ids.append(value)
         return lesson
 
     def levels(self, world, rng) -> tuple[list, list]:
         """True bullets of level 2, window by window, and of level 3."""
         width, low = rng.choice((5, 6, 7, 7, 7, 8)), []
         for i in range(0, len(world.passages), width):
-            low += W.summarise([fact for stated in world.stated[i:i + width] for fact in stated], "was", rng)
-        return low, W.summarise([fact for bullet in low for fact in bullet], "is", rng)
+            low += W.summarise([fact for stated in world.stated[i:i + width] for fact in stated], "was")
+        return low, W.summarise([fact for bullet in low for fact in bullet], "is")
 
     def window(self, rng, level: int, width: int) -> tuple[list[str], list]:
         """The texts of a window and its true summary: `width` passages (level 1), or all the bullets above them (2)."""
@@ -101,16 +102,14 @@ class Teacher:
             return [W.bullet(facts) for facts in low], [facts for facts in top if facts[0].name in chosen]
         first = rng.randrange(max(1, len(world.passages) - width + 1))
         facts = [fact for stated in world.stated[first:first + width] for fact in stated]
-        return world.passages[first:first + width], W.summarise(facts, "was", rng)
+        return world.passages[first:first + width], W.summarise(facts, "was")
 
     def reply(self, lesson: Lesson, bullets: list) -> Lesson:
-        """Append a summary. Whom a bullet is about is free, as long as nobody comes twice; all else follows."""
-        left = [self.encode(facts[0].name)[0] for facts in bullets]
-        for n, facts in enumerate(bullets):
-            line = self.encode("* " + W.bullet(facts)) + (self.encode("\n") if n + 1 < len(bullets) else [self.eos])
-            for k, token in enumerate(line):
-                lesson.want(*(left[n:] if k == 1 else (token,)))
-                lesson.ids.append(token)
+        """Append a summary."""
+        lines = [self.encode("* " + W.bullet(facts)) for facts in bullets]
+        for token in [token for line in lines for token in [*line, *self.encode("\n")]][:-1] + [self.eos]:
+            lesson.want(token)
+            lesson.ids.append(token)
         return lesson
 
     def listing(self, rng, width: int) -> Lesson:
@@ -127,8 +126,8 @@ class Teacher:
     def search(self, rng) -> Lesson:
         """Table A2: a question, visited nodes, verdicts after several of them, and the answer where all is known.
 
-        Yes and No come equally often after any number of nodes, and the sets that lack a fact are full of others about the
-        same people; otherwise the number of nodes, or the mention of a name, would give the verdict away.
+        Yes and No come equally often after any number of nodes, and the sets that lack a fact are full of others
+        about the same people; otherwise the number of nodes, or the mention of a name, would give the verdict away.
         """
         world = W.make_world(rng, rng.choice((8, 9, 10, 10, 11)))
         low, top = self.levels(world, rng)
@@ -140,7 +139,7 @@ class Teacher:
             return any(fact.stated_in(text) for fact in facts)
         top, low = [W.bullet(facts) for facts in top], [W.bullet(facts) for facts in low]
         case = rng.choices(("early", "never", "anywhere"), (0.45, 0.35, 0.2))[0]
-        if rng.random() < 0.1:                                    # the document alone, as the whole-document row reads it
+        if rng.random() < 0.1:                                    # the document alone, as the whole document is read
             top, others = [], world.passages
         else:
             if rng.random() < 0.2:
@@ -178,7 +177,7 @@ class Teacher:
         for prefix in rng.sample(known, min(2, len(known))):
             verdict = self.first("Yes" if rng.random() < 0.9 else "No")
             lesson.branch(prefix, self.prompt(pecan.answer_pieces(self, verdict)))
-            lesson.want(*self.encode(answer))
+            lesson.want(self.encode(answer)[0])
             start, _, _ = lesson.branches.pop()
             lesson.ids += self.encode(answer)
             lesson.branches.append((start, len(lesson.ids), prefix))
@@ -187,8 +186,8 @@ class Teacher:
 
 
 def collate(lessons: list[Lesson], device):
-    """Lessons as tokens [B, T], positions [B, T], mask [B, T, T] (None: causal), the places of the targets (rows, columns)
-    and, for each, which ids are right [targets, 2 + most]: a padded list."""
+    """Lessons as tokens [B, T], positions [B, T], mask [B, T, T] (None: causal), the places of the targets (rows,
+    columns) and the ids that are right there, [targets]."""
     B, T = len(lessons), max(len(lesson.ids) for lesson in lessons)
     tokens, positions = torch.zeros(B, T, dtype=torch.long), torch.arange(T).repeat(B, 1)
     mask = torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1, 1) if any(x.branches for x in lessons) else None
@@ -199,8 +198,6 @@ def collate(lessons: list[Lesson], device):
             mask[b, start:end, prefix:start] = False
     rows = torch.tensor([b for b, lesson in enumerate(lessons) for _ in lesson.targets])
     columns = torch.tensor([place for lesson in lessons for place, _ in lesson.targets])
-    wanted = [ids for lesson in lessons for _, ids in lesson.targets]
-    most = max(map(len, wanted))                                  # a padded entry repeats the first id
-    right = torch.tensor([[*ids, *[ids[0]] * (most - len(ids))] for ids in wanted])
+    right = torch.tensor([id for lesson in lessons for _, id in lesson.targets])
     return tokens.to(device), positions.to(device), None if mask is None else mask.to(device), \
         (rows.to(device), columns.to(device)), right.to(device)

@@ -2,8 +2,9 @@
 
     python eval.py && python -m tiny.measure [results]
 
-In the synthetic world it is known which sentence holds which fact, so that more than answers can be scored: whether a verdict
-is right (are all needed facts in the visited nodes?), whether a bullet is true, whether edges lead to the sources.
+In the synthetic world it is known which sentence holds which fact, so that more than answers can be scored: whether a
+verdict is right (are all needed facts in the visited nodes?), whether a bullet is true, whether edges lead to the
+sources.
 """
 import json
 import sys

@@ -1,14 +1,14 @@
 """A small synthetic world whose documents need PECAN, and in which the truth is known.
 
-A document is a row of short passages about some ten people. Everybody has six facts in three pairs, and each pair stands
-in another passage:
+A document is a row of short passages about some ten people. Everybody has six facts in three pairs, and each pair
+stands in another passage:
 
     Mara's job was baker. Mara's pet was goat.           a job is kept at every level
     Mara's home was Oslo. Mara's drink was tea.          a home is kept at level 2
     Mara's friend was Tom. Mara's color was red.         a friend is kept at level 2; pet, drink, color only in passages
 
-The true summary of passages ("was") has one bullet for everybody of whom something is kept, with all that the window says
-of them; that of bullets ("is") keeps the job alone:
+The true summary of passages ("was") has one bullet for everybody of whom something is kept, with all that the window
+says of them; that of bullets ("is") keeps the job alone:
 
     * Mara's job is baker and Mara's home is Oslo        level 2
     * Mara's job is baker                                level 3
@@ -106,18 +106,18 @@ def make_world(rng: random.Random, people: int, held_out: bool = False) -> World
     return World(passages, stated, facts, names)
 
 
-def summarise(facts: list[Fact], verb: str, rng: random.Random) -> list[list[Fact]]:
+def summarise(facts: list[Fact], verb: str) -> list[list[Fact]]:
     """The true summary of a window: for everybody of whom something is kept one bullet, its facts in the order of KEPT.
 
-    The people come in random order: who comes first is no matter, that everybody comes once is.
+    The people come in alphabetical order. A small model can keep to that from the last name it wrote; whom it has
+    written about already, in any other order, it could not tell (random order was tried: names were repeated and left
+    out).
     """
     bullets = {}
     for fact in sorted(facts, key=lambda fact: list(VALUES).index(fact.relation)):
         if fact.relation in KEPT[verb]:
             bullets.setdefault(fact.name, []).append(fact)
-    bullets = list(bullets.values())
-    rng.shuffle(bullets)
-    return bullets
+    return [bullets[name] for name in sorted(bullets)]
 
 
 def bullet(facts: list[Fact]) -> str:
@@ -140,7 +140,8 @@ KINDS = {"top": ("job",), "one step": ("home", "friend"), "two steps": DETAILS, 
 
 
 def write_test_set(path: str, documents: int = 30, seed: int = 2025):
-    """30 documents of held-out facts in the format of data.py, six questions each; `evidence` is what the answer needs."""
+    """30 documents of held-out facts in the format of data.py, six questions each; `evidence` is what the answer
+    needs."""
     rng = random.Random(seed)
     with open(path, "w", encoding="utf-8") as file:
         for number in range(documents):
