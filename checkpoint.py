@@ -217,6 +217,12 @@ class Tokenizer:
         """The text of `ids`, and for every token the number of characters up to its end."""
         return self.decode(ids), [len(self.decode(ids[:n])) for n in range(1, len(ids) + 1)]
 
+    def unknown(self, text: str) -> float:
+        """Share of the tokens of a text that stand for something the vocabulary lacks."""
+        ids, name = self.encode(text), self.names["unk_token"]
+        unknown = self.encode(name, specials=True) if name else []
+        return ids.count(unknown[0]) / len(ids) if len(unknown) == 1 and ids else 0.0
+
     def first(self, word: str) -> int:
         """The first token of an assistant's turn that says `word`."""
         return self.encode(self.lead + word)[0]

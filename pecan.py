@@ -328,8 +328,8 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     room = int(settings.window * settings.room)
     space = settings.window - room - size(summary_pieces(tokenizer, {}))
     if space < settings.chunk + len(tokenizer.encode("\n*")):
-        raise InputError(f"window {settings.window} is too small: prompt and summary ({room} tokens) leave {space} tokens, "
-                         f"a chunk takes up to {settings.chunk} and its marker; take a larger window")
+        raise InputError(f"window {settings.window} is too small: prompt and summary ({room} tokens) leave {space} "
+                         f"tokens, a chunk takes up to {settings.chunk} and its marker; take a larger window")
     nodes = [Node(1, text) for passage in document.passages for text in split(tokenizer, passage, settings.chunk)]
     edges: list[tuple[int, int, float]] = []
     level = list(range(len(nodes)))                         # ids of the level that is summarised
@@ -600,6 +600,9 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
+    parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
+    parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
+                        help="an ablation of section 4.2; may be given twice")
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first of them that is there)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 (default: bfloat16 on cuda)")
 
@@ -608,7 +611,8 @@ def load(args) -> tuple[Llama, object, Settings]:
     """Model, encoder and settings that the options ask for; says on which device and in which dtype they run."""
     model = Llama.load(args.model, args.device, args.dtype)
     settings = settings_for(model.folder, chunk=args.chunk, window=args.window, confidence=args.confidence,
-                            patience=args.patience)
+                            patience=args.patience, nodes=args.nodes, tree="graph" in args.without or None,
+                            attention="attention" not in args.without, similarity="similarity" not in args.without)
     print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}, window {settings.window}",
           file=sys.stderr)
     return model, load_encoder(args.encoder, model), settings
@@ -639,6 +643,10 @@ def main(argv=None) -> int:
     args = parser.parse_args(argv)
     document = read_text(args.document)
     model, encoder, settings = load(args)
+    unknown = model.tokenizer.unknown(document.passages[0])
+    if unknown > 0.1:
+        print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "
+              "own small world only, take --model for others", file=sys.stderr)
     method = Pecan(model, encoder, settings)
     path = Path(args.graph or f"{args.document}.{method.key(document)}.graph.json")
     reloaded = path.exists()
@@ -648,8 +656,8 @@ def main(argv=None) -> int:
           f"{[levels.count(level) for level in range(1, levels[-1] + 1)]}", file=sys.stderr)
     for question in args.questions:
         answer = method.answer(prepared, question)
-        print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, {answer.flops:.3g} FLOPs; "
-              f"{ENDS[answer.end]})")
+        print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
+              f"{answer.flops:.3g} FLOPs; {ENDS[answer.end]})")
         for step in answer.trace if args.trace else []:
             score = "top level " if step.score is None else f"score {step.score:.3f}"
             check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 MUTATIONS = {
     "RoPE scaling dropped": ("llama.py", "if c.rope is None:", "if True:"),
     "interleaved RoPE": (
-        "llama.py", "first, second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
-        "first, second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
+        "llama.py", "second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
+        "second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
     "wrong GQA order": ("llama.py", "attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)",
                         "attention(q.view(B, -1, c.kv_heads, T, c.head_width).transpose(1, 2), k, v, mask)"),
     "mask off by one": ("llama.py", "<= positions[:, :, None]", "<= positions[:, :, None] + 1"),
@@ -38,11 +38,11 @@ MUTATIONS = {
     "marker counted in a visited node": ("pecan.py", "seen[0, len(marker[1]):, 0]", "seen[0, :, 0]"),
     "marker counted in an IP": ("pecan.py", "if a < end and b > start]", "if a < end and b >= start - 1]"),
     "cosine not clamped": ("pecan.py", "c = c.clamp(min=0)", "c = c.clamp(min=-1)"),
-    "visited nodes may be read again": ("pecan.py", "if i not in set(self.visited) and self.fits(i)", "if self.fits(i)"),
+    "visited nodes may be read again": ("pecan.py", "i not in set(self.visited) and self.fits(i)", "self.fits(i)"),
     "ties go to the higher id": ("pecan.py", "(-final[i].item(), i))", "(-final[i].item(), -i))"),
     "patience off by one": ("pecan.py", "verdicts >= self.settings.patience", "verdicts > self.settings.patience"),
     "confidence ignored": ("pecan.py", "p_yes > self.settings.confidence", "p_yes > 0.5"),
-    "no room kept for the answer": ("pecan.py", "(self.lines[node]) <= self.free", "(self.lines[node]) <= self.free + 40"),
+    "no room kept for the answer": ("pecan.py", "lines[node]) <= self.free", "lines[node]) <= self.free + 40"),
     "a cut bullet is kept": ("pecan.py", "return spans if complete or len(spans) == 1 else spans[:-1]", "return spans"),
 }
 

@@ -11,8 +11,21 @@ from oracle import hugging_face, mean_attention
 import pecan
 from data import Document, InputError
 from llama import Cache
-from pecan import (Graph, Node, Pecan, Search, bullets, build, edge_weights, final_scores, load_graph, pack,
-                   settings_for, share, split)
+from pecan import (
+    Graph,
+    Node,
+    Pecan,
+    Search,
+    build,
+    bullets,
+    edge_weights,
+    final_scores,
+    load_graph,
+    pack,
+    settings_for,
+    share,
+    split,
+)
 from sbert import TokenMean
 from tiny.world import make_world
 
@@ -122,9 +135,9 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
     table_a1 = "".join(literal)
     assert table_a1.startswith(
         "Summary the following information. Each segment is separated by a new line symbol.\n\n* Tom is fat.\n"
-        "* He bursts.\n\nSplit your summary into different summary points according to the semantic information in these "
-        "information points. It is not necessary to generate each summary point for each information point. Gather and "
-        "organize information into summary points. In each summary point, try to avoid using pronouns like he/she/they ")
+        "* He bursts.\n\nSplit your summary into different summary points according to the semantic information in "
+        "these information points. It is not necessary to generate each summary point for each information point. "
+        "Gather and organize information into summary points. In each summary point, try to avoid using pronouns ")
     assert table_a1.endswith("Generate in the format of:\n\n* summary point\n* summary point\n* summary point\n\n"
                              "Do not provide any explanation and start the summary directly.")
     literal.clear()

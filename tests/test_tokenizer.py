@@ -11,29 +11,30 @@ import pecan
 from checkpoint import Tokenizer
 from data import InputError
 
-LLAMA3 = ("{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
-          "+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}"
-          "{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
+LLAMA3 = ("{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
+          "'<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
+          "{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
           "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}")
-LLAMA31 = ("{{ bos_token }}{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-           "{{ '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: ' + "
-           "date_string + '\n\n<|eot_id|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message.role + "
-           "'<|end_header_id|>\n\n' + message.content | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
-           "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}")
+LLAMA31 = ("{{ bos_token }}{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}"
+           "{% endif %}{{ '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday "
+           "Date: ' + date_string + '\n\n<|eot_id|>' }}{% for message in messages %}{{ '<|start_header_id|>' + "
+           "message.role + '<|end_header_id|>\n\n' + message.content | trim + '<|eot_id|>' }}{% endfor %}"
+           "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}")
 CHATML = ("{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
-          "{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}{{ '<|im_start|>' + message['role'] + '\n' + "
-          "message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
-          "{% endif %}")
-ZEPHYR = ("{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}"
-          "\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n' + message['content'] + eos_token }}\n{% endif %}\n"
-          "{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}")
+          "{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}{{ '<|im_start|>' + message['role'] + "
+          "'\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
+          "{{ '<|im_start|>assistant\n' }}{% endif %}")
+ZEPHYR = ("{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + "
+          "eos_token }}\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n' + message['content'] + "
+          "eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n"
+          "{% endif %}\n{% endfor %}")
 LLAMA2 = ("{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
           "{{ raise_exception('roles must alternate') }}{% endif %}{% if message['role'] == 'user' %}"
           "{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}{% else %}"
           "{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
 TEMPLATES = {"llama3": LLAMA3, "llama3.1": LLAMA31, "chatml": CHATML, "zephyr": ZEPHYR, "llama2": LLAMA2}
-SPECIALS = ["<s>", "</s>", "<unk>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>",
-            "<|user|>", "<|assistant|>"]
+SPECIALS = ["<s>", "</s>", "<unk>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>",
+            "<|im_end|>", "<|user|>", "<|assistant|>"]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,8 @@ def test_turns_equal_apply_chat_template(bpe, tmp_path, name):
     turns = [{"role": "user", "content": "Tom Kitten?"}, {"role": "assistant", "content": "Yes"},
              {"role": "user", "content": "Who bursts?"}]
     for messages in (turns[:1], turns):
-        text = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, date_string="26 Jul 2024")
+        text = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True,
+                                          date_string="26 Jul 2024")
         assert ours.render(messages) == text
     begin, close, reopen, reclose = ours.frame
     ids = [*begin, *ours.encode("Tom Kitten?"), *close, *ours.encode(ours.lead + "Yes"), *reopen,
@@ -101,9 +103,10 @@ def test_sentencepiece(tmp_path):
     import sentencepiece
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join([*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, "Tom Kitten bursts his buttons."] * 4))
-    sentencepiece.SentencePieceTrainer.train(input=str(corpus), model_prefix=str(tmp_path / "tokenizer"), vocab_size=400,
-                                             model_type="bpe", byte_fallback=True, minloglevel=2, character_coverage=1.0,
-                                             normalization_rule_name="identity", remove_extra_whitespaces=False)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(corpus), model_prefix=str(tmp_path / "tokenizer"), vocab_size=400, model_type="bpe",
+        byte_fallback=True, minloglevel=2, character_coverage=1.0, normalization_rule_name="identity",
+        remove_extra_whitespaces=False)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(
         {"bos_token": "<s>", "eos_token": "</s>", "chat_template": LLAMA2}))
     t = Tokenizer(tmp_path)

@@ -164,12 +164,13 @@ class Training:
             return {"drill": [t.drill(rng, absent=0.3) for _ in range(8)],
                     "listing": [t.listing(rng, DRILLS[at]) for _ in range(32)]}
         return {"drill": [t.drill(rng, absent=0.3, hops=0.3) for _ in range(6)],
-                "listing": [t.listing(rng, rng.choice((3, 5, 7))) for _ in range(6)], "summary 2": [t.summary(rng, 1) for _ in range(4)],
-                "summary 3": [t.summary(rng, 2) for _ in range(2)], "search": [t.search(rng) for _ in range(8)]}
+                "listing": [t.listing(rng, rng.choice((3, 5, 7))) for _ in range(6)],
+                "summary 2": [t.summary(rng, 1) for _ in range(4)], "summary 3": [t.summary(rng, 2) for _ in range(2)],
+                "search": [t.search(rng) for _ in range(8)]}
 
     def step(self):
         """One step of both optimizers; the rate rises for 50 steps and falls over the last third."""
-        rng = random.Random(f"{self.seed} {self.at['step']}")     # so that a resumed run has the lessons it would have had
+        rng = random.Random(f"{self.seed} {self.at['step']}")     # a resumed run has the lessons it would have had
         scale = min(1, (self.at["step"] + 1) / 50, 0.02 + (1 - self.at["done"] / self.tokens) / 0.35)
         for kind, lessons in self.lessons(rng).items():
             tokens, positions, mask, places, wanted = collate(lessons, self.device)

@@ -25,18 +25,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
-NAMES = """Abel Ada Agnes Alba Alma Amos Anton Aron Axel Basil Berta Boris Bruno Carl Cora Cyrus Dana Daria Dora Edda Edgar
-Edith Elias Elsa Emil Enid Erik Ezra Fay Felix Flora Frank Freya Gerda Gilda Greta Gus Hana Hedda Henk Hilda Hugo Ida Igor
-Ingrid Iris Ivan Jana Jonas Josef Judith Karin Kate Klaus Lara Lena Leon Lida Linus Lotte Lucas Luna Mabel Magnus Mara Marco
-Maya Milo Mona Nadia Nils Nina Nora Odin Olga Oscar Otto Paula Pedro Petra Quinn Rafael Rita Rosa Ruben Runa Samir Selma
-Silas Sonja Stella Sven Tara Theo Tilda Tobias Ulla Uma Vera Viktor""".split()
+NAMES = """Abel Ada Agnes Alba Alma Amos Anton Aron Axel Basil Berta Boris Bruno Carl Cora Cyrus Dana Daria Dora Edda
+Edgar Edith Elias Elsa Emil Enid Erik Ezra Fay Felix Flora Frank Freya Gerda Gilda Greta Gus Hana Hedda Henk
+Hilda Hugo Ida Igor Ingrid Iris Ivan Jana Jonas Josef Judith Karin Kate Klaus Lara Lena Leon Lida Linus Lotte
+Lucas Luna Mabel Magnus Mara Marco Maya Milo Mona Nadia Nils Nina Nora Odin Olga Oscar Otto Paula Pedro Petra
+Quinn Rafael Rita Rosa Ruben Runa Samir Selma Silas Sonja Stella Sven Tara Theo Tilda Tobias Ulla Uma Vera
+Viktor""".split()
 VALUES = {relation: values.split() for relation, values in {
-    "job": "baker pilot nurse tailor miner judge painter sailor teacher farmer singer potter dentist lawyer barber cook "
-           "guard author jeweler plumber printer weaver banker driver",
-    "home": "Oslo Cairo Lima Paris Quito Delhi Tokyo Dublin Prague Havana Athens Seoul Tunis Riga Sofia Vienna Berne Minsk "
-            "Dakar Accra Kyiv Lisbon Madrid Bogota",
+    "job": "baker pilot nurse tailor miner judge painter sailor teacher farmer singer potter dentist "
+           "lawyer barber cook guard author jeweler plumber printer weaver banker driver",
+    "home": "Oslo Cairo Lima Paris Quito Delhi Tokyo Dublin Prague Havana Athens Seoul Tunis Riga Sofia "
+            "Vienna Berne Minsk Dakar Accra Kyiv Lisbon Madrid Bogota",
     "friend": " ".join(NAMES),
-    "pet": "goat cat dog horse parrot rabbit turtle hamster lizard canary ferret snake donkey pigeon spider beetle",
+    "pet": "goat cat dog horse parrot rabbit turtle hamster lizard canary ferret snake donkey pigeon "
+           "spider beetle",
     "drink": "tea coffee milk cocoa cider lemonade water juice beer wine mead punch",
     "color": "red blue green yellow purple orange black white brown gray pink golden",
 }.items()}
