@@ -103,7 +103,7 @@ def run(method, documents, predictions: Predictions, graphs: Path, bar: tqdm):
         if not open_:
             continue
         key = method.key(document)
-        prepared = method.prepare(document, key and graphs / f"{key}.json")
+        prepared = method.prepare(document, key and graphs / f"{key}.json", progress=not bar.disable)
         for question in open_:
             answer = method.answer(prepared, question.text)
             predictions.add({

@@ -303,12 +303,14 @@ def edge_weights(attention: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     tokens of node j (section 3.1, "Extracting" and the first half of "Aggregating"). Here it is averaged over the IP's
     tokens, e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. No second softmax.
     """
-    e = attention[tokens].double().mean(0)
+    e = attention[tokens].cpu().double().mean(0)
     return (e / e.sum()).float()
 
 
 def information_points(tokenizer, ids: list[int], attention: torch.Tensor, limit: int, tree: bool):
     """The IPs of a reply and their edges: [(text, edges [N])]; with `tree` the whole reply is one summary node."""
+    if not ids:
+        return []
     text, ends = tokenizer.ends(ids)
     spans = bullets(text, complete=len(ids) < limit)
     owners = [[x for x, (a, b) in enumerate(zip([0, *ends], ends)) if a < end and b > start] for start, end in spans]
@@ -316,6 +318,26 @@ def information_points(tokenizer, ids: list[int], attention: torch.Tensor, limit
     if tree and spans:
         texts, owners = [" ".join(texts)], [sorted({x for tokens in owners for x in tokens})]
     return [(t, edge_weights(attention, tokens)) for t, tokens in zip(texts, owners) if tokens]
+
+
+def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], room: int, settings: Settings, bar):
+    """Summarise the nodes of each window (ids); returns [(text, window, edges [N])] for the IPs, in order.
+
+    `settings.batch` windows run together. Their prompts go through the fused kernel; attention is had from the tokens
+    of the replies alone, as they are generated.
+    """
+    made = []
+    for first in range(0, len(windows), settings.batch):
+        batch = windows[first:first + settings.batch]
+        cache = Cache(model, len(batch), settings.window)
+        prompts = [summary_pieces(model.tokenizer, {i: nodes[i].text for i in window}) for window in batch]
+        hidden, _ = model.read(cache, prompts)
+        replies, attention = model.generate(cache, hidden, room, cache.averages(batch))
+        for window, ids, a in zip(batch, replies, attention):
+            for text, e in information_points(model.tokenizer, ids, a, room, settings.tree):
+                made.append((text, window, e))
+        bar.update(len(batch))
+    return made
 
 
 def build(model: Llama, document: Document, settings: Settings, progress: bool = False) -> Graph:
@@ -330,32 +352,23 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     if space < settings.chunk + len(tokenizer.encode("\n*")):
         raise InputError(f"window {settings.window} is too small: prompt and summary ({room} tokens) leave {space} "
                          f"tokens, a chunk takes up to {settings.chunk} and its marker; take a larger window")
+
+    def costs(texts):                                       # tokens of their lines in a prompt
+        return [size(node_pieces(tokenizer, None, text)) for text in texts]
     nodes = [Node(1, text) for passage in document.passages for text in split(tokenizer, passage, settings.chunk)]
     edges: list[tuple[int, int, float]] = []
     level = list(range(len(nodes)))                         # ids of the level that is summarised
     while True:
-        costs = [size(node_pieces(tokenizer, i, nodes[i].text)) for i in level]
-        windows = [[level[k] for k in window] for window in pack(costs, space)]
-        made = []
-        bar = tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
-                   disable=not progress)
-        for first in range(0, len(windows), settings.batch):
-            batch = windows[first:first + settings.batch]
-            cache = Cache(model, len(batch), settings.window)
-            hidden, _ = model.read(cache, [summary_pieces(tokenizer, {i: nodes[i].text for i in window})
-                                           for window in batch])
-            replies, attention = model.generate(cache, hidden, room, cache.averages(batch))
-            for window, ids, a in zip(batch, replies, attention):
-                made += [(text, window, e.tolist()) for text, e in
-                         information_points(tokenizer, ids, a, room, settings.tree)] if ids else []
-            bar.update(len(batch))
-        bar.close()
-        tokens = sum(size(node_pieces(tokenizer, None, text)) for text, _, _ in made)
-        if not made or tokens >= sum(costs):
+        tokens = costs(nodes[i].text for i in level)
+        windows = [[level[k] for k in window] for window in pack(tokens, space)]
+        with tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
+                  disable=not progress) as bar:
+            made = summarise(model, nodes, windows, room, settings, bar)
+        if not made or sum(costs(text for text, _, _ in made)) >= sum(tokens):
             break
         level = list(range(len(nodes), len(nodes) + len(made)))
-        edges += [(i, j, weight) for i, (_, window, e) in zip(level, made) for j, weight in zip(window, e)]
         nodes += [Node(nodes[-1].level + 1, text) for text, _, _ in made]
+        edges += [(i, j, weight) for i, (_, window, e) in zip(level, made) for j, weight in zip(window, e.tolist())]
         if len(windows) == 1:
             break
     E = torch.zeros(len(nodes), len(nodes))
@@ -459,7 +472,7 @@ class Search:
         marker, line = self.lines[node]
         _, seen = self._read([marker, line], self.cache.averages([["q"]]))                 # [1, T, 1]
         position = len(self.trace) + 2
-        self.r[node] = position * seen[0, len(marker[1]):, 0].double().mean().item()
+        self.r[node] = position * seen[0, len(marker[1]):, 0].cpu().double().mean()
         self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
                                tokens=self.tokens, flops=self.model.flops - self.flops))
 
@@ -471,7 +484,7 @@ class Search:
         close = self.tokenizer.frame[1]
         logits = self.model.probe(self.cache, close)[0]
         self.tokens += len(close)
-        p_yes = torch.stack((logits[self.yes], logits[self.no])).double().softmax(0)[0].item()
+        p_yes = logits[[self.yes, self.no]].cpu().double().softmax(0)[0].item()
         step = self.trace[-1]
         step.p_yes, step.verdict = p_yes, "Yes" if p_yes > self.settings.confidence else "No"
         step.tokens, step.flops = self.tokens, self.model.flops - self.flops
