@@ -7,7 +7,9 @@ import datetime
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import jinja2.ext
 import jinja2.sandbox
@@ -16,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from data import InputError, read_json
+from data import InputError, read_json, write_file
 
 # --- config and weights ---------------------------------------------------------------------------------------------
 
@@ -36,6 +38,7 @@ class Config:
     rope_theta: float
     rope: dict | None                          # llama3 scaling: factor, low, high, original
     eos: tuple[int, ...]
+    dtype: str                                 # of the stored weights
 
 
 def read_config(folder: str | Path) -> Config:
@@ -45,10 +48,9 @@ def read_config(folder: str | Path) -> Config:
     """
     path = Path(folder) / "config.json"
     raw = read_json(path)
-    if not isinstance(raw, dict) or raw.get("architectures", ["LlamaForCausalLM"]) != ["LlamaForCausalLM"] \
-            or raw.get("model_type", "llama") != "llama":
-        got = raw.get("architectures") or raw.get("model_type") if isinstance(raw, dict) else type(raw).__name__
-        raise InputError(f"{path}: architecture {got} is not LlamaForCausalLM")
+    architectures, kind = raw.get("architectures", ["LlamaForCausalLM"]), raw.get("model_type", "llama")
+    if architectures != ["LlamaForCausalLM"] or kind != "llama":
+        raise InputError(f"{path}: architecture {architectures or kind} is not LlamaForCausalLM")
     for key, wanted in {"attention_bias": False, "mlp_bias": False, "hidden_act": "silu"}.items():
         if raw.get(key, wanted) != wanted:
             raise InputError(f"{path}: {key} is {raw[key]!r}; only {wanted!r} is implemented")
@@ -72,9 +74,17 @@ def read_config(folder: str | Path) -> Config:
             head_width=raw.get("head_dim") or raw["hidden_size"] // heads, norm_eps=raw.get("rms_norm_eps", 1e-6),
             max_length=raw.get("max_position_embeddings", 2048), tied=raw.get("tie_word_embeddings", False),
             rope_theta=float(rope.get("rope_theta", 10000.0)), rope=scaling,
-            eos=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,))
+            eos=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
+            dtype=str(raw.get("torch_dtype") or raw.get("dtype") or "bfloat16"))
     except KeyError as error:
         raise InputError(f"{path}: key {error} is missing") from None
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise InputError(f"{path}: a value is not what a Llama's is ({error})") from None
+    numbers = {name: getattr(config, name) for name in ("vocab", "width", "hidden", "layers", "heads", "kv_heads",
+                                                        "head_width", "max_length")}
+    for name, value in numbers.items():
+        if type(value) is not int or value < 1:
+            raise InputError(f"{path}: {name} is {value!r}, not a positive whole number")
     if config.heads % config.kv_heads:
         raise InputError(f"{path}: {config.heads} query heads do not share {config.kv_heads} key/value heads evenly")
     return config
@@ -93,34 +103,51 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     return shapes if c.tied else shapes | {"lm_head.weight": (c.vocab, D)}
 
 
-def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
-    """Read single or sharded safetensors, one tensor at a time; every tensor is consumed and every shape checked.
+def read_tensors(path: Path, device, dtype, shape_of) -> dict[str, torch.Tensor]:
+    """The tensors of one safetensors file, read one at a time. shape_of(name) tells the shape a tensor must have,
+    "skip" where it is not needed, or None where it does not belong there.
 
-    Raises InputError naming the file and the tensor that is missing, unknown, of another shape, or cut short.
+    Raises InputError naming the file and the tensor that is unknown or of another shape, or a file that is cut short.
+    """
+    read = {}
+    try:
+        with safe_open(path, framework="pt", device="cpu") as tensors:
+            for name in tensors.keys():
+                wanted, found = shape_of(name), tuple(tensors.get_slice(name).get_shape())
+                if wanted is None:
+                    raise InputError(f"{path}: tensor {name} is not part of this architecture")
+                if wanted not in ("skip", found):
+                    raise InputError(f"{path}: {name} is {list(found)}, config.json says {list(wanted)}")
+                if wanted != "skip":
+                    read[name] = tensors.get_tensor(name).to(device, dtype)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+    return read
+
+
+def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
+    """Read single or sharded safetensors; every tensor is consumed and every shape checked.
+
+    Raises InputError as read_tensors does, and naming the first tensor that is missing.
     """
     folder = Path(folder)
     index = folder / "model.safetensors.index.json"
-    files = sorted(set(read_json(index).get("weight_map", {}).values())) if index.exists() else ["model.safetensors"]
+    files = {"model.safetensors"}
+    if index.exists():
+        files = read_json(index).get("weight_map")
+        if not isinstance(files, dict):
+            raise InputError(f"{index}: has no weight_map")
+        files = set(files.values())
     shapes, weights = tensor_shapes(config), {}
-    for file in files:
-        try:
-            with safe_open(folder / file, framework="pt", device="cpu") as tensors:
-                for name in tensors.keys():
-                    if name.endswith("rotary_emb.inv_freq"):        # a table that old checkpoints carry; recomputed
-                        continue
-                    tensor = tensors.get_tensor(name)
-                    if name == "lm_head.weight" and config.tied:    # some tied checkpoints store the matrix twice
-                        shape = shapes["model.embed_tokens.weight"]
-                    elif name in shapes:
-                        shape = shapes[name]
-                    else:
-                        raise InputError(f"{folder / file}: tensor {name} is not part of this architecture")
-                    if tuple(tensor.shape) != shape:
-                        raise InputError(f"{folder / file}: {name} is {list(tensor.shape)}, "
-                                         f"config.json says {list(shape)}")
-                    weights[name] = tensor.to(device, dtype)
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{folder / file}: not a readable safetensors file ({error})") from None
+
+    def shape_of(name):
+        if name.endswith("rotary_emb.inv_freq"):                 # a table that old checkpoints carry along; recomputed
+            return "skip"
+        if name == "lm_head.weight" and config.tied:             # some tied checkpoints store the matrix twice
+            return shapes["model.embed_tokens.weight"]
+        return shapes.get(name)
+    for file in sorted(files):
+        weights |= read_tensors(folder / file, device, dtype, shape_of)
     missing = [name for name in shapes if name not in weights]
     if missing:
         raise InputError(f"{folder}: {len(missing)} tensors are missing, the first is {missing[0]}")
@@ -147,8 +174,9 @@ def locate(model: str | Path) -> Path:
                          "give a local folder, or log in with `hf auth login` if the repository is gated") from None
 
 
-def choose_device(device: str = "auto", dtype: str = "auto") -> tuple[torch.device, torch.dtype]:
-    """"auto" takes cuda, then mps, then cpu; and bfloat16 on cuda, float32 elsewhere."""
+def choose_device(device: str = "auto", dtype: str = "auto",
+                  stored: str = "bfloat16") -> tuple[torch.device, torch.dtype]:
+    """"auto" takes cuda, then mps, then cpu; and on cuda the dtype the weights are stored in, float32 elsewhere."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -158,7 +186,7 @@ def choose_device(device: str = "auto", dtype: str = "auto") -> tuple[torch.devi
         raise InputError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
     names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
     if dtype == "auto":
-        dtype = "bfloat16" if chosen.type == "cuda" else "float32"
+        dtype = stored if chosen.type == "cuda" and stored in names else "float32"
     if dtype not in names:
         raise InputError(f"dtype {dtype!r} is unknown; choose from {', '.join(names)}")
     return chosen, names[dtype]
@@ -166,10 +194,12 @@ def choose_device(device: str = "auto", dtype: str = "auto") -> tuple[torch.devi
 
 def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tensor]):
     """Write config.json and model.safetensors as read_config and read_weights (and Hugging Face) read them."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / "config.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
-    save_file({n: w.detach().cpu().contiguous() for n, w in weights.items()}, Path(folder) / "model.safetensors",
-              metadata={"format": "pt"})
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
+    partial = folder / "model.partial"
+    save_file({n: w.detach().cpu().contiguous() for n, w in weights.items()}, partial, metadata={"format": "pt"})
+    partial.replace(folder / "model.safetensors")
 
 
 # --- tokenizer and chat template ------------------------------------------------------------------------------------
@@ -178,15 +208,21 @@ SLOT = "\ue000"                              # a private-use character that mark
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
 
 
+class Frame(NamedTuple):
+    """Ids of a chat template around the contents of a conversation of two user turns."""
+    open: list[int]                            # ... user content
+    close: list[int]                           # ... assistant content
+    reopen: list[int]                          # ... user content
+    reclose: list[int]                         # ... assistant content
+
+
 class Tokenizer:
     """Encode, decode and frame chat turns for the checkpoint in `folder`.
 
-    Attributes:
-        frame: [open, close, reopen, reclose], the template's ids around the contents of a conversation
-            open + user content + close + assistant content + reopen + user content + reclose (+ assistant content).
-        lead: what stands between `close` and the first character of an assistant's turn ("" or a blank).
+    Attributes: `frame`, the template's ids around the contents of a conversation; `lead`, what stands between `close`
+    and the first character of an assistant's turn ("" or a blank).
 
-    Raises InputError naming the file where one is missing or broken.
+    Raises InputError naming the file where one is missing or broken, or where the template cannot frame a conversation.
     """
 
     def __init__(self, folder: str | Path):
@@ -195,19 +231,33 @@ class Tokenizer:
         self.model = _Fast(folder) if (folder / "tokenizer.json").exists() else _SentencePiece(folder, settings)
         self.template = _template(folder, settings)
         self.names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "unk_token", "pad_token")}
+        # Some tokenizers put a blank before whatever they are given; a piece from the middle of a prompt must not get
+        # it.
+        newline = self.model.encode("\n", False)
+        self.guard = newline if self.model.encode("\nx", False) != newline + self.model.encode("x", False) else []
         first = [{"role": "user", "content": SLOT}]
         both = [*first, {"role": "assistant", "content": SLOT}, {"role": "user", "content": SLOT}]
         one, two = self.render(first).split(SLOT), self.render(both).split(SLOT)
         if len(one) != 2 or len(two) != 4:
             raise InputError(f"{folder}: the chat template does not print the contents of user and assistant turns")
-        # A template may put a blank before an assistant's words (Llama-2) that the generation prompt leaves to the
-        # model.
-        self.lead = two[1].removeprefix(one[1]) if not two[1].removeprefix(one[1]).strip() else ""
-        self.frame = [self.encode(text, specials=True) for text in (one[0], one[1], two[2], two[3])]
+        # A template may put white space before an assistant's words that its generation prompt leaves out. A blank
+        # (Llama-2) is part of the first word's token; a newline belongs to the frame.
+        white = two[1].removeprefix(one[1])
+        self.lead = " " if white == " " else ""
+        close = one[1] if white == " " or white.strip() else two[1]
+        opening = self.model.encode(one[0], True)
+        self.frame = Frame(opening, *(self.encode(text, specials=True) for text in (close, two[2], two[3])))
+        if self.first("Yes") == self.first("No"):
+            raise InputError(f"{folder}: Yes and No begin with the same token behind the chat template's header")
+        self.encode = lru_cache(1 << 16)(self.encode)            # nodes are encoded again for every query
 
     def encode(self, text: str, specials: bool = False) -> list[int]:
-        """Ids of `text`, without an added BOS; special tokens are recognised only where `specials` says so."""
-        return self.model.encode(text, specials)
+        """Ids of a piece of a prompt, without an added BOS; special tokens are recognised only where `specials`
+        says."""
+        guarded = self.model.encode("\n" + text, specials) if self.guard else []
+        if guarded[:len(self.guard)] != self.guard or not self.guard:
+            return self.model.encode(text, specials)
+        return guarded[len(self.guard):]
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens left out."""
@@ -237,18 +287,24 @@ class Tokenizer:
         environment.filters["tojson"] = lambda x, **options: json.dumps(x, ensure_ascii=False, **options)
         try:
             return environment.from_string(self.template).render(
-                messages=messages, add_generation_prompt=True, date_string=TODAY.strftime("%d %b %Y"), **self.names)
+                messages=messages, add_generation_prompt=True, date_string=TODAY.strftime("%d %b %Y"), tools=None,
+                documents=None, **self.names)
         except jinja2.TemplateError as error:
             raise InputError(f"the chat template cannot be rendered: {error}") from None
 
 
 class _Fast:
-    """tokenizer.json, with one copy that knows special tokens and one that treats their names as plain text."""
+    """tokenizer.json, with one copy that knows special tokens and one that treats the names of all added tokens,
+    marked as special or not, as plain text."""
 
     def __init__(self, folder: Path):
+        path = folder / "tokenizer.json"
+        raw = read_json(path)
         try:
-            path = str(folder / "tokenizer.json")
-            self.special, self.plain = tokenizers.Tokenizer.from_file(path), tokenizers.Tokenizer.from_file(path)
+            self.special = tokenizers.Tokenizer.from_file(str(path))
+            for token in raw.get("added_tokens", []):
+                token["special"] = True
+            self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw))
         except Exception as error:                          # the library raises bare Exception
             raise InputError(f"{path}: not a readable tokenizer ({error})") from None
         self.plain.encode_special_tokens = True
@@ -278,16 +334,10 @@ class _SentencePiece:
 
     def encode(self, text, specials):
         if not specials or not self.specials:
-            return self._plain(text)
+            return self.pieces.encode(text)
         names = "|".join(map(re.escape, sorted(self.specials, key=len, reverse=True)))
         return [i for part in re.split(f"({names})", text) if part
-                for i in ([self.specials[part]] if part in self.specials else self._plain(part))]
-
-    def _plain(self, text):
-        # sentencepiece puts a blank before whatever it is given; behind a newline of our own it falls on the newline.
-        guard = self.pieces.encode("\n")
-        ids = self.pieces.encode("\n" + text)
-        return ids[len(guard):] if ids[:len(guard)] == guard else self.pieces.encode(text)
+                for i in ([self.specials[part]] if part in self.specials else self.pieces.encode(part))]
 
     def decode(self, ids):
         special = set(self.specials.values())

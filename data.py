@@ -9,6 +9,7 @@ made up from the line where they are missing.
 """
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,14 +42,27 @@ class Document:
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False).encode()).hexdigest()
 
 
-def read_json(path: str | Path):
-    """The content of a JSON file; InputError where it is missing or not JSON."""
+def read_json(path: str | Path) -> dict:
+    """The object in a JSON file; InputError where the file is missing, not JSON, or something else than an object."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds a {type(content).__name__} where an object is wanted")
+    return content
+
+
+def write_file(path: str | Path, text: str):
+    """Replace a file at once or not at all; InputError where it cannot be written."""
+    partial = Path(f"{path}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def read_text(path: str | Path) -> Document:
@@ -68,7 +82,7 @@ def read_text(path: str | Path) -> Document:
 
 def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
     """Documents of a JSON lines file, at most `limit`; InputError names the line and what is wrong with it."""
-    documents, seen = [], set()
+    documents, documents_seen, questions_seen = [], set(), set()
     try:
         with open(path, encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
@@ -76,10 +90,12 @@ def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
                     break
                 if line.strip():
                     document = _document(line, f"{path}, line {number}", f"{Path(path).stem}-{number}")
-                    for id in [document.id, *(q.id for q in document.questions)]:
-                        if id in seen:
-                            raise InputError(f"{path}, line {number}: id {id!r} stands there a second time")
-                        seen.add(id)
+                    for seen, ids in ((documents_seen, [document.id]),
+                                      (questions_seen, [question.id for question in document.questions])):
+                        for id in ids:
+                            if id in seen:
+                                raise InputError(f"{path}, line {number}: id {id!r} stands there a second time")
+                            seen.add(id)
                     documents.append(document)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
@@ -93,6 +109,9 @@ def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
 def _document(line: str, where: str, name: str) -> Document:
     try:
         row = json.loads(line)
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: half a surrogate pair, {error.object[error.start]!r}, is no character") from None
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON ({error})") from None
 

@@ -21,7 +21,7 @@ import torch
 from tqdm import tqdm
 
 from baselines.whole import Whole
-from data import EMBEDDED, InputError, read_json, read_jsonl
+from data import EMBEDDED, Document, InputError, Question, read_json, read_jsonl, write_file
 from pecan import Pecan, add_model_options, load, user_errors
 
 METHODS = {"pecan": Pecan, "whole": Whole}
@@ -70,22 +70,34 @@ def rouge_l(prediction: str, answers: list[str]) -> float:
 # --- running --------------------------------------------------------------------------------------------------------
 
 class Predictions:
-    """The answers of one method, one JSON line each, in the order of the questions."""
+    """The answers of one method, one JSON line each, in the order in which they were given."""
+    KEYS = {"id", "document", "hash", "question", "prediction", "answers", "nodes", "tokens", "flops",
+            "construction_flops", "cut"}
 
     def __init__(self, path: Path):
         self.path, self.rows = path, {}
-        if path.exists():
-            whole, _, torn = path.read_bytes().rpartition(b"\n")       # a kill may have torn the last line: redo it
-            for number, line in enumerate(whole.splitlines(), 1):
-                try:
-                    row = json.loads(line)
-                    self.rows[row["id"]] = row
-                except (ValueError, KeyError, TypeError):
-                    problem = f"{path}, line {number}: not a prediction; move the file away, or use --overwrite"
-                    raise InputError(problem) from None
-            if torn:
-                with open(path, "r+b") as file:
-                    file.truncate(len(whole) + 1 if whole else 0)
+        if not path.exists():
+            return
+        whole, _, torn = path.read_bytes().rpartition(b"\n")           # a kill may have torn the last line: redo it
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict) or not self.KEYS <= row.keys():
+                raise InputError(f"{path}, line {number}: not a prediction; move the file away, or use --overwrite")
+            self.rows[row["id"]] = row
+        if torn:
+            with open(path, "r+b") as file:
+                file.truncate(len(whole) + 1 if whole else 0)
+
+    def holds(self, document: Document, question: Question) -> bool:
+        """Whether this very question about this very text is answered; InputError where the id stands for another."""
+        row = self.rows.get(question.id)
+        if row and (row["hash"], row["question"], row["answers"]) != (document.hash, question.text, question.answers):
+            raise InputError(f"{self.path}: question {question.id} was answered for another text; choose another "
+                             "--output, or --overwrite")
+        return row is not None
 
     def add(self, row: dict):
         self.rows[row["id"]] = row
@@ -95,36 +107,42 @@ class Predictions:
             os.fsync(file.fileno())
 
 
-def run(method, documents, predictions: Predictions, graphs: Path, bar: tqdm):
-    """Answer what is not answered yet, document by document."""
+def run(method, documents: list[Document], predictions: Predictions, graphs: Path, bar: tqdm) -> list[str]:
+    """Answer what is not answered yet, document by document; returns what could not be, and why."""
+    failures = []
     for document in documents:
-        bar.update(sum(question.id in predictions.rows for question in document.questions))
-        open_ = [question for question in document.questions if question.id not in predictions.rows]
-        if not open_:
-            continue
-        key = method.key(document)
-        prepared = method.prepare(document, key and graphs / f"{key}.json", progress=not bar.disable)
+        open_ = [question for question in document.questions if not predictions.holds(document, question)]
+        bar.update(len(document.questions) - len(open_))
+        prepared, key = None, method.key(document)
         for question in open_:
-            answer = method.answer(prepared, question.text)
-            predictions.add({
-                "id": question.id, "document": document.id, "question": question.text, "prediction": answer.text,
-                "answers": question.answers, "f1": f1(answer.text, question.answers),
-                "rouge_l": rouge_l(answer.text, question.answers), "nodes": len(answer.nodes), "tokens": answer.tokens,
-                "flops": answer.flops, "construction_flops": prepared.flops, "graph": key, "end": answer.end,
-                "cut": answer.cut, "trace": [asdict(step) for step in answer.trace]})
+            try:
+                if prepared is None:
+                    prepared = method.prepare(document, key and graphs / f"{key}.json", progress=not bar.disable)
+                answer = method.answer(prepared, question.text)
+            except InputError as error:
+                failures.append(f"question {question.id} of document {document.id}: {error}")
+            else:
+                predictions.add({
+                    "id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
+                    "prediction": answer.text, "answers": question.answers, "f1": f1(answer.text, question.answers),
+                    "rouge_l": rouge_l(answer.text, question.answers), "nodes": len(answer.nodes),
+                    "tokens": answer.tokens, "flops": answer.flops, "construction_flops": prepared.flops, "graph": key,
+                    "end": answer.end, "cut": answer.cut, "trace": [asdict(step) for step in answer.trace]})
             bar.update()
+    return failures
 
 
 def summary(rows: list[dict]) -> dict:
-    """Means over the questions; construction over the documents."""
+    """Means over the questions, in percent where they are scores; construction is a mean over the documents."""
     def mean(values):
         values = list(values)
         return sum(values) / len(values)
     construction = {row["document"]: row["construction_flops"] for row in rows}
-    return {"n": len(rows), "documents": len(construction), "f1": 100 * mean(row["f1"] for row in rows),
-            "rouge_l": 100 * mean(row["rouge_l"] for row in rows), "nodes": mean(row["nodes"] for row in rows),
-            "tokens": mean(row["tokens"] for row in rows), "flops": mean(row["flops"] for row in rows),
-            "construction_flops": mean(construction.values()),
+    return {"n": len(rows), "documents": len(construction),
+            "f1": 100 * mean(f1(row["prediction"], row["answers"]) for row in rows),
+            "rouge_l": 100 * mean(rouge_l(row["prediction"], row["answers"]) for row in rows),
+            "nodes": mean(row["nodes"] for row in rows), "tokens": mean(row["tokens"] for row in rows),
+            "flops": mean(row["flops"] for row in rows), "construction_flops": mean(construction.values()),
             "cut_documents": len({row["document"] for row in rows if row["cut"]})}
 
 
@@ -163,52 +181,60 @@ def main(argv=None) -> int:
         raise InputError(f"--limit is {args.limit}; it must be at least 1")
     torch.manual_seed(args.seed)
     documents = read_jsonl(args.dataset, args.limit)
-    model, encoder, settings = load(args)
+    questions = [(document, question) for document in documents for question in document.questions]
+    if not questions:
+        raise InputError(f"{args.dataset}: holds no question")
+    model, encoder, settings, builder = load(args)
 
     # What must not change under an answer that is kept: all but the number of documents and the place it runs on.
-    setup = {"dataset": Path(args.dataset).name, "model": model.fingerprint, "encoder": args.encoder, "dtype":
-             str(model.dtype), "seed": args.seed, "settings": asdict(settings)}
+    setup = {"dataset": Path(args.dataset).name, "model": model.fingerprint, "encoder": args.encoder,
+             "builder": builder and builder.fingerprint, "dtype": str(model.dtype), "seed": args.seed,
+             "settings": asdict(settings)}
     output = Path(args.output)
     claim(output, setup, args.overwrite)
-    results = {}
-    for method in methods:
+    results, failures, show = {}, [], sys.stderr.isatty()
+    for method in METHODS:                                        # one that ran before keeps its row
         predictions = Predictions(output / f"predictions-{method}.jsonl")
-        total = sum(len(document.questions) for document in documents)
-        with tqdm(total=total, desc=NAMES[method], unit="question", disable=not sys.stderr.isatty()) as bar:
-            run(METHODS[method](model, encoder, settings), documents, predictions, output / "graphs", bar)
-        results[method] = summary([predictions.rows[q.id] for document in documents for q in document.questions])
+        if method in methods:
+            runner = METHODS[method](model, encoder, settings, builder)
+            with tqdm(total=len(questions), desc=NAMES[method], unit="question", disable=not show) as bar:
+                failures += run(runner, documents, predictions, output / "graphs", bar)
+        rows = [predictions.rows[q.id] for document, q in questions if predictions.holds(document, q)]
+        if rows and (method in methods or len(rows) == len(questions)):
+            results[method] = summary(rows)
+    if not results:
+        raise InputError(failures[0])
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    write_json(output / "results.json", setup | {"device": str(model.device), "versions": versions, "results": results})
+    setup |= {"documents": len(documents), "device": str(model.device), "versions": versions, "results": results}
+    write_file(output / "results.json", json.dumps(setup, indent=2) + "\n")
+    for failure in failures:
+        print(f"not answered: {failure}", file=sys.stderr)
     print(table(results))
     print(f"F1 as LongBench defines it, ROUGE-L as rouge_score does; FLOPs are counted, not timed. "
           f"Results: {output / 'results.json'}")
-    return 0
+    return 1 if failures else 0
 
 
 def claim(output: Path, setup: dict, overwrite: bool):
-    """Make the output folder this run's; refuse one that holds answers given under other settings."""
-    try:
-        (output / "graphs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--output {output}: {error.strerror}") from None
-    if overwrite:
-        for path in [*output.glob("predictions-*.jsonl"), *output.glob("graphs/*.json"), output / "setup.json"]:
-            path.unlink(missing_ok=True)
+    """Make the output folder this run's; refuse one that holds answers given under other settings.
+
+    Graphs are never thrown away: their names say which document, model and settings they belong to.
+    """
+    (output / "graphs").mkdir(parents=True, exist_ok=True)
     kept = output / "setup.json"
+    if overwrite:
+        for path in [*output.glob("predictions-*.jsonl"), output / "results.json", kept]:
+            path.unlink(missing_ok=True)
     if not kept.exists():
-        write_json(kept, setup)
+        if any(output.glob("predictions-*.jsonl")):
+            raise InputError(f"{output} holds predictions without the setup.json that says what gave them; "
+                             "choose another --output, or --overwrite them")
+        write_file(kept, json.dumps(setup, indent=2) + "\n")
     old = read_json(kept)
-    if old != setup:
-        different = [key for key in setup if old.get(key) != setup[key]]
+    different = [key for key in setup if old.get(key) != setup[key]]
+    if different:
         raise InputError(f"{output} holds results of another {' and '.join(different)}; "
                          "choose another --output, or --overwrite them")
-
-
-def write_json(path: Path, content: dict):
-    """Replace the file at once or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
 
 
 if __name__ == "__main__":

@@ -113,8 +113,9 @@ class Cache:
 
     def keep(self, rows: list[int]):
         """Keep these rows of the batch only."""
-        self.keys = [k[rows] for k in self.keys]
-        self.values = [v[rows] for v in self.values]
+        for store in (self.keys, self.values):                    # layer by layer, so that one copy is alive at a time
+            for layer in range(len(store)):
+                store[layer] = store[layer][rows]
         self.lengths = [self.lengths[b] for b in rows]
         self.nodes = [self.nodes[b] for b in rows]
 
@@ -139,7 +140,8 @@ class Llama:
     """A checkpoint that reads, probes and generates, and counts what that costs.
 
     `weights` maps the checkpoint's tensor names to tensors; `flops` adds up 2 m n k for every matrix product that ran:
-    linear layers over all tokens, the output matrix where logits are computed, attention as the full T x S rectangle.
+    linear layers over all tokens, the output matrix where logits are computed, attention as the full T x S rectangle,
+    and the padding of rows that run together, because it runs.
     `tokenizer` and `folder` are those of the checkpoint it was loaded from.
     """
 
@@ -153,8 +155,9 @@ class Llama:
     def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
         """Load a checkpoint folder or hub repository; errors as in locate, read_config, read_weights."""
         folder = locate(model)
-        config, chosen = read_config(folder), choose_device(device, dtype)
-        return cls(config, read_weights(folder, config, *chosen), Tokenizer(folder), folder)
+        config, tokenizer = read_config(folder), Tokenizer(folder)
+        weights = read_weights(folder, config, *choose_device(device, dtype, config.dtype))
+        return cls(config, weights, tokenizer, folder)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -286,5 +289,5 @@ class Llama:
                 for row, a in zip(rows, attended):
                     seen[row].append(a[0])
             if progress is not None:
-                progress(len(rows))
+                progress(sum(map(len, ids)))
         return ids, [torch.stack(a) if a else None for a in seen]

@@ -33,7 +33,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from data import Document, InputError, read_json, read_text
+from data import Document, InputError, read_json, read_text, write_file
 from llama import Cache, Llama, Piece
 from sbert import load_encoder
 
@@ -58,14 +58,14 @@ class Settings:
     batch: int = 8                # windows of a level that run together; costs memory, changes no algebra
 
     def __post_init__(self):
-        for name, low in {"chunk": 1, "window": 1, "patience": 1, "answer_tokens": 1, "batch": 1, "nodes": 1}.items():
+        for name in ("chunk", "window", "patience", "answer_tokens", "batch", "nodes"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < low):
-                raise InputError(f"{name} is {value!r}; it must be a whole number of at least {low}")
-        if not 0 <= self.confidence < 1:
-            raise InputError(f"confidence is {self.confidence}; it must be at least 0 and below 1")
-        if not 0 < self.room < 1:
-            raise InputError(f"room is {self.room}; it must be between 0 and 1")
+            if (type(value) is not int or value < 1) and not (name == "nodes" and value is None):
+                raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        for name in ("confidence", "room"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value < 1:
+                raise InputError(f"{name} is {value!r}; it must be a number of at least 0 and below 1")
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
 
@@ -74,15 +74,20 @@ class Settings:
         return {name: getattr(self, name) for name in ("chunk", "window", "room", "tree")}
 
 
-def settings_for(folder: str | Path, **chosen) -> Settings:
+def settings_for(model: Llama, **chosen) -> Settings:
     """The defaults, overridden by a `pecan.json` in the checkpoint folder (the embedded model is small and brings one),
-    overridden by what was chosen (None: not chosen)."""
-    own = Path(folder) / "pecan.json"
+    overridden by what was chosen (None: not chosen). The window is no larger than the model was made for."""
+    own = model.folder / "pecan.json"
     values = read_json(own) if own.exists() else {}
     unknown = set(values) - set(Settings.__dataclass_fields__)
     if unknown:
         raise InputError(f"{own}: unknown setting {sorted(unknown)[0]}")
-    return Settings(**values | {name: value for name, value in chosen.items() if value is not None})
+    longest = model.config.max_length
+    values = {"window": min(Settings.window, longest)} | values
+    settings = Settings(**values | {name: value for name, value in chosen.items() if value is not None})
+    if settings.window > longest:
+        raise InputError(f"window {settings.window} is too large: the model was made for {longest} tokens")
+    return settings
 
 
 # --- prompts --------------------------------------------------------------------------------------------------------
@@ -121,27 +126,41 @@ def node_pieces(tokenizer, node, text: str) -> list[Piece]:
 
 def summary_pieces(tokenizer, nodes: dict) -> list[Piece]:
     """Table A1 for the nodes of one window (node -> text), one user turn."""
-    begin, close = tokenizer.frame[:2]
-    return [(None, begin + tokenizer.encode(SUMMARISE[0])),
+    return [(None, tokenizer.frame.open + tokenizer.encode(SUMMARISE[0])),
             *(piece for node, text in nodes.items() for piece in node_pieces(tokenizer, node, text)),
-            (None, tokenizer.encode(SUMMARISE[1]) + close)]
+            (None, tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)]
 
 
 def question_pieces(tokenizer, question: str) -> list[Piece]:
     """Table A2 up to its first node. The question is treated as a node, "q" (Appendix C)."""
-    return [(None, tokenizer.frame[0] + tokenizer.encode(ASK[0])), ("q", tokenizer.encode(question)),
+    if not question.strip():
+        raise InputError("the question is empty")
+    return [(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), ("q", tokenizer.encode(question)),
             (None, tokenizer.encode(ASK[1]))]
 
 
 def answer_pieces(tokenizer, verdict: int) -> list[Piece]:
     """The first assistant turn, which holds the token of the last verdict, and Table A2's second turn."""
-    _, close, reopen, reclose = tokenizer.frame
-    return [(None, [*close, verdict, *reopen, *tokenizer.encode(ANSWER), *reclose])]
+    frame = tokenizer.frame
+    return [(None, [*frame.close, verdict, *frame.reopen, *tokenizer.encode(ANSWER), *frame.reclose])]
 
 
 def size(pieces: list[Piece]) -> int:
     """Tokens of a prompt."""
     return sum(len(ids) for _, ids in pieces)
+
+
+def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
+    """Tokens that the window leaves for nodes between the question and the answer; InputError where it leaves none.
+
+    What the answer needs is kept free to the end; a probe's tokens stand there for a moment only.
+    """
+    turn = answer_pieces(tokenizer, tokenizer.first("Yes"))
+    room = settings.window - size(question_pieces(tokenizer, question)) - size(turn) - settings.answer_tokens
+    if room < 1:
+        raise InputError(f"window {settings.window} is too small: the question with its prompt and answer takes "
+                         f"{settings.window - room} tokens")
+    return room
 
 
 # --- stage 1: attention graph construction (section 3.1) ------------------------------------------------------------
@@ -156,7 +175,7 @@ class Node:
 class Graph:
     """The hierarchical weighted directed acyclic graph of one document.
 
-    A node's place in `nodes` is its id, and levels come in order. E [|V|, |V|] float32: row i sums to 1, or is 0
+    A node's place in `nodes` is its id, and levels come in order. E [|V|, |V|] float64: row i sums to 1, or is 0
     throughout where i is a chunk. `flops` is what the construction cost.
     """
     nodes: list[Node]
@@ -179,12 +198,7 @@ class Graph:
                            "flops": self.flops}, indent=0).removesuffix("\n}")
         for key, rows in (("nodes", nodes), ("edges", edges)):                             # a line for each
             text += f',\n"{key}": [\n' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]"
-        partial = Path(f"{path}.{os.getpid()}.partial")
-        try:
-            partial.write_text(text + "\n}\n", encoding="utf-8")
-            os.replace(partial, path)
-        except OSError as error:
-            raise InputError(f"{path}: the graph cannot be written ({error.strerror})") from None
+        write_file(path, text + "\n}\n")
 
 
 FORMAT = "pecan graph 1"
@@ -195,9 +209,8 @@ def load_graph(path: str | Path, document: Document | None = None, settings: Set
     """Read a graph and check it; InputError says what is wrong with the file, or that it is another version's, another
     document's or another model's, or was built under other settings."""
     raw = read_json(path)
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        found = raw.get("format") if isinstance(raw, dict) else type(raw).__name__
-        raise InputError(f"{path}: format is {found!r}, this version reads {FORMAT!r}")
+    if raw.get("format") != FORMAT:
+        raise InputError(f"{path}: format is {raw.get('format')!r}, this version reads {FORMAT!r}")
     try:
         nodes = [Node(row["level"], row["text"]) for row in raw["nodes"]]
         if [row["id"] for row in raw["nodes"]] != list(range(len(nodes))):
@@ -208,7 +221,7 @@ def load_graph(path: str | Path, document: Document | None = None, settings: Set
             raise InputError(f"{path}: levels do not rise from 1 one by one")
         if not all(isinstance(node.text, str) and node.text for node in nodes):
             raise InputError(f"{path}: a node without text")
-        E = torch.zeros(len(nodes), len(nodes))
+        E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
         for i, j, weight in raw["edges"]:
             if not (0 <= j < i < len(nodes)) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
                 raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
@@ -236,21 +249,19 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
     The paper does not say where to cut. At the last white space that fits, because half a word is no information; and
     without newlines, because the prompt separates segments by them. Only a word longer than a chunk is cut inside.
     """
-    lengths = {}                                            # tokens of a word behind a blank
     chunks, chunk, used = [], [], 0
     words = text.split()[::-1]
     while words:
         word = words.pop()
-        if word not in lengths:
-            lengths[word] = len(tokenizer.encode(" " + word))
-        if lengths[word] > limit and len(word) > 1:
+        length = len(tokenizer.encode(" " + word))          # tokens never span white space
+        if length > limit and len(word) > 1:
             words += [word[len(word) // 2:], word[:len(word) // 2]]
             continue
-        if chunk and used + lengths[word] > limit:
+        if chunk and used + length > limit:
             chunks.append(" ".join(chunk))
             chunk, used = [], 0
         chunk.append(word)
-        used += lengths[word]
+        used += length
     return chunks + [" ".join(chunk)] if chunk else chunks
 
 
@@ -268,16 +279,16 @@ def pack(costs: list[int], space: int) -> list[range]:
     return [*windows, range(start, len(costs))]
 
 
-MARKER = re.compile(r"\s*(?:[*\-•]|\d+\.)(?=\s|$)\s*")
+MARKER = re.compile(r"\s*(?:([*\-•])(?!\1)|\d+[.)](?=\s|$))\s*")         # not **bold**, --- or 1.5
 
 
 def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     """The information points of a reply, as (start, end) of their text, markers and outer white space left out.
 
-    A line that begins with `*`, `-`, `•` or `1.` is a bullet. What the paper does not say: an unmarked line directly
-    below a bullet continues it; other unmarked lines are a preamble or an afterword and are dropped; a reply without
-    any bullet is one IP, so that nothing is lost; a last bullet cut off by the length limit (complete=False) is
-    dropped where others exist; empty bullets are dropped.
+    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. What the paper does not say: an unmarked line
+    directly below a bullet continues it; other unmarked lines are a preamble or an afterword and are dropped; a reply
+    without any bullet is one IP, so that nothing is lost; a last bullet cut off by the length limit (complete=False)
+    is dropped where others exist; empty bullets are dropped.
     """
     spans, position, open_ = [], 0, False
     for line in text.splitlines(keepends=True):
@@ -304,7 +315,7 @@ def edge_weights(attention: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     tokens, e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. No second softmax.
     """
     e = attention[tokens].cpu().double().mean(0)
-    return (e / e.sum()).float()
+    return e / e.sum()
 
 
 def information_points(tokenizer, ids: list[int], attention: torch.Tensor, limit: int, tree: bool):
@@ -332,7 +343,8 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], room: i
         cache = Cache(model, len(batch), settings.window)
         prompts = [summary_pieces(model.tokenizer, {i: nodes[i].text for i in window}) for window in batch]
         hidden, _ = model.read(cache, prompts)
-        replies, attention = model.generate(cache, hidden, room, cache.averages(batch))
+        replies, attention = model.generate(cache, hidden, room, cache.averages(batch),
+                                            lambda tokens: bar.set_postfix_str(f"{tokens} tokens written"))
         for window, ids, a in zip(batch, replies, attention):
             for text, e in information_points(model.tokenizer, ids, a, room, settings.tree):
                 made.append((text, window, e))
@@ -371,7 +383,7 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         edges += [(i, j, weight) for i, (_, window, e) in zip(level, made) for j, weight in zip(window, e.tolist())]
         if len(windows) == 1:
             break
-    E = torch.zeros(len(nodes), len(nodes))
+    E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
     for i, j, weight in edges:
         E[i, j] = weight
     return Graph(nodes, E, document.hash, model.fingerprint, settings.construction(), model.flops - flops)
@@ -401,12 +413,16 @@ class Step:
 class Answer:
     """What a method says to a question, and what it cost."""
     text: str
-    nodes: list[int]              # texts that were read, in order
+    nodes: list[int]              # ids of the nodes that were read, in order
     flops: int
     tokens: int                   # prompt, nodes, probes and answer
-    end: str = "read"             # why reading ended: yes, nodes (all read or the fixed number), window, read
+    end: str = "read"             # why reading ended: a key of ENDS
     cut: bool = False             # the document did not fit and was cut
     trace: list[Step] = field(default_factory=list)
+
+
+ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
+        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once"}
 
 
 def share(x: torch.Tensor) -> torch.Tensor:
@@ -423,35 +439,36 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
     section 4.2 score by c or by z alone.
     """
     z = E.T @ r
-    c = c.clamp(min=0)
     if not attention:
         return z, c
-    return z, share(z) + share(c) if similarity else z
+    return z, share(z) + share(c.clamp(min=0)) if similarity else z
 
 
 class Search:
     """The state of one query: the node cache, the visited set S and the relevance r."""
 
-    def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
+    def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings,
+                 progress: bool = False):
         self.model, self.graph, self.settings, self.c = model, graph, settings, c.double()
-        self.E = graph.E.double()
         self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)
-        self.tokenizer, self.flops, self.tokens = model.tokenizer, model.flops, 0
+        self.tokenizer, self.flops_before, self.tokens = model.tokenizer, model.flops, 0
         self.yes, self.no = self.tokenizer.first("Yes"), self.tokenizer.first("No")
         self.lines = [node_pieces(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.cache = Cache(model, 1, settings.window)
         self.trace: list[Step] = []
-        # What the answer needs is kept free to the end; the probe's tokens stand there for a moment only.
-        self.free = settings.window - size(answer_pieces(self.tokenizer, self.yes)) - settings.answer_tokens
+        self.bar = tqdm(desc="search", unit="node", leave=False, disable=not progress)
         opening = question_pieces(self.tokenizer, question)
-        if size(opening) >= self.free:
-            raise InputError(f"window {settings.window} is too small: the question with its prompt and answer takes "
-                             f"{size(opening) + settings.window - self.free} tokens")
+        self.free = size(opening) + room_for_nodes(self.tokenizer, question, settings)     # up to the answer turn
         self._read(opening)
 
     def _read(self, pieces, watch=None):
         self.tokens += size(pieces)
         return self.model.read(self.cache, [pieces], watch)
+
+    @property
+    def flops(self) -> int:
+        """Spent on this query so far."""
+        return self.model.flops - self.flops_before
 
     @property
     def visited(self) -> list[int]:
@@ -474,20 +491,20 @@ class Search:
         position = len(self.trace) + 2
         self.r[node] = position * seen[0, len(marker[1]):, 0].cpu().double().mean()
         self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
-                               tokens=self.tokens, flops=self.model.flops - self.flops))
+                               tokens=self.tokens, flops=self.flops))
+        self.bar.update()
 
     def check(self) -> bool:
         """Dynamic Progress Control (3.2.1): does the model say that S is enough? p_yes > t_p.
 
         The few tokens that close the user's turn are run against the cache, and taken back.
         """
-        close = self.tokenizer.frame[1]
-        logits = self.model.probe(self.cache, close)[0]
-        self.tokens += len(close)
+        logits = self.model.probe(self.cache, self.tokenizer.frame.close)[0]
+        self.tokens += len(self.tokenizer.frame.close)
         p_yes = logits[[self.yes, self.no]].cpu().double().softmax(0)[0].item()
         step = self.trace[-1]
         step.p_yes, step.verdict = p_yes, "Yes" if p_yes > self.settings.confidence else "No"
-        step.tokens, step.flops = self.tokens, self.model.flops - self.flops
+        step.tokens, step.flops = self.tokens, self.flops
         return step.verdict == "Yes"
 
     def start(self):
@@ -518,12 +535,12 @@ class Search:
 
         Ties go to the lower id. Of the nodes that would overfill the window none is tried; the best that fits is.
         """
-        z, final = final_scores(self.E, self.r, self.c, self.settings.attention, self.settings.similarity)
-        open_ = [i for i in range(len(self.graph.nodes)) if i not in set(self.visited) and self.fits(i)]
-        order = sorted(open_, key=lambda i: (-final[i].item(), i))
-        if not order:
+        z, final = final_scores(self.graph.E, self.r, self.c, self.settings.attention, self.settings.similarity)
+        visited, scores = set(self.visited), final.tolist()
+        candidates = [i for i in range(len(scores)) if i not in visited and self.fits(i)]
+        if not candidates:
             return False
-        best, second = order[0], order[1] if len(order) > 1 else None
+        best, second = (sorted(candidates, key=lambda i: (-scores[i], i)) + [None])[:2]
         self.visit(best, z=z[best].item(), similarity=self.c[best].item(), score=final[best].item(), runner_up=second,
                    runner_up_score=None if second is None else final[second].item())
         return True
@@ -531,18 +548,16 @@ class Search:
     def run(self) -> str:
         """Read until t_n checks said Yes, or the fixed number of nodes is read, or nothing more fits; returns why."""
         self.start()
-        if self.settings.nodes is not None:
-            while len(self.trace) < self.settings.nodes:
-                if not self.next():
-                    break
-            return "nodes"
         verdicts = 0
         while True:
-            verdicts += self.check()
-            if verdicts >= self.settings.patience:
-                return "yes"
+            if self.settings.nodes is None:
+                verdicts += self.check()
+                if verdicts >= self.settings.patience:
+                    return "yes"
+            elif len(self.trace) >= self.settings.nodes:
+                return "nodes"
             if not self.next():
-                return "nodes" if len(self.trace) == len(self.graph.nodes) else "window"
+                return "all" if len(self.trace) == len(self.graph.nodes) else "window"
 
     def answer(self) -> Answer:
         """Table A2's second turn in the same cache, greedy.
@@ -554,8 +569,9 @@ class Search:
         hidden, _ = self._read(answer_pieces(self.tokenizer, verdict))
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
         self.tokens += len(ids[0])
-        return Answer(self.tokenizer.decode(ids[0]).strip(), self.visited, self.model.flops - self.flops, self.tokens,
-                      end, trace=self.trace)
+        self.bar.close()
+        text = self.tokenizer.decode(ids[0]).strip()
+        return Answer(text, self.visited, self.flops, self.tokens, end, trace=self.trace)
 
 
 @dataclass
@@ -585,6 +601,8 @@ class Pecan:
         if path is not None and Path(path).exists():
             graph = load_graph(path, document, self.settings, self.builder)
         else:
+            if path is not None and not os.access(Path(path).parent, os.W_OK):             # said before the long work
+                raise InputError(f"{path}: cannot be written; say another place for the graph")
             graph = build(self.builder, document, self.settings, progress)
             if path is not None:
                 graph.save(path)
@@ -592,11 +610,11 @@ class Pecan:
         vectors = self.encoder.encode([node.text for node in graph.nodes])
         return Prepared(graph, vectors, graph.flops + self.encoder.flops - flops)
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
+    def answer(self, prepared: Prepared, question: str, progress: bool = False) -> Answer:
         """Search the graph and answer; the FLOPs hold the query's embedding too."""
         flops = self.encoder.flops
         c = prepared.vectors @ self.encoder.encode([question])[0]
-        answer = Search(self.model, prepared.graph, question, c, self.settings).answer()
+        answer = Search(self.model, prepared.graph, question, c, self.settings, progress).answer()
         answer.flops += self.encoder.flops - flops
         return answer
 
@@ -609,6 +627,7 @@ def add_model_options(parser: argparse.ArgumentParser):
                         help="checkpoint folder or hub repository of an instruct Llama (default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR",
                         help="BERT sentence encoder for the similarity (default: the mean of the model's embeddings)")
+    parser.add_argument("--builder", metavar="DIR", help="another checkpoint that builds the graphs (Table 2)")
     parser.add_argument("--chunk", type=int, help="tokens of a chunk (paper: 300)")
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
@@ -620,15 +639,17 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 (default: bfloat16 on cuda)")
 
 
-def load(args) -> tuple[Llama, object, Settings]:
-    """Model, encoder and settings that the options ask for; says on which device and in which dtype they run."""
+def load(args) -> tuple[Llama, object, Settings, Llama | None]:
+    """Model, encoder, settings and builder that the options ask for; says what runs, on which device and in which
+    dtype."""
     model = Llama.load(args.model, args.device, args.dtype)
-    settings = settings_for(model.folder, chunk=args.chunk, window=args.window, confidence=args.confidence,
+    builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
+    settings = settings_for(model, chunk=args.chunk, window=args.window, confidence=args.confidence,
                             patience=args.patience, nodes=args.nodes, tree="graph" in args.without or None,
                             attention="attention" not in args.without, similarity="similarity" not in args.without)
-    print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}, window {settings.window}",
-          file=sys.stderr)
-    return model, load_encoder(args.encoder, model), settings
+    print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}, window {settings.window}; "
+          f"similarity by {args.encoder or 'the mean of its own embeddings'}", file=sys.stderr)
+    return model, load_encoder(args.encoder, model), settings, builder
 
 
 def user_errors(main):
@@ -638,12 +659,12 @@ def user_errors(main):
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:                                # a full disk, a folder that may not be written
+        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        print("interrupted; what was finished is kept", file=sys.stderr)
         return 130
-
-
-ENDS = {"yes": "the model said it knows enough", "window": "the window was full", "nodes": "there was no more to read"}
 
 
 def main(argv=None) -> int:
@@ -655,12 +676,12 @@ def main(argv=None) -> int:
     add_model_options(parser)
     args = parser.parse_args(argv)
     document = read_text(args.document)
-    model, encoder, settings = load(args)
+    model, encoder, settings, builder = load(args)
     unknown = model.tokenizer.unknown(document.passages[0])
     if unknown > 0.1:
         print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "
               "own small world only, take --model for others", file=sys.stderr)
-    method = Pecan(model, encoder, settings)
+    method = Pecan(model, encoder, settings, builder)
     path = Path(args.graph or f"{args.document}.{method.key(document)}.graph.json")
     reloaded = path.exists()
     prepared = method.prepare(document, path, progress=sys.stderr.isatty())
@@ -668,7 +689,7 @@ def main(argv=None) -> int:
     print(f"{'reloaded' if reloaded else 'built'} {path}: {len(levels)} nodes, by level "
           f"{[levels.count(level) for level in range(1, levels[-1] + 1)]}", file=sys.stderr)
     for question in args.questions:
-        answer = method.answer(prepared, question)
+        answer = method.answer(prepared, question, progress=sys.stderr.isatty())
         print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
               f"{answer.flops:.3g} FLOPs; {ENDS[answer.end]})")
         for step in answer.trace if args.trace else []:

@@ -11,10 +11,10 @@ from pathlib import Path
 import tokenizers
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 
+from checkpoint import locate, read_tensors
 from data import InputError, read_json
-from llama import Llama, attention, locate
+from llama import Llama, attention
 
 
 class TokenMean:
@@ -26,11 +26,12 @@ class TokenMean:
     """
 
     def __init__(self, model: Llama):
-        table = model.weights["model.embed_tokens.weight"].detach().float()
-        self.table, self.tokenizer, self.flops = table - table.mean(0), model.tokenizer, 0
+        self.table, self.tokenizer, self.flops = model.weights["model.embed_tokens.weight"], model.tokenizer, 0
+        self.mean = self.table.mean(0, dtype=torch.float32)
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        means = [self.table[self.tokenizer.encode(s)].sum(0) for s in sentences]
+        """Unit vectors [n, D] float32."""
+        means = [self.table[self.tokenizer.encode(sentence)].float().mean(0) - self.mean for sentence in sentences]
         return F.normalize(torch.stack(means), dim=-1).cpu()
 
 
@@ -58,11 +59,15 @@ class Bert:
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:                           # the library raises bare Exception
             raise InputError(f"{folder / 'tokenizer.json'}: not a readable tokenizer ({error})") from None
+        pooling = folder / "1_Pooling" / "config.json"
+        if pooling.exists() and not read_json(pooling).get("pooling_mode_mean_tokens", True):
+            raise InputError(f"{pooling}: only mean pooling is implemented")
         limits = folder / "sentence_bert_config.json"
         length = read_json(limits).get("max_seq_length") if limits.exists() else None
         self.tokenizer.enable_truncation(length or raw["max_position_embeddings"])
         self.tokenizer.no_padding()
-        self.weights, self.device, self.batch, self.flops = _bert_weights(folder, shapes, device), device, batch, 0
+        self.device, self.batch, self.flops = device, batch, 0
+        self.weights = _bert_weights(folder / "model.safetensors", shapes, device)
 
     def linear(self, x, name):
         self.flops += 2 * x.numel() * self.weights[name + ".weight"].shape[0]
@@ -120,20 +125,12 @@ def _bert_shapes(raw: dict) -> dict[str, tuple[int, ...]]:
     return shapes | {f"{norm}.{part}": (D,) for norm in norms for part in ("weight", "bias")}
 
 
-def _bert_weights(folder, shapes, device):
-    path, weights = folder / "model.safetensors", {}
-    try:
-        with safe_open(path, framework="pt", device="cpu") as tensors:
-            for stored in tensors.keys():
-                name = stored.removeprefix("bert.")
-                if name.startswith("pooler.") or name == "embeddings.position_ids":
-                    continue
-                tensor = tensors.get_tensor(stored)
-                if shapes.get(name) != tuple(tensor.shape):
-                    raise InputError(f"{path}: {stored} is {list(tensor.shape)}, wanted is {shapes.get(name)}")
-                weights[name] = tensor.to(device, torch.float32)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+def _bert_weights(path: Path, shapes: dict, device) -> dict[str, torch.Tensor]:
+    def shape_of(name):
+        name = name.removeprefix("bert.")
+        return "skip" if name.startswith("pooler.") or name == "embeddings.position_ids" else shapes.get(name)
+    weights = read_tensors(path, device, torch.float32, shape_of)
+    weights = {name.removeprefix("bert."): tensor for name, tensor in weights.items()}
     missing = [name for name in shapes if name not in weights]
     if missing:
         raise InputError(f"{path}: {len(missing)} tensors are missing, the first is {missing[0]}")

@@ -30,6 +30,7 @@ GOOD = {"text": "t", "questions": [{"question": "q", "answers": ["a"]}]}
     (json.dumps(GOOD | {"questions": [{"answers": ["a"]}]}), "line 2: question 0 has no text"),
     (json.dumps(GOOD | {"questions": [{"question": "q", "answers": []}]}), "line 2: question 0 needs"),
     (json.dumps(GOOD | {"questions": [{"question": "q", "answers": "a"}]}), "line 2: question 0 needs"),
+    (json.dumps(GOOD | {"text": "x\ud83d"}), "line 2: half a surrogate pair"),
     (json.dumps(GOOD | {"id": "first"}), "line 2: id 'first' stands there a second time")])
 def test_a_wrong_line_is_named(tmp_path, line, words):
     path = tmp_path / "mine.jsonl"

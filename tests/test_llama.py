@@ -15,7 +15,7 @@ from llama import Cache, Llama, attention, inverse_frequencies, rotate
 T = 300                                        # well beyond the 64 positions after which llama3 scaling matters
 
 
-def read(model, ids, capacity=None):
+def read(model, ids):
     """One pass over ids with every attention row reduced to single tokens: logits [T, V] and a [T, T]."""
     tokens, positions = torch.tensor([ids]), torch.arange(len(ids))[None]
     mask = torch.ones(1, len(ids), len(ids), dtype=torch.bool).tril()
@@ -220,10 +220,11 @@ def test_a_node_attends_to_the_question_as_in_hugging_face(model, hf, ids):
 
 
 def test_bfloat16_accumulation_keeps_the_mass(folder, ids):
-    """Attention over all tokens must sum to 1 in bfloat16 too: the accumulator is float32, whatever the model."""
+    """Attention over all tokens sums to 1 in bfloat16 too: softmax, head mean and accumulator are float32, whatever the
+    model. Rounded to bfloat16 anywhere on the way, the sums are off by 1e-3 and more; in float32 by 1e-6."""
     _, seen = read(Llama.load(folder, "cpu", "bfloat16"), ids(1024))
     assert seen.dtype == torch.float32
-    assert (seen.sum(1) - 1).abs().max() < 1e-3
+    assert (seen.sum(1) - 1).abs().max() < 1e-5
 
 
 def test_flops_equal_the_flop_counter_of_torch(model, ids):
@@ -288,6 +289,7 @@ def truncate(folder):
     (edit_config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
     (edit_config(attention_bias=True), ["attention_bias"]),
     (edit_config(num_key_value_heads=3), ["config.json", "3 key/value heads"]),
+    (edit_config(num_attention_heads=0), ["config.json"]), (edit_config(hidden_size="wide"), ["config.json"]),
     (edit_tensors(lambda t: t.pop("model.layers.1.mlp.up_proj.weight")), ["missing", "layers.1.mlp.up_proj.weight"]),
     (edit_tensors(lambda t: t.update(extra=torch.zeros(1))), ["extra", "not part"]),
     (edit_tensors(lambda t: t.update({"model.norm.weight": torch.zeros(3)})), ["model.norm.weight", "[3]", "[64]"]),

@@ -9,6 +9,7 @@ import torch
 from oracle import hugging_face, mean_attention
 
 import pecan
+from baselines.whole import Whole, cut_middle
 from data import Document, InputError
 from llama import Cache
 from pecan import (
@@ -92,7 +93,8 @@ def test_bullets():
     assert texts("* one\n* tw", complete=False) == ["one"]
     assert texts("* on", complete=False) == ["on"]
     assert texts("") == texts(" \n ") == []
-    assert texts("*bold* is no marker\n* 3.5 degrees\n1.5 is none") == ["3.5 degrees\n1.5 is none"]
+    assert texts("*one\n•two\n3) three\n4. four") == ["one", "two", "three", "four"], "a blank may be missing"
+    assert texts("**bold** is no marker\n* 3.5 degrees\n1.5 is none\n---") == ["3.5 degrees\n1.5 is none\n---"]
 
 
 def test_splitting_loses_no_word(tiny):
@@ -152,7 +154,7 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
 
 @pytest.fixture(scope="module")
 def settings(tiny):
-    return settings_for(tiny.folder)
+    return settings_for(tiny)
 
 
 @pytest.fixture(scope="module")
@@ -231,9 +233,10 @@ def test_tree_ablation(tiny, document, settings):
 
 
 def test_a_short_document_is_its_own_top(tiny, settings):
-    """A level that does not get shorter is given up."""
-    graph = build(tiny, Document("d", ["The road was long."]), settings)
-    assert graph.nodes[-1].level == 1 or len(graph.nodes[-1].text) < len("The road was long.")
+    """A level that does not have fewer tokens is given up: a reply longer than the document, here."""
+    graph = build(tiny, Document("d", ["Mara's job was baker"]), settings)         # "Mara's job is baker" is no shorter
+    assert [node.text for node in graph.nodes] == ["Mara's job was baker"] and graph.top == [0]
+    assert graph.flops > 0, "the level was tried"
 
 
 def test_passages_are_never_mixed(tiny, settings):
@@ -366,9 +369,11 @@ def test_the_window_keeps_room_for_the_answer(tiny, graph, question, similarity,
     end = s.run()
     left = s.free - s.cache.lengths[0]
     unread = [i for i in range(len(graph.nodes)) if i not in s.visited]
-    assert end == ("window" if unread else "nodes")
+    assert unread and end == "window", "the document must not fit the window"
     assert left >= 0 and all(pecan.size(s.lines[i]) > left for i in unread)
     assert len(set(s.visited)) == len(s.visited)
+    turn = pecan.size(pecan.answer_pieces(tiny.tokenizer, s.no))
+    assert s.cache.lengths[0] + turn + settings.answer_tokens <= settings.window
 
 
 def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
@@ -413,21 +418,89 @@ def test_ties_go_to_the_lower_id(tiny, graph, question, settings):
     assert s.visited[-1] == 0
 
 
-def test_two_models(tiny, document, settings, question):
-    """Table 2: one model builds the graph, another searches it."""
-    method = Pecan(tiny, TokenMean(tiny), settings, builder=tiny)
+def test_two_models(model, tiny, document, settings, question):
+    """Table 2: one model builds the graph, another searches it. Here a random model searches."""
+    method = Pecan(model, TokenMean(model), settings, builder=tiny)
+    before = model.flops, tiny.flops
     prepared = method.prepare(document)
-    assert method.answer(prepared, question).flops > 0
-    assert method.key(document) == Pecan(tiny, None, replace(settings, patience=3)).key(document)
-    assert method.key(document) != Pecan(tiny, None, replace(settings, chunk=31)).key(document)
+    assert prepared.graph.model == tiny.fingerprint and model.flops == before[0] and tiny.flops > before[1]
+    between = tiny.flops
+    assert method.answer(prepared, question).flops == model.flops - before[0] > 0 and tiny.flops == between
+
+
+def test_what_a_graph_is_named_by(model, tiny, document, settings):
+    def key(builder=tiny, document=document, **changes):
+        return Pecan(tiny, None, replace(settings, **changes), builder).key(document)
+    assert key() == key(patience=3, confidence=0.9, nodes=5, batch=1), "search settings change no graph"
+    others = [key(chunk=31), key(window=500), key(room=0.3), key(tree=True), key(model),
+              key(document=Document("d", ["x"]))]
+    assert len({key(), *others}) == 7
 
 
 @pytest.mark.parametrize("bad, words", [({"window": 150}, "window 150 is too small"), ({"window": "x"}, "whole number"),
                                         ({"patience": 0}, "patience"), ({"confidence": 1.0}, "below 1"),
-                                        ({"room": 0.0}, "room"), ({"attention": False, "similarity": False}, "both")])
+                                        ({"room": 1.0}, "room"), ({"room": "x"}, "room"),
+                                        ({"attention": False, "similarity": False}, "both")])
 def test_bad_settings(tiny, document, settings, bad, words):
     with pytest.raises(InputError, match=words):
         build(tiny, document, replace(settings, **bad))
+
+
+def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, settings):
+    """The counter against a formula over what was read: 2 x parameters a token, 4 L H K T S for attention, the output
+    matrix for each probe and each generated token (the one that ends the answer too)."""
+    s = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9))
+    answer, c, t = s.answer(), tiny.config, tiny.tokenizer
+    matrices = sum(w.numel() for name, w in tiny.weights.items() if w.ndim == 2 and "embed" not in name)
+    reads, length = [], 0                                     # (tokens, tokens seen)
+
+    def read(pieces, keep=True):
+        nonlocal length
+        n = pecan.size(pieces)
+        reads.append((n, length + n))
+        length += n if keep else 0
+    read(pecan.question_pieces(t, question))
+    for step in answer.trace:
+        read(pecan.node_pieces(t, step.node, graph.nodes[step.node].text))
+        if step.p_yes is not None:
+            read([(None, t.frame.close)], keep=False)
+    read(pecan.answer_pieces(t, s.yes))
+    said = answer.tokens - sum(n for n, _ in reads)
+    for _ in range(min(said, settings.answer_tokens - 1)):
+        read([(None, [0])])
+    probes = sum(step.p_yes is not None for step in answer.trace)
+    heads = probes + min(said + 1, settings.answer_tokens)
+    wanted = sum(2 * matrices * n + 4 * c.layers * c.heads * c.head_width * n * seen for n, seen in reads)
+    assert answer.flops == wanted + heads * 2 * c.vocab * c.width
+    assert [step.flops for step in answer.trace] == sorted(step.flops for step in answer.trace)
+
+
+def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, settings):
+    """The baseline's prompt is Table A2's with all passages as nodes, cut in the middle; its answer is Hugging
+    Face's."""
+    t, method = tiny.tokenizer, Whole(tiny, None, settings)
+    prepared = method.prepare(document)
+    assert prepared.ids == [i for p in document.passages for _, ids in pecan.node_pieces(t, None, p) for i in ids]
+    answer = method.answer(prepared, question)
+    room = pecan.room_for_nodes(t, question, settings)
+    assert answer.cut and len(prepared.ids) > room
+    ids = cut_middle(prepared.ids, room)
+    half = room // 2
+    assert len(ids) == room and ids[:half] == prepared.ids[:half] and ids[-half:] == prepared.ids[-half:]
+    pieces = [*pecan.question_pieces(t, question), (None, ids), *pecan.answer_pieces(t, t.first("Yes"))]
+    prompt = [i for _, piece in pieces for i in piece]
+    assert len(prompt) + settings.answer_tokens == settings.window
+    reply = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=settings.answer_tokens, do_sample=False,
+                             pad_token_id=0)[0, len(prompt):].tolist()
+    assert answer.text == t.decode([i for i in reply if i not in tiny.config.eos]).strip()
+    assert not method.answer(method.prepare(Document("d", document.passages[:3])), question).cut
+    with pytest.raises(InputError, match="too small: the question"):
+        method.answer(prepared, "Who " * 500)
+
+
+def test_an_empty_question(tiny, graph, settings):
+    with pytest.raises(InputError, match="question is empty"):
+        Search(tiny, graph, " ", torch.zeros(len(graph.nodes)), settings)
 
 
 def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):

@@ -37,7 +37,7 @@ def test_no_held_out_fact_is_ever_taught(tiny, teacher):
     rng, taught = random.Random(0), set()
     lessons = [make(rng) for _ in range(40) for make in (
         lambda rng: teacher.drill(rng, absent=0.3, hops=0.3), lambda rng: teacher.listing(rng, 4),
-        lambda rng: teacher.summary(rng, 1), lambda rng: teacher.summary(rng, 2), teacher.search)]
+        lambda rng: teacher.summary(rng, 1), lambda rng: teacher.summary(rng, 2), lambda rng: teacher.search(rng, 400))]
     for lesson in lessons:
         text = tiny.tokenizer.decode(lesson.ids).replace("*", ".").replace("\n", ".")
         taught |= {fact for fact in facts_in(text) if fact in ALL.get((fact.name, fact.relation), [])}
@@ -50,7 +50,7 @@ def test_no_held_out_fact_is_ever_taught(tiny, teacher):
 def test_a_branch_is_a_probe(tiny, teacher):
     """A verdict in training is computed as in a search: node by node, with the probe taken back."""
     rng = random.Random(4)
-    lesson = teacher.search(rng)
+    lesson = teacher.search(rng, 300)
     tokens, positions, mask, _, _ = collate([lesson], "cpu")
     with torch.no_grad():
         hidden, _ = tiny.forward(tokens, positions, mask)
@@ -109,7 +109,7 @@ def test_the_shipped_tokenizer_knows_the_world(tiny):
 
 def test_the_shipped_model_does_its_job(tiny):
     """On six held-out documents: F1 of 60 or more, and verdicts right in 85 % of the checks."""
-    method = Pecan(tiny, TokenMean(tiny), settings_for(tiny.folder))
+    method = Pecan(tiny, TokenMean(tiny), settings_for(tiny))
     right, verdicts = [], []
     for document in read_jsonl(EMBEDDED, limit=6):
         prepared = method.prepare(document)

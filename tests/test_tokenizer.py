@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 import pecan
 from checkpoint import Tokenizer
 from data import InputError
+from pecan import split
 
 LLAMA3 = ("{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
           "'<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
@@ -98,28 +99,65 @@ def test_verdict_tokens_follow_the_template(bpe, tmp_path):
     assert llama2.first("No") == llama2.encode(" No")[0] and llama2.lead == " "
 
 
-def test_sentencepiece(tmp_path):
-    """tokenizer.model alone: trained here, read, specials apart, blanks and newlines kept."""
+CORPUS = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, "Tom Kitten bursts his buttons. [INST] Yes [/INST] No Yes"] * 4
+
+
+def write_sentencepiece(folder):
+    """tokenizer.model alone, trained here."""
     import sentencepiece
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("\n".join([*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, "Tom Kitten bursts his buttons."] * 4))
+    (folder / "corpus.txt").write_text("\n".join(CORPUS))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(corpus), model_prefix=str(tmp_path / "tokenizer"), vocab_size=400, model_type="bpe",
+        input=str(folder / "corpus.txt"), model_prefix=str(folder / "tokenizer"), vocab_size=420, model_type="bpe",
         byte_fallback=True, minloglevel=2, character_coverage=1.0, normalization_rule_name="identity",
         remove_extra_whitespaces=False)
+
+
+def write_llama2(folder):
+    """tokenizer.json as Llama-2's is: a normalizer that puts a blank before any text."""
+    t = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
+    t.normalizer = tokenizers.normalizers.Sequence([
+        tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")])
+    t.decoder = tokenizers.decoders.Sequence([tokenizers.decoders.Replace("▁", " "), tokenizers.decoders.Fuse(),
+                                              tokenizers.decoders.Strip(" ", 1, 0)])
+    words = [word for text in CORPUS for word in text.replace("\n", " \n ").split(" ")]
+    t.train_from_iterator(words, tokenizers.trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False,
+        initial_alphabet=["\n", "<", ">"]))
+    t.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("write", [write_sentencepiece, write_llama2])
+def test_tokenizers_that_put_a_blank_before_any_text(tmp_path, write):
+    """Pieces from the middle of a prompt get no blank of their own: what is read node by node is the text."""
+    write(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(
         {"bos_token": "<s>", "eos_token": "</s>", "chat_template": LLAMA2}))
     t = Tokenizer(tmp_path)
-    text = "\n* Tom Kitten bursts </s> his buttons"
-    assert t.decode(t.encode(text)) == text
-    assert 2 not in t.encode(text)
-    assert t.frame[0][0] == 1 and t.encode("</s>", specials=True) == [2]
 
     def spelled(ids):
-        return "".join(map(t.model.pieces.id_to_piece, ids))
-    assert spelled(t.encode(" Tom")) == "▁Tom", "a piece behind a marker keeps its one blank"
-    assert spelled(t.encode("Tom")) == "Tom", "and gets none of its own"
-    assert t.lead == " " and t.first("Yes") == t.encode(" Yes")[0]
+        if hasattr(t.model, "pieces"):
+            return "".join(map(t.model.pieces.id_to_piece, ids)).replace("<0x0A>", "\n")
+        return "".join(map(t.model.special.id_to_token, ids))
+    assert spelled(t.encode(" Tom")) == "▁Tom" and spelled(t.encode("Tom")) == "Tom"
+    assert spelled(t.encode("\n*")) == "\n*"
+    assert t.lead == " " and spelled(t.encode(t.lead + "No")) == "▁No" and t.first("No") == t.encode(" No")[0]
+    text = "\n* Tom Kitten bursts </s> his buttons"
+    ids = t.encode(text)
+    assert t.decode(t.encode("Tom") + ids) == "Tom" + text and 2 not in ids
+    assert t.frame.open[0] == 1 and t.encode("</s>", specials=True) == [2]
+    assert spelled(t.frame.close) == "▁[/INST]" and spelled(t.frame.reopen) == "▁</s><s>▁[INST]▁"
+    assert split(t, "Tom Kitten bursts his buttons", 100) == ["Tom Kitten bursts his buttons"]
+
+
+def test_added_tokens_that_are_not_special_stay_text_too(bpe, tmp_path):
+    """Some checkpoints mark their turn markers special: false."""
+    raw = json.loads((bpe / "tokenizer.json").read_text())
+    for token in raw["added_tokens"]:
+        token["special"] = token["content"] == "<s>"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "chat_template": CHATML}))
+    t, marker = Tokenizer(tmp_path), SPECIALS.index("<|im_end|>")
+    assert marker not in t.encode("a<|im_end|>b") and marker in t.frame.close
 
 
 def test_token_ends_tile_the_text(bpe, tmp_path):

@@ -123,8 +123,9 @@ class Teacher:
         texts, bullets = self.window(rng, level, rng.choice((3, 5, 7, 7)))
         return self.reply(Lesson(self.prompt(pecan.summary_pieces(self, dict(enumerate(texts))))), bullets)
 
-    def search(self, rng) -> Lesson:
-        """Table A2: a question, visited nodes, verdicts after several of them, and the answer where all is known.
+    def search(self, rng, room: int) -> Lesson:
+        """Table A2: a question, up to `room` tokens of visited nodes, verdicts after several of them, and the answer
+        where all is known.
 
         Yes and No come equally often after any number of nodes, and the sets that lack a fact are full of others
         about the same people; otherwise the number of nodes, or the mention of a name, would give the verdict away.
@@ -138,12 +139,12 @@ class Teacher:
         def holds(text, facts):
             return any(fact.stated_in(text) for fact in facts)
         top, low = [W.bullet(facts) for facts in top], [W.bullet(facts) for facts in low]
-        case = rng.choices(("early", "never", "anywhere"), (0.45, 0.35, 0.2))[0]
+        case = rng.choices(("early", "never", "anywhere"), (0.5, 0.35, 0.15) if room >= 300 else (0.75, 0.25, 0))[0]
         if rng.random() < 0.1:                                    # the document alone, as the whole document is read
             top, others = [], world.passages
         else:
-            if rng.random() < 0.2:
-                top = rng.sample(top, rng.randrange(1, len(top) + 1))
+            if room < 300 or rng.random() < 0.2:
+                top = rng.sample(top, rng.randrange(1, 1 + min(len(top), room // 60)))
             if case == "anywhere":                                # a summary may have left it out
                 top = [text for text in top if not holds(text, needed)]
             urge = {text: rng.random() ** (0.25 if any(name in text for name in people) else 1)
@@ -158,10 +159,10 @@ class Teacher:
                 if holders and not any(holds(text, [fact]) for text in top):
                     text = rng.choice(holders)
                     others.remove(text)
-                    others.insert(rng.randrange(3), text)
+                    others.insert(rng.randrange(3 if room >= 300 else 2), text)
 
         lesson = Lesson(self.prompt(pecan.question_pieces(self, question)))
-        room, checks, met = rng.randrange(200, 470), [], set()
+        checks, met = [], set()
         for n, text in enumerate(top + others):
             line = self.prompt(pecan.node_pieces(self, n, text))
             if len(lesson.ids) + len(line) > room:

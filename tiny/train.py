@@ -163,10 +163,11 @@ class Training:
         if at < len(DRILLS):
             return {"drill": [t.drill(rng, absent=0.3) for _ in range(8)],
                     "listing": [t.listing(rng, DRILLS[at]) for _ in range(32)]}
+        room = rng.choice((160, 220, 300, 400, 470))              # short searches teach more, long ones are real
         return {"drill": [t.drill(rng, absent=0.3, hops=0.3) for _ in range(6)],
                 "listing": [t.listing(rng, rng.choice((3, 5, 7))) for _ in range(6)],
                 "summary 2": [t.summary(rng, 1) for _ in range(4)], "summary 3": [t.summary(rng, 2) for _ in range(2)],
-                "search": [t.search(rng) for _ in range(8)]}
+                "search": [t.search(rng, room) for _ in range(5000 // (room + 60))]}
 
     def step(self):
         """One step of both optimizers; the rate rises for 50 steps and falls over the last third."""
