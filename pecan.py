@@ -632,6 +632,7 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
+    parser.add_argument("--batch", type=int, help="windows of a document that run together (default: 8)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
@@ -645,8 +646,8 @@ def load(args) -> tuple[Llama, object, Settings, Llama | None]:
     model = Llama.load(args.model, args.device, args.dtype)
     builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
     settings = settings_for(model, chunk=args.chunk, window=args.window, confidence=args.confidence,
-                            patience=args.patience, nodes=args.nodes, tree="graph" in args.without or None,
-                            attention="attention" not in args.without, similarity="similarity" not in args.without)
+                            patience=args.patience, nodes=args.nodes, batch=args.batch,
+                            tree="graph" in args.without, attention="attention" not in args.without, similarity="similarity" not in args.without)
     print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}, window {settings.window}; "
           f"similarity by {args.encoder or 'the mean of its own embeddings'}", file=sys.stderr)
     return model, load_encoder(args.encoder, model), settings, builder

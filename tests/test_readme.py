@@ -1,0 +1,44 @@
+"""The README's table of equations points at the right lines, and its commands are those that CI runs.
+
+python tests/test_readme.py      puts the line numbers right
+"""
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
+README = ROOT / "README.md"
+
+
+def line_of(file: str, name: str) -> int:
+    """The line where the last part of a dotted name is defined, behind the class of the part before it."""
+    *parents, last = name.split(".")[1:] if name.split(".")[0] == Path(file).stem else name.split(".")
+    source, start = (ROOT / file).read_text(encoding="utf-8").splitlines(), 0
+    for parent in parents:
+        start = next(i for i, line in enumerate(source) if re.match(rf"class {parent}\b", line))
+    pattern = rf"\s*(?:(?:def|class) {last}\b|{last}(?::[^=]*)? = )"
+    return next(i for i, line in enumerate(source[start:], start + 1) if re.match(pattern, line))
+
+
+def test_lines_of_the_equations():
+    links = list(LINK.finditer(README.read_text(encoding="utf-8")))
+    assert len(links) > 15
+    for link in links:
+        assert int(link["line"]) == line_of(link["file"], link["name"]), f"{link[0]}: run python tests/test_readme.py"
+
+
+def test_every_test_it_names_exists():
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", README.read_text(encoding="utf-8")))
+    assert len(named) > 15 and all(f"def {name}(" in source for name in named)
+
+
+def test_ci_runs_its_commands():
+    readme, ci = README.read_text(encoding="utf-8"), (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for command in ("-r requirements.txt -r tests/requirements.txt && pytest", "python eval.py"):
+        assert command in readme and command in ci
+
+
+if __name__ == "__main__":
+    README.write_text(LINK.sub(lambda m: f"[`{m['name']}`]({m['file']}#L{line_of(m['file'], m['name'])})",
+                               README.read_text(encoding="utf-8")), encoding="utf-8")
