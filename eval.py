@@ -225,16 +225,13 @@ def claim(output: Path, setup: dict, overwrite: bool):
     if overwrite:
         for path in [*output.glob("predictions-*.jsonl"), output / "results.json", kept]:
             path.unlink(missing_ok=True)
-    if not kept.exists():
-        if any(output.glob("predictions-*.jsonl")):
-            raise InputError(f"{output} holds predictions without the setup.json that says what gave them; "
+    if any(output.glob("predictions-*.jsonl")):
+        old = read_json(kept)
+        different = [key for key in setup if old.get(key) != setup[key]]
+        if different:
+            raise InputError(f"{output} holds results of another {' and '.join(different)}; "
                              "choose another --output, or --overwrite them")
-        write_file(kept, json.dumps(setup, indent=2) + "\n")
-    old = read_json(kept)
-    different = [key for key in setup if old.get(key) != setup[key]]
-    if different:
-        raise InputError(f"{output} holds results of another {' and '.join(different)}; "
-                         "choose another --output, or --overwrite them")
+    write_file(kept, json.dumps(setup, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -647,7 +647,8 @@ def load(args) -> tuple[Llama, object, Settings, Llama | None]:
     builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
     settings = settings_for(model, chunk=args.chunk, window=args.window, confidence=args.confidence,
                             patience=args.patience, nodes=args.nodes, batch=args.batch,
-                            tree="graph" in args.without, attention="attention" not in args.without, similarity="similarity" not in args.without)
+                            tree="graph" in args.without, attention="attention" not in args.without,
+                            similarity="similarity" not in args.without)
     print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}, window {settings.window}; "
           f"similarity by {args.encoder or 'the mean of its own embeddings'}", file=sys.stderr)
     return model, load_encoder(args.encoder, model), settings, builder

@@ -10,6 +10,7 @@ from oracle import hugging_face, mean_attention
 
 import pecan
 from baselines.whole import Whole, cut_middle
+from checkpoint import Frame
 from data import Document, InputError
 from llama import Cache
 from pecan import (
@@ -128,7 +129,7 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
     literal = []
 
     class Recorder:
-        frame = [[], [], [], []]
+        frame = Frame([], [], [], [])
 
         def encode(self, text):
             literal.append(text)
