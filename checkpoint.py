@@ -1,7 +1,7 @@
 """What a Hugging Face checkpoint folder holds: config.json, the weights, the tokenizer and the chat template.
 
 Only JSON, safetensors and sentencepiece files are read. Template text may name special tokens; document text never
-may: a `<|eot_id|>` inside a document stays six plain pieces of text.
+may: a `<|eot_id|>` inside a document stays plain text.
 """
 import datetime
 import json

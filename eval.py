@@ -72,7 +72,7 @@ def rouge_l(prediction: str, answers: list[str]) -> float:
 class Predictions:
     """The answers of one method, one JSON line each, in the order in which they were given."""
     KEYS = {"id", "document", "hash", "question", "prediction", "answers", "nodes", "tokens", "flops",
-            "construction_flops", "cut"}
+            "construction_flops", "cut", "f1", "rouge_l"}
 
     def __init__(self, path: Path):
         self.path, self.rows = path, {}
@@ -111,10 +111,10 @@ def run(method, documents: list[Document], predictions: Predictions, graphs: Pat
     """Answer what is not answered yet, document by document; returns what could not be, and why."""
     failures = []
     for document in documents:
-        open_ = [question for question in document.questions if not predictions.holds(document, question)]
-        bar.update(len(document.questions) - len(open_))
+        todo = [question for question in document.questions if not predictions.holds(document, question)]
+        bar.update(len(document.questions) - len(todo))
         prepared, key = None, method.key(document)
-        for question in open_:
+        for question in todo:
             try:
                 if prepared is None:
                     prepared = method.prepare(document, key and graphs / f"{key}.json", progress=not bar.disable)
@@ -139,8 +139,7 @@ def summary(rows: list[dict]) -> dict:
         return sum(values) / len(values)
     construction = {row["document"]: row["construction_flops"] for row in rows}
     return {"n": len(rows), "documents": len(construction),
-            "f1": 100 * mean(f1(row["prediction"], row["answers"]) for row in rows),
-            "rouge_l": 100 * mean(rouge_l(row["prediction"], row["answers"]) for row in rows),
+            "f1": 100 * mean(row["f1"] for row in rows), "rouge_l": 100 * mean(row["rouge_l"] for row in rows),
             "nodes": mean(row["nodes"] for row in rows), "tokens": mean(row["tokens"] for row in rows),
             "flops": mean(row["flops"] for row in rows), "construction_flops": mean(construction.values()),
             "cut_documents": len({row["document"] for row in rows if row["cut"]})}

@@ -6,6 +6,8 @@ key/value cache that is made of nodes.
     S   cached tokens, the new ones included K   head width        G   query heads per key/value head, H = KV G
     N   watched nodes                        V   vocabulary
 
+    a(x, j)   attention of token x to node j: mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
+
 Shapes stand in brackets in this order. Weights keep the names of Hugging Face checkpoints, whose query and key rows
 are permuted for the half-split rotation, so nothing is permuted here. A key is cached after its rotation: it is valid
 at its own position only.
@@ -23,7 +25,7 @@ from checkpoint import Config, Tokenizer, choose_device, locate, read_config, re
 # --- the parts of a layer -------------------------------------------------------------------------------------------
 
 def wide(x: torch.Tensor) -> torch.Tensor:
-    """float32, or float64 where it is that already: the precision of norms, softmax and the attention accumulator."""
+    """float32, or float64 where it is that already: the precision of norms and softmax."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -147,7 +149,8 @@ class Llama:
 
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
         self.config, self.weights, self.tokenizer, self.folder = config, weights, tokenizer, folder
-        self.device, self.dtype = (getattr(weights["model.embed_tokens.weight"], x) for x in ("device", "dtype"))
+        self.device = weights["model.embed_tokens.weight"].device
+        self.dtype = weights["model.embed_tokens.weight"].dtype
         self.inv_freq = inverse_frequencies(config).to(self.device)       # float32 for good: bfloat16 ruins it
         self.flops = 0
 
@@ -161,13 +164,13 @@ class Llama:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over the checkpoint's config, tokenizer and weights files: what a graph was built with."""
+        """What a graph was built with: sha256 over the config, tokenizer and weights files, and the dtype."""
         digest = hashlib.sha256()
         for path in sorted(self.folder.iterdir()):
             if path.suffix in (".json", ".model", ".jinja", ".safetensors") and path.name not in NOT_THE_MODEL:
                 with open(path, "rb") as file:
                     digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()
+        return f"{digest.hexdigest()} {str(self.dtype).removeprefix('torch.')}"
 
     def linear(self, x, name):
         """x [.., in] times the named matrix [out, in], counted."""
@@ -178,10 +181,11 @@ class Llama:
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, watch=None):
         """Run tokens [B, T] at positions [B, T] through all layers.
 
-        mask [B, T, S] tells which keys a query may see; without one the tokens see each other causally. With a cache
-        the keys and values of the new tokens are stored at their positions. With watch [B, S', N] (S' <= S) every
-        layer adds its head-mean attention, averaged over the tokens of N nodes, to a float32 accumulator; attention
-        over the other tokens is computed and dropped at once, so nothing of shape [T, T] outlives a layer.
+        mask [B, T, S] tells which keys a query may see. Without one T tokens see each other causally, and a single
+        token sees all S; with watch it must be given. With a cache the keys and values of the new tokens are stored
+        at their positions. With watch [B, S', N] (S' <= S) every layer adds its head-mean attention, averaged over
+        the tokens of N nodes, to a float32 accumulator; attention over the other tokens is computed and dropped at
+        once, so nothing of shape [T, T] outlives a layer.
 
         Returns the normalised last hidden states [B, T, D] and a(x, j) [B, T, N], the mean over layers and heads (None
         without watch). (Section 3.1, "Extracting attention weights".)
@@ -246,7 +250,7 @@ class Llama:
         tokens = torch.tensor([ids + [0] * (T - len(ids)) for ids in rows], device=self.device)            # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
         mask = None
-        if max(start) > 0 and (T > 1 or len(rows) > 1) or watch is not None:
+        if (max(start) > 0 and (T > 1 or len(rows) > 1)) or watch is not None:
             mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]           # [B, T, S]
         hidden, seen = self.forward(tokens, positions, mask, cache, watch)
         cache.lengths = [s + n for s, n in zip(start, counts)]

@@ -1,7 +1,8 @@
 """PECAN: attention graph construction and dynamic graph search (ACL Findings 2025), and GARLIC, its earlier version.
 
     V        nodes of the graph, |V| of them; level 1 are chunks, higher levels information points (IPs)
-    N_i      tokens of node i
+    a(x, j)  attention of token x to node j, the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
+    e'_ij    the mean of a(x, j) over the tokens x of IP i
     E        edge weights [|V|, |V|]; E[i, j] = e_ij points from a higher node i to a lower node j
     q        the query;  S  the visited nodes, in the order they were read
     r        relevance of the visited nodes to the query [|V|], 0 elsewhere
@@ -17,9 +18,9 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     S starts as (3, 4), at positions 2 and 3 (the query has position 1); mean attention to the query .10 and .04
                             r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
     z = E^T r               z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
-    z / sum(z)              .2     .45    .35
-    c / sum(c)              .30    .20    .50     of the three chunks, had the IPs a cosine of 0
-    final                   .50    .65    .85     -> chunk 2 is read next
+    z / sum(z)              .20    .45    .35
+    c / sum(c)              .30    .20    .50     negative cosines counting as 0; had the IPs a cosine of 0
+    final                   .50    .65    .85     chunk 2 is read next
 """
 import argparse
 import hashlib
@@ -42,27 +43,27 @@ from sbert import load_encoder
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number and switch of the method; the defaults are the paper's for Llama-3.1-8B."""
+    """Every number and switch of the method; the defaults are the paper's for Llama-3.1-8B, where it gives one."""
     # stage 1
     chunk: int = 300              # tokens of a level-1 node (section 3.1)
     window: int = 8192            # s, for construction and search (section 4)
-    room: float = 0.25            # share of the window kept for a summary (the paper does not say how much)
+    summary_share: float = 0.25   # of the window, kept for the summary (the paper does not say how much)
     tree: bool = False            # "w/o IP-based graph" (section 4.2): one summary node for each window
     # stage 2
     confidence: float = 0.5       # t_p; .5 NarrativeQA, .98 Qasper, .5 HotpotQA, .55 MuSiQue (Appendix E); GARLIC: .5
     patience: int = 1             # t_n
     attention: bool = True        # False: "w/o attention-guided retrieval", the final score is c
     similarity: bool = True       # False: "w/o embedding similarity", the final score is z
-    nodes: int | None = None      # a number: "w/o dynamic progress control", that many nodes are read
-    answer_tokens: int = 128      # length limit of an answer
-    batch: int = 8                # windows of a level that run together; costs memory, changes no algebra
+    fixed_nodes: int | None = None   # "w/o dynamic progress control": that many nodes are read, unchecked
+    answer_tokens: int = 128      # length limit of an answer (the paper does not say; LongBench's for single documents)
+    batch: int = 8                # windows of a level that run together: changes memory, rounding and padding FLOPs
 
     def __post_init__(self):
-        for name in ("chunk", "window", "patience", "answer_tokens", "batch", "nodes"):
+        for name in ("chunk", "window", "patience", "answer_tokens", "batch", "fixed_nodes"):
             value = getattr(self, name)
-            if (type(value) is not int or value < 1) and not (name == "nodes" and value is None):
+            if (type(value) is not int or value < 1) and not (name == "fixed_nodes" and value is None):
                 raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
-        for name in ("confidence", "room"):
+        for name in ("confidence", "summary_share"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value < 1:
                 raise InputError(f"{name} is {value!r}; it must be a number of at least 0 and below 1")
@@ -71,18 +72,18 @@ class Settings:
 
     def construction(self) -> dict:
         """The settings that change a graph."""
-        return {name: getattr(self, name) for name in ("chunk", "window", "room", "tree")}
+        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "tree")}
 
 
-def settings_for(model: Llama, **chosen) -> Settings:
+def settings_for(model: Llama, builder: Llama | None = None, **chosen) -> Settings:
     """The defaults, overridden by a `pecan.json` in the checkpoint folder (the embedded model is small and brings one),
-    overridden by what was chosen (None: not chosen). The window is no larger than the model was made for."""
+    overridden by what was chosen (None: not chosen). The window is no larger than the models were made for."""
     own = model.folder / "pecan.json"
     values = read_json(own) if own.exists() else {}
     unknown = set(values) - set(Settings.__dataclass_fields__)
     if unknown:
         raise InputError(f"{own}: unknown setting {sorted(unknown)[0]}")
-    longest = model.config.max_length
+    longest = min(m.config.max_length for m in (model, builder or model))
     values = {"window": min(Settings.window, longest)} | values
     settings = Settings(**values | {name: value for name, value in chosen.items() if value is not None})
     if settings.window > longest:
@@ -107,7 +108,8 @@ Generate in the format of:
 
 Do not provide any explanation and start the summary directly.""")
 
-# Table A2, word for word: first turn up to the first node, and second turn.
+# Table A2, word for word: first turn up to the first node, and second turn. (The blank line that PECAN's print leaves
+# behind "Information:" is taken for layout; GARLIC's Table 5 has none.)
 ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
 Do not provide any explanation.
 
@@ -116,7 +118,8 @@ Question:
 ANSWER = "Given the above information and question, answer the question as concisely as you can."
 
 # A prompt is a list of pieces that are tokenised one by one: what is read into the cache node by node is then, token
-# for token, what one pass over the whole prompt would read.
+# for token, what one pass over the same pieces would read. (A tokenizer may join the end of one piece and the start of
+# the next, ".\n" say, where the whole text is given to it at once.)
 
 
 def node_pieces(tokenizer, node, text: str) -> list[Piece]:
@@ -227,9 +230,9 @@ def load_graph(path: str | Path, document: Document | None = None, settings: Set
                 raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
             E[i, j] = weight
         graph = Graph(nodes, E, raw["document"], raw["model"], raw["settings"], raw["flops"])
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path}: not a complete graph ({type(error).__name__}: {error})") from None
     for i, total in enumerate(E.sum(1).tolist()):
         if abs(total - (levels[i] > 1)) > 1e-4:
@@ -290,15 +293,15 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     without any bullet is one IP, so that nothing is lost; a last bullet cut off by the length limit (complete=False)
     is dropped where others exist; empty bullets are dropped.
     """
-    spans, position, open_ = [], 0, False
+    spans, position, goes_on = [], 0, False
     for line in text.splitlines(keepends=True):
         marker = MARKER.match(line)
         start, end = position + (marker.end() if marker else 0), position + len(line.rstrip())
         if marker:
             spans.append((start, max(start, end)))
-        elif open_ and line.strip():
+        elif goes_on and line.strip():
             spans[-1] = (spans[-1][0], end)
-        open_ = bool(marker) or (open_ and bool(line.strip()))
+        goes_on = bool(marker) or (goes_on and bool(line.strip()))
         position += len(line)
     spans = [(a, b) for a, b in spans if text[a:b].strip()]
     if not spans:
@@ -312,14 +315,15 @@ def edge_weights(attention: torch.Tensor, tokens: list[int]) -> torch.Tensor:
 
     attention [tokens of the reply, N] is a(x, j): attention of token x as a query, averaged over layers, heads and the
     tokens of node j (section 3.1, "Extracting" and the first half of "Aggregating"). Here it is averaged over the IP's
-    tokens, e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. No second softmax.
+    tokens (their places in the reply), e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. No second
+    softmax. In a batch N is that of the largest window; what a smaller one lacks is 0.
     """
     e = attention[tokens].cpu().double().mean(0)
     return e / e.sum()
 
 
 def information_points(tokenizer, ids: list[int], attention: torch.Tensor, limit: int, tree: bool):
-    """The IPs of a reply and their edges: [(text, edges [N])]; with `tree` the whole reply is one summary node."""
+    """The IPs of a reply and their edges: [(text, edges [N])]; with `tree` its bullets joined are one summary node."""
     if not ids:
         return []
     text, ends = tokenizer.ends(ids)
@@ -331,8 +335,9 @@ def information_points(tokenizer, ids: list[int], attention: torch.Tensor, limit
     return [(t, edge_weights(attention, tokens)) for t, tokens in zip(texts, owners) if tokens]
 
 
-def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], room: int, settings: Settings, bar):
-    """Summarise the nodes of each window (ids); returns [(text, window, edges [N])] for the IPs, in order.
+def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings, bar):
+    """Summarise the nodes of each window (ids) in up to `limit` tokens; returns [(text, window, edges [N])] for the
+    IPs, in order. Nodes of a window whose reply holds no IP are left without edges: similarity alone can find them.
 
     `settings.batch` windows run together. Their prompts go through the fused kernel; attention is had from the tokens
     of the replies alone, as they are generated.
@@ -343,10 +348,10 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], room: i
         cache = Cache(model, len(batch), settings.window)
         prompts = [summary_pieces(model.tokenizer, {i: nodes[i].text for i in window}) for window in batch]
         hidden, _ = model.read(cache, prompts)
-        replies, attention = model.generate(cache, hidden, room, cache.averages(batch),
+        replies, attention = model.generate(cache, hidden, limit, cache.averages(batch),
                                             lambda tokens: bar.set_postfix_str(f"{tokens} tokens written"))
         for window, ids, a in zip(batch, replies, attention):
-            for text, e in information_points(model.tokenizer, ids, a, room, settings.tree):
+            for text, e in information_points(model.tokenizer, ids, a, limit, settings.tree):
                 made.append((text, window, e))
         bar.update(len(batch))
     return made
@@ -359,11 +364,11 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     that does not have fewer tokens than the one below it is given up, and the one below is the top.
     """
     tokenizer, flops = model.tokenizer, model.flops
-    room = int(settings.window * settings.room)
-    space = settings.window - room - size(summary_pieces(tokenizer, {}))
+    limit = int(settings.window * settings.summary_share)
+    space = settings.window - limit - size(summary_pieces(tokenizer, {}))
     if space < settings.chunk + len(tokenizer.encode("\n*")):
-        raise InputError(f"window {settings.window} is too small: prompt and summary ({room} tokens) leave {space} "
-                         f"tokens, a chunk takes up to {settings.chunk} and its marker; take a larger window")
+        raise InputError(f"window {settings.window} is too small: the prompt and a summary of up to {limit} tokens "
+                         f"leave {space}, a chunk takes up to {settings.chunk} and its marker; take a larger window")
 
     def costs(texts):                                       # tokens of their lines in a prompt
         return [size(node_pieces(tokenizer, None, text)) for text in texts]
@@ -375,7 +380,7 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         windows = [[level[k] for k in window] for window in pack(tokens, space)]
         with tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
                   disable=not progress) as bar:
-            made = summarise(model, nodes, windows, room, settings, bar)
+            made = summarise(model, nodes, windows, limit, settings, bar)
         if not made or sum(costs(text for text, _, _ in made)) >= sum(tokens):
             break
         level = list(range(len(nodes), len(nodes) + len(made)))
@@ -432,7 +437,7 @@ def share(x: torch.Tensor) -> torch.Tensor:
 
 
 def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
-    """z = E^T r (equation 1) and the final score z / sum(z) + c / sum(c), each [|V|].
+    """z = E^T r (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
 
     PECAN adds the similarity to z, GARLIC (3.2.2) says that both are first normalised to sum to 1 over V. The paper
     does not say what a negative cosine is worth; 0, because a share of the sum cannot be negative. The ablations of
@@ -458,7 +463,7 @@ class Search:
         self.trace: list[Step] = []
         self.bar = tqdm(desc="search", unit="node", leave=False, disable=not progress)
         opening = question_pieces(self.tokenizer, question)
-        self.free = size(opening) + room_for_nodes(self.tokenizer, question, settings)     # up to the answer turn
+        self.nodes_end = size(opening) + room_for_nodes(self.tokenizer, question, settings)
         self._read(opening)
 
     def _read(self, pieces, watch=None):
@@ -476,7 +481,7 @@ class Search:
 
     def fits(self, node: int) -> bool:
         """Whether the node can be read and the question still answered."""
-        return self.cache.lengths[0] + size(self.lines[node]) <= self.free
+        return self.cache.lengths[0] + size(self.lines[node]) <= self.nodes_end
 
     def visit(self, node: int, **why):
         """Read a node into the cache and set r_i = position x mean attention of its tokens to the question's
@@ -511,14 +516,14 @@ class Search:
         """Visit the top level (3.2.1).
 
         The paper does not say what happens where it does not fit the window: those nodes most similar to the query
-        are read, up to half of the window, in document order; the rest can still be retrieved. With a fixed number of
-        nodes the top level is held to that number divided by the number of levels (section 4.2).
+        are read, up to half of the window (one too long is passed over), in document order; the rest can still be
+        retrieved. With a fixed number of nodes no more than that number divided by the number of levels start, chosen
+        by similarity (section 4.2). Raises InputError where not one node fits.
         """
         top, chosen = self.graph.top, []
-        number, space = len(top), self.free - self.cache.lengths[0]
-        if self.settings.nodes is not None:
-            share_of_level = max(1, self.settings.nodes // self.graph.nodes[-1].level)
-            number = share_of_level if len(top) > share_of_level else number
+        number, space = len(top), self.nodes_end - self.cache.lengths[0]
+        if self.settings.fixed_nodes is not None:
+            number = min(number, max(1, self.settings.fixed_nodes // self.graph.nodes[-1].level))
         if sum(size(self.lines[i]) for i in top) > space:
             space = min(space, self.settings.window // 2)
         for i in sorted(top, key=lambda i: -self.c[i].item()):
@@ -550,19 +555,20 @@ class Search:
         self.start()
         verdicts = 0
         while True:
-            if self.settings.nodes is None:
+            if self.settings.fixed_nodes is None:
                 verdicts += self.check()
                 if verdicts >= self.settings.patience:
                     return "yes"
-            elif len(self.trace) >= self.settings.nodes:
+            elif len(self.trace) >= self.settings.fixed_nodes:
                 return "nodes"
             if not self.next():
                 return "all" if len(self.trace) == len(self.graph.nodes) else "window"
 
     def answer(self) -> Answer:
-        """Table A2's second turn in the same cache, greedy.
+        """Run the search, then Table A2's second turn in the same cache, greedy.
 
-        The paper does not say what stays as the first assistant turn: the last verdict as given ("Yes" without checks).
+        The paper does not say what stays as the first assistant turn: the last verdict, which the threshold gave ("Yes"
+        where no check was made).
         """
         end = self.run()
         verdict = self.no if self.trace[-1].verdict == "No" else self.yes
@@ -645,8 +651,8 @@ def load(args) -> tuple[Llama, object, Settings, Llama | None]:
     dtype."""
     model = Llama.load(args.model, args.device, args.dtype)
     builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
-    settings = settings_for(model, chunk=args.chunk, window=args.window, confidence=args.confidence,
-                            patience=args.patience, nodes=args.nodes, batch=args.batch,
+    settings = settings_for(model, builder, chunk=args.chunk, window=args.window, confidence=args.confidence,
+                            patience=args.patience, fixed_nodes=args.nodes, batch=args.batch,
                             tree="graph" in args.without, attention="attention" not in args.without,
                             similarity="similarity" not in args.without)
     print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}, window {settings.window}; "

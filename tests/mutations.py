@@ -52,7 +52,7 @@ MUTATIONS = {
     "ties go to the higher id": ("pecan.py", "(-scores[i], i))", "(-scores[i], -i))"),
     "patience off by one": ("pecan.py", "verdicts >= self.settings.patience", "verdicts > self.settings.patience"),
     "confidence ignored": ("pecan.py", "p_yes > self.settings.confidence", "p_yes > 0.5"),
-    "no room kept for the answer": ("pecan.py", "lines[node]) <= self.free", "lines[node]) <= self.free + 40"),
+    "no room kept for the answer": ("pecan.py", "[node]) <= self.nodes_end", "[node]) <= self.nodes_end + 40"),
     "a cut bullet is kept": ("pecan.py", "return spans if complete or len(spans) == 1 else spans[:-1]", "return spans"),
 }
 

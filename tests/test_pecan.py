@@ -188,7 +188,7 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
     """The IPs of the first two windows, prompt and reply in one pass of Hugging Face, averaged in loops."""
     tokenizer, V = tiny.tokenizer, range(len(graph.nodes))
     chunks = [i for i in V if graph.nodes[i].level == 1]
-    room = int(settings.window * settings.room)
+    room = int(settings.window * settings.summary_share)
     costs = [pecan.size(pecan.node_pieces(tokenizer, i, graph.nodes[i].text)) for i in chunks]
     windows = pack(costs, settings.window - room - pecan.size(pecan.summary_pieces(tokenizer, {})))
     assert len(windows) > 1, "the embedded world must give several windows"
@@ -320,7 +320,7 @@ def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, simila
             read = s.visited[:position - 2]
             used = spans[read[-1]][1]
             fits = [i for i in range(V) if i not in read
-                    and used + pecan.size(pecan.node_pieces(t, i, graph.nodes[i].text)) <= s.free]
+                    and used + pecan.size(pecan.node_pieces(t, i, graph.nodes[i].text)) <= s.nodes_end]
             best, second = sorted(fits, key=lambda i: -final[i])[:2]
             assert (step.node, step.runner_up) == (best, second)
             assert (step.z, step.score, step.runner_up_score) == pytest.approx(
@@ -368,7 +368,7 @@ def test_the_window_keeps_room_for_the_answer(tiny, graph, question, similarity,
     s = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9999999))
     s.check = lambda: False                                   # never satisfied: everything that fits is read
     end = s.run()
-    left = s.free - s.cache.lengths[0]
+    left = s.nodes_end - s.cache.lengths[0]
     unread = [i for i in range(len(graph.nodes)) if i not in s.visited]
     assert unread and end == "window", "the document must not fit the window"
     assert left >= 0 and all(pecan.size(s.lines[i]) > left for i in unread)
@@ -379,12 +379,12 @@ def test_the_window_keeps_room_for_the_answer(tiny, graph, question, similarity,
 
 def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
     """w/o dynamic progress control: no checks; a large top level is held to the number divided by the levels."""
-    s = search(tiny, graph, question, similarity, settings, nodes=9)
+    s = search(tiny, graph, question, similarity, settings, fixed_nodes=9)
     assert len(s.visited) == 9 and all(step.verdict is None for step in s.trace)
     started = [step.node for step in s.trace if step.score is None]
     c = similarity(question)
     assert started == sorted(sorted(graph.top, key=lambda i: -c[i])[:9 // 3])
-    many = search(tiny, graph, question, similarity, settings, nodes=3 * len(graph.top))
+    many = search(tiny, graph, question, similarity, settings, fixed_nodes=3 * len(graph.top))
     assert many.visited[:len(graph.top)] == graph.top
 
 
@@ -432,15 +432,15 @@ def test_two_models(model, tiny, document, settings, question):
 def test_what_a_graph_is_named_by(model, tiny, document, settings):
     def key(builder=tiny, document=document, **changes):
         return Pecan(tiny, None, replace(settings, **changes), builder).key(document)
-    assert key() == key(patience=3, confidence=0.9, nodes=5, batch=1), "search settings change no graph"
-    others = [key(chunk=31), key(window=500), key(room=0.3), key(tree=True), key(model),
+    assert key() == key(patience=3, confidence=0.9, fixed_nodes=5, batch=1), "search settings change no graph"
+    others = [key(chunk=31), key(window=500), key(summary_share=0.3), key(tree=True), key(model),
               key(document=Document("d", ["x"]))]
     assert len({key(), *others}) == 7
 
 
 @pytest.mark.parametrize("bad, words", [({"window": 150}, "window 150 is too small"), ({"window": "x"}, "whole number"),
                                         ({"patience": 0}, "patience"), ({"confidence": 1.0}, "below 1"),
-                                        ({"room": 1.0}, "room"), ({"room": "x"}, "room"),
+                                        ({"summary_share": 1.0}, "share"), ({"summary_share": "x"}, "share"),
                                         ({"attention": False, "similarity": False}, "both")])
 def test_bad_settings(tiny, document, settings, bad, words):
     with pytest.raises(InputError, match=words):

@@ -11,9 +11,8 @@ from llama import Cache
 from pecan import Pecan, question_pieces, settings_for, size
 from sbert import TokenMean
 from tiny.lessons import Teacher, collate
-from tiny.measure import facts_in, parse
 from tiny.train import Training
-from tiny.world import ALL, KEPT, VALUES, ask, bullet, make_world, summarise
+from tiny.world import ALL, KEPT, VALUES, ask, bullet, facts_in, make_world, summarise
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def teacher(tiny):
 
 def test_a_world_states_its_facts():
     world = make_world(random.Random(0), 10)
-    assert len(world.facts) == 60 and set().union(*map(facts_in, world.passages)) == set(world.facts.values())
+    assert len(world.facts) == 60 and facts_in(" ".join(world.passages)) == set(world.facts.values())
     low = summarise([fact for stated in world.stated for fact in stated], "was")
     assert {f for facts in low for f in facts} == {f for f in world.facts.values() if f.relation in KEPT["was"]}
     assert [facts_in(bullet(facts)) for facts in low] == [set(facts) for facts in low]
@@ -41,8 +40,8 @@ def test_no_held_out_fact_is_ever_taught(tiny, teacher):
     for lesson in lessons:
         text = tiny.tokenizer.decode(lesson.ids).replace("*", ".").replace("\n", ".")
         taught |= {fact for fact in facts_in(text) if fact in ALL.get((fact.name, fact.relation), [])}
-    asked = {parse(sentence) for document in read_jsonl(EMBEDDED) for question in document.questions
-             for sentence in question.about["evidence"]}
+    asked = {fact for document in read_jsonl(EMBEDDED) for question in document.questions
+             for fact in facts_in(" ".join(question.about["evidence"]))}
     assert len(taught) > 2000 and len(asked) > 100
     assert not any(fact.held_out for fact in taught) and all(fact.held_out for fact in asked)
 
@@ -116,7 +115,7 @@ def test_the_shipped_model_does_its_job(tiny):
         for question in document.questions:
             answer, seen = method.answer(prepared, question.text), set()
             right.append(answer.text == question.answers[0])
-            needed = {parse(sentence) for sentence in question.about["evidence"]}
+            needed = facts_in(" ".join(question.about["evidence"]))
             for step in answer.trace:
                 seen |= facts_in(prepared.graph.nodes[step.node].text)
                 verdicts += [(needed <= seen) == (step.verdict == "Yes")] if step.verdict else []

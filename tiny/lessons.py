@@ -34,17 +34,10 @@ class Lesson:
 
 
 class Teacher:
-    """Makes lessons from a random generator."""
+    """Makes lessons from a random generator. It stands in for the tokenizer where pecan.py makes prompts."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int):
-        self.frame, self.first, self.plain, self.eos = tokenizer.frame, tokenizer.first, tokenizer.encode, eos
-        self.known: dict[str, list[int]] = {}
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text; few different ones are ever asked for."""
-        if text not in self.known:
-            self.known[text] = self.plain(text)
-        return self.known[text]
+        self.frame, self.first, self.encode, self.eos = tokenizer.frame, tokenizer.first, tokenizer.encode, eos
 
     def prompt(self, pieces) -> list[int]:
         return [i for _, ids in pieces for i in ids]
@@ -172,16 +165,14 @@ class Teacher:
             if n + 1 >= len(top) or rng.random() < 0.1:
                 checks.append((len(lesson.ids), met == set(needed)))
         for prefix, enough in rng.sample(checks, min(5, len(checks))):
-            lesson.branch(prefix, self.frame[1])
+            lesson.branch(prefix, self.frame.close)
             lesson.want(self.first("Yes" if enough else "No"))
         known = [prefix for prefix, enough in checks if enough]
         for prefix in rng.sample(known, min(2, len(known))):
             verdict = self.first("Yes" if rng.random() < 0.9 else "No")
-            lesson.branch(prefix, self.prompt(pecan.answer_pieces(self, verdict)))
-            lesson.want(self.encode(answer)[0])
-            start, _, _ = lesson.branches.pop()
-            lesson.ids += self.encode(answer)
-            lesson.branches.append((start, len(lesson.ids), prefix))
+            said, = self.encode(answer)
+            lesson.branch(prefix, [*self.prompt(pecan.answer_pieces(self, verdict)), said])
+            lesson.targets.append((len(lesson.ids) - 2, said))
             lesson.want(self.eos)
         return lesson
 

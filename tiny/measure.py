@@ -13,20 +13,7 @@ from pathlib import Path
 
 from data import EMBEDDED, read_jsonl
 from pecan import load_graph
-from tiny.world import KEPT, Fact
-
-
-def parse(sentence: str) -> Fact:
-    """"Mara's job was baker." as a fact."""
-    words = sentence.strip(" .").replace("'s", "").split()
-    return Fact(words[0], words[1], words[3])
-
-
-def facts_in(text: str) -> set[Fact]:
-    """The facts a passage or bullet states; what is not of that form (fillers, slips of the model) is left out."""
-    sentences = [sentence.split() for sentence in text.replace(" and ", ".").split(".")]
-    return {parse(" ".join(words)) for words in sentences
-            if len(words) == 4 and words[0].endswith("'s") and words[2] in KEPT}
+from tiny.world import KEPT, facts_in
 
 
 def mean(values) -> float:
@@ -35,7 +22,7 @@ def mean(values) -> float:
 
 
 def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
-    """Shares in 0..1 by name; see the README for what they mean."""
+    """Means by name, all but "nodes read" in 0..1."""
     questions = {q.id: q for document in read_jsonl(dataset) for q in document.questions}
     rows = [json.loads(line) for line in (results / "predictions-pecan.jsonl").read_text().splitlines()]
     graphs = {row["graph"]: load_graph(results / "graphs" / f"{row['graph']}.json") for row in rows}
@@ -43,7 +30,7 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
 
     for row in rows:
         question, graph, seen = questions[row["id"]], graphs[row["graph"]], set()
-        needed = {parse(sentence) for sentence in question.about["evidence"]}
+        needed = facts_in(" ".join(question.about["evidence"]))
         for step in row["trace"]:
             seen |= facts_in(graph.nodes[step["node"]].text)
             if step["verdict"]:

@@ -5,10 +5,10 @@ stands in another passage:
 
     Mara's job was baker. Mara's pet was goat.           a job is kept at every level
     Mara's home was Oslo. Mara's drink was tea.          a home is kept at level 2
-    Mara's friend was Tom. Mara's color was red.         a friend is kept at level 2; pet, drink, color only in passages
+    Mara's friend was Otto. Mara's color was red.        a friend is kept at level 2; a pet, drink or color nowhere
 
-The true summary of passages ("was") has one bullet for everybody of whom something is kept, with all that the window
-says of them; that of bullets ("is") keeps the job alone:
+The true summary of passages ("was") has one bullet for everybody of whom the window says something that is kept, with
+all of that; the summary of bullets ("is") keeps the job alone:
 
     * Mara's job is baker and Mara's home is Oslo        level 2
     * Mara's job is baker                                level 3
@@ -22,7 +22,7 @@ import json
 import random
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 
 NAMES = """Abel Ada Agnes Alba Alma Amos Anton Aron Axel Basil Berta Boris Bruno Carl Cora Cyrus Dana Daria Dora Edda
@@ -65,8 +65,18 @@ class Fact:
 
     def stated_in(self, text: str) -> bool:
         """Whether a passage or a bullet states this fact."""
-        sentences = text.replace(" and ", ".").split(".")
-        return any(sentence.strip() in (self.text("was"), self.text("is")) for sentence in sentences)
+        return self in facts_in(text)
+
+
+@lru_cache(1 << 16)
+def facts_in(text: str) -> frozenset[Fact]:
+    """The facts that passages or bullets state; what is not of that form (fillers, slips of a model) is left out."""
+    found = set()
+    for sentence in text.replace(" and ", ".").split("."):
+        words = sentence.split()
+        if len(words) == 4 and words[0].endswith("'s") and words[2] in KEPT:
+            found.add(Fact(words[0].removesuffix("'s"), words[1], words[3]))
+    return frozenset(found)
 
 
 ALL = {(name, relation): [Fact(name, relation, value) for value in values if value != name]
