@@ -60,5 +60,5 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    for name, value in measure(Path(sys.argv[1] if len(sys.argv) > 1 else "results")).items():
+    for name, value in measure(Path(sys.argv[1] if len(sys.argv) > 1 else "results"), *sys.argv[2:3]).items():
         print(f"{value:8.3f}  {name}")
