@@ -197,12 +197,13 @@ def main(argv=None) -> int:
         if method in methods:
             runner = METHODS[method](model, encoder, settings, builder)
             with tqdm(total=len(questions), desc=NAMES[method], unit="question", disable=not show) as bar:
-                failures += run(runner, documents, predictions, output / "graphs", bar)
+                failed = run(runner, documents, predictions, output / "graphs", bar)
+            if len(failed) == len(questions):                     # nothing can be answered: it is not the questions
+                raise InputError(failed[0])
+            failures += failed
         rows = [predictions.rows[q.id] for document, q in questions if predictions.holds(document, q)]
         if rows and (method in methods or len(rows) == len(questions)):
             results[method] = summary(rows)
-    if not results:
-        raise InputError(failures[0])
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     setup |= {"documents": len(documents), "device": str(model.device), "versions": versions, "results": results}
     write_file(output / "results.json", json.dumps(setup, indent=2) + "\n")

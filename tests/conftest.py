@@ -1,12 +1,14 @@
+import os
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors gain nothing from threads, and lose much on shared cores
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+import torch  # noqa: E402
 from oracle import hugging_face, write_checkpoint  # noqa: E402
 
 from llama import Llama  # noqa: E402

@@ -54,6 +54,8 @@ def test_negative_cosines_count_as_nothing_and_zero_sums_stay_zero():
     E, r = torch.zeros(2, 2), torch.zeros(2)
     z, final = final_scores(E, r, torch.tensor([-.5, .25]))
     assert final.tolist() == [0, 1] and z.tolist() == [0, 0]
+    alone = final_scores(E, r, torch.tensor([-.5, -.25]), attention=False)[1]
+    assert alone.argmax() == 1, "without attention the cosine itself decides, a negative one too"
     assert share(torch.zeros(3)).tolist() == [0, 0, 0]
 
 
@@ -410,6 +412,20 @@ def test_ablations_choose_by_one_score(tiny, graph, question, similarity, settin
     assert step.node == max((i for i in range(len(c)) if i not in graph.top), key=lambda i: (c[i].item(), -i))
     by_attention = search(tiny, graph, question, similarity, hard, similarity=False)
     assert all(step.score == step.z for step in by_attention.trace if step.score is not None)
+
+
+def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, similarity, settings):
+    """A search that ends without a Yes asks for the answer behind a "No", one that ends with it behind a "Yes"."""
+    for satisfied in (True, False):
+        s, reads = Search(tiny, graph, question, similarity(question), settings), []
+        read = s._read
+
+        def check():
+            s.trace[-1].verdict = "Yes" if satisfied else "No"
+            return satisfied
+        s.check, s._read = check, lambda pieces, watch=None: reads.append(pieces) or read(pieces, watch)
+        s.answer()
+        assert reads[-1] == pecan.answer_pieces(tiny.tokenizer, s.yes if satisfied else s.no)
 
 
 def test_ties_go_to_the_lower_id(tiny, graph, question, settings):
