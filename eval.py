@@ -111,10 +111,10 @@ def run(method, documents: list[Document], predictions: Predictions, graphs: Pat
     """Answer what is not answered yet, document by document; returns what could not be, and why."""
     failures = []
     for document in documents:
-        todo = [question for question in document.questions if not predictions.holds(document, question)]
-        bar.update(len(document.questions) - len(todo))
+        unanswered = [question for question in document.questions if not predictions.holds(document, question)]
+        bar.update(len(document.questions) - len(unanswered))
         prepared, key = None, method.key(document)
-        for question in todo:
+        for question in unanswered:
             try:
                 if prepared is None:
                     prepared = method.prepare(document, key and graphs / f"{key}.json", progress=not bar.disable)

@@ -1,6 +1,6 @@
 """Score the embedded model against the world's truth, from what eval.py left on disk.
 
-    python eval.py && python -m tiny.measure [results]
+    python eval.py && python -m tiny.measure [results [dataset]]
 
 In the synthetic world it is known which sentence holds which fact, so that more than answers can be scored: whether a
 verdict is right (are all needed facts in the visited nodes?), whether a bullet is true, whether edges lead to the

@@ -1,8 +1,8 @@
 """Train the embedded model from scratch, on the device that is there: about an hour on two CPU cores.
 
-    python -m tiny.train [--output DIR] [--tokens 40e6]
+    python -m tiny.train [--output DIR] [--tokens 30e6]
 
-Writes config.json, tokenizer.json, tokenizer_config.json and model.safetensors, and training.safetensors, from which
+Writes a checkpoint folder (for `--model`), apart from the shipped one, and training.safetensors in it, from which
 the same command goes on after an interruption.
 
 Why it does not start from random weights: from the usual initialisation such a model learns to copy, but not whose
@@ -19,6 +19,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import pecan
@@ -113,6 +114,7 @@ class Training:
         self.folder, self.seed, self.tokens, self.rate = folder, seed, tokens, rate
         self.raw = shape(write_tokenizer(folder))
         (folder / "config.json").write_text(json.dumps(self.raw, indent=2) + "\n")
+        (folder / "pecan.json").write_bytes((Path(__file__).parent / "pecan.json").read_bytes())
         config, (self.device, _) = read_config(folder), choose_device()
         self.weights = {n: x.to(self.device).requires_grad_() for n, x in structured_start(config, seed).items()}
         self.model, tokenizer = Llama(config, self.weights), Tokenizer(folder)
@@ -141,7 +143,6 @@ class Training:
         save_checkpoint(self.folder, self.raw, self.weights)
 
     def restore(self):
-        from safetensors import safe_open
         path = self.folder / "training.safetensors"
         with safe_open(path, framework="pt") as file:
             self.at, self.right = (json.loads(file.metadata()[key]) for key in ("at", "right"))
@@ -202,8 +203,8 @@ class Training:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent)
-    parser.add_argument("--tokens", type=float, default=40e6, help="tokens to train on")
+    parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
+    parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     training, began = Training(args.output, args.seed, args.tokens), time.time()
