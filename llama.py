@@ -134,6 +134,15 @@ class Cache:
 
 # --- model ----------------------------------------------------------------------------------------------------------
 
+def flops_of(c: Config, tokens: int, seen: int, logits: int = 0) -> int:
+    """FLOPs of running `tokens` tokens that see `seen` tokens each (themselves included), and of the output matrix at
+    `logits` positions: 2 m n k for every matrix product, attention as the full rectangle, 4 L H K T S. What Llama.flops
+    counts as it runs, told beforehand."""
+    of_layer = (2 * c.heads + 2 * c.kv_heads) * c.head_width * c.width + 3 * c.width * c.hidden
+    attended = 4 * c.layers * c.heads * c.head_width * tokens * seen
+    return 2 * c.layers * of_layer * tokens + attended + 2 * c.vocab * c.width * logits
+
+
 Piece = tuple[object, list[int]]               # (node or None, its token ids): a stretch of a prompt
 NOT_THE_MODEL = ("pecan.json", "training.safetensors")            # of the files a checkpoint folder may hold
 

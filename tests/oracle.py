@@ -1,9 +1,11 @@
-"""Small random checkpoints that Hugging Face wrote, with attention peaky enough to show a bug.
+"""Small random checkpoints that Hugging Face wrote, with attention peaky enough to show a bug, and Hugging Face's own
+forward pass over them.
 
-With the usual initialisation (standard deviation 0.02) attention is all but uniform and a forward pass without RoPE
+With the usual initialisation (standard deviation 0.02) attention is all but uniform, and a forward pass without RoPE
 scaling still passes at 1e-5. Here the matrices have a standard deviation of 0.15, the norms are perturbed, and the
 original context of the llama3 scaling is 64 positions, so that all three of its bands act within the test's length.
 """
+import json
 import shutil
 from pathlib import Path
 
@@ -11,13 +13,14 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 TINY = Path(__file__).parents[1] / "tiny"
+T = 512                                        # tokens of a test: eight times the scaling's original context
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 
 
-def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
+def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
     """A random Llama, saved by Hugging Face, with the embedded model's tokenizer beside it. Query heads x head width
-    (128) differs from the width (64)."""
+    (128) differs from the width (64). `dialect` is the major version of transformers whose config.json it has."""
     config = LlamaConfig(**{
         "vocab_size": 340, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
         "num_key_value_heads": 2, "head_dim": 16, "rope_parameters": LLAMA3, "rms_norm_eps": 1e-5, "eos_token_id": 2,
@@ -30,6 +33,13 @@ def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
     model.save_pretrained(folder, **({} if shard is None else {"max_shard_size": shard}))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, folder)
+    if dialect == 4:
+        path = Path(folder) / "config.json"
+        raw = json.loads(path.read_text())
+        rope = raw.pop("rope_parameters")
+        raw |= {"rope_theta": rope.pop("rope_theta"), "torch_dtype": raw.pop("dtype")}
+        raw["rope_scaling"] = rope if rope["rope_type"] == "llama3" else None
+        path.write_text(json.dumps(raw))
     return Path(folder)
 
 
@@ -38,8 +48,19 @@ def hugging_face(folder, dtype=torch.float32) -> LlamaForCausalLM:
     return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
 
 
+@torch.no_grad()
+def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
+    """[L, T, T] float64: attention of token x (row) to token y, mean over the heads, every layer kept."""
+    layers = hf(torch.tensor([ids]), output_attentions=True).attentions
+    return torch.stack([layer[0].double().mean(0) for layer in layers])
+
+
 def mean_attention(hf, ids: list[int]) -> torch.Tensor:
-    """[T, T]: attention of token x (row) to token y, mean over all layers and heads, kept the naive way."""
-    with torch.no_grad():
-        layers = hf(torch.tensor([ids]), output_attentions=True).attentions
-    return torch.stack([layer[0].double().mean(0) for layer in layers]).mean(0)
+    """[T, T] float64: the naive path to a(x, y), mean over all layers and heads after keeping all of them."""
+    return attention_of_layers(hf, ids).mean(0)
+
+
+def relative(ours, wanted) -> float:
+    """||ours - wanted|| / ||wanted||, in float64."""
+    ours, wanted = ours.double(), wanted.double()
+    return ((ours - wanted).norm() / wanted.norm()).item()

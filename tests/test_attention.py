@@ -1,0 +1,79 @@
+"""Ring 2, one attention and one block: the weights that the method lives on, against Hugging Face's and by hand."""
+import pytest
+import torch
+from oracle import T, hugging_face
+from torch import nn
+from transformers.models.llama.modeling_llama import eager_attention_forward
+
+from llama import Llama, attention
+
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def causal(length):
+    return torch.ones(1, length, length, dtype=torch.bool).tril()
+
+
+def test_grouped_heads_by_hand():
+    """Query head h belongs to key/value head h // G: loops over 2 key heads of 3 query heads each, exp over its sum."""
+    g = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(1, heads, 5, 4, generator=g, dtype=torch.float64) for heads in (6, 2, 2))
+    out, weights = attention(q.view(1, 2, 3, 5, 4), k, v, causal(5))
+    for h in range(6):
+        for t in range(5):
+            scores = torch.stack([q[0, h, t] @ k[0, h // 3, s] / 4 ** 0.5 for s in range(t + 1)])
+            p = scores.exp() / scores.exp().sum()
+            assert torch.allclose(weights[0, h // 3, h % 3, t, :t + 1], p, rtol=0, atol=1e-14)
+            assert torch.allclose(out[0, h // 3, h % 3, t], p @ v[0, h // 3, :t + 1], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("heads, kv_heads", [(8, 2), (8, 8), (8, 1), (6, 3)])
+def test_attention_equals_hugging_face(dtype, heads, kv_heads):
+    """Output and weights bit by bit, in float32 and bfloat16; theirs repeats the keys of a group, ours never does."""
+    g = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, n, T, 16, generator=g).mul(2).to(dtype) for n in (heads, kv_heads, kv_heads))
+    group = heads // kv_heads
+    out, weights = attention(q.view(1, kv_heads, group, T, 16), k, v, causal(T))
+    module = nn.Module().eval()
+    module.num_key_value_groups = group
+    mask = torch.zeros(1, 1, T, T, dtype=dtype).masked_fill(~causal(T)[:, None], torch.finfo(dtype).min)
+    wanted, wanted_weights = eager_attention_forward(module, q, k, v, mask, scaling=16 ** -0.5)
+    assert torch.equal(weights.reshape(1, heads, T, T).to(dtype), wanted_weights)
+    assert torch.equal(out.reshape(1, heads, T, 16).transpose(1, 2), wanted)
+    assert weights.dtype == torch.float32, "the accumulator wants float32 whatever the model is"
+
+
+def test_masked_weights_are_exactly_0_and_rows_sum_to_1():
+    """Not only the future: any pattern with at least one key to see, as rows of different lengths have it."""
+    g = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(2, 2, 4, 64, 16, generator=g), *torch.randn(2, 2, 2, 64, 16, generator=g)
+    mask = torch.rand(2, 64, 64, generator=g) < 0.3
+    mask |= torch.eye(64, dtype=torch.bool)
+    _, weights = attention(q, k, v, mask)
+    hidden = ~mask[:, None, None].expand_as(weights)
+    assert torch.equal(weights[hidden], torch.zeros(hidden.sum()))
+    error = (weights.sum(-1) - 1).abs().max()
+    assert error < 64 * 2 ** -24, f"{error}: 64 roundings of float32 are the most a sum may be off"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_block_by_block_equals_hugging_face(folder, ids, spy, dtype):
+    """What enters and leaves every norm of every block is what enters and leaves Hugging Face's: the residual stream
+    after each attention and after each SwiGLU, bit by bit, in both dtypes.
+
+    A bfloat16 tolerance could not see a cast in the wrong place, which is as large as the dtype's own noise; equality
+    of every bit can.
+    """
+    model, hf, theirs = Llama.load(folder, "cpu", str(dtype).removeprefix("torch.")), hugging_face(folder, dtype), []
+    for name, module in hf.named_modules():
+        if name.endswith("norm"):
+            module.register_forward_hook(lambda _, inputs, output, name=name: theirs.append((name, inputs[0], output)))
+    norms, mask = spy("rms_norm"), causal(T)
+    with torch.no_grad():
+        model.forward(torch.tensor([ids(T)]), torch.arange(T)[None], mask, watch=torch.zeros(1, T, 1))
+        hf(torch.tensor([ids(T)]))
+    assert len(norms) == len(theirs) == 2 * model.config.layers + 1
+    for ((x, *_), y), (name, their_x, their_y) in zip(norms, theirs):
+        assert torch.equal(x, their_x), f"into {name}: {(x - their_x).abs().max()}"
+        assert torch.equal(y, their_y), f"out of {name}: {(y - their_y).abs().max()}"

@@ -1,0 +1,85 @@
+"""What a checkpoint folder may hold: both dialects, shards, and every kind of damage named in one line."""
+import json
+import shutil
+
+import pytest
+import torch
+from oracle import write_checkpoint
+
+from checkpoint import choose_device, locate, read_config
+from data import InputError
+from llama import Llama
+
+
+def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
+    """config.json as transformers 4 wrote it (also with the older key `type`), weights in many files: the same."""
+    other = write_checkpoint(tmp_path, shard="100KB", dialect=4)
+    assert read_config(other) == read_config(folder)
+    raw = json.loads((other / "config.json").read_text())
+    raw["rope_scaling"]["type"] = raw["rope_scaling"].pop("rope_type")
+    (other / "config.json").write_text(json.dumps(raw))
+    assert read_config(other) == read_config(folder)
+    loaded = Llama.load(other, "cpu").weights
+    assert loaded.keys() == model.weights.keys()
+    assert all(torch.equal(loaded[name], weight) for name, weight in model.weights.items())
+
+
+def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
+    shutil.copytree(folder, tmp_path / "m")
+    (tmp_path / "m" / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    assert read_config(tmp_path / "m").eos == (5, 6)
+
+
+def edit_config(**changes):
+    def edit(folder):
+        raw = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(raw | changes))
+    return edit
+
+
+def edit_tensors(change):
+    def edit(folder):
+        from safetensors.torch import load_file, save_file
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors")
+    return edit
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+@pytest.mark.parametrize("damage, words", [
+    (edit_config(architectures=["MistralForCausalLM"]), ["config.json", "MistralForCausalLM"]),
+    (edit_config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
+    (edit_config(attention_bias=True), ["attention_bias"]),
+    (edit_config(num_key_value_heads=3), ["config.json", "3 key/value heads"]),
+    (edit_config(num_attention_heads=0), ["config.json"]), (edit_config(hidden_size="wide"), ["config.json"]),
+    (edit_tensors(lambda t: t.pop("model.layers.1.mlp.up_proj.weight")), ["missing", "layers.1.mlp.up_proj.weight"]),
+    (edit_tensors(lambda t: t.update(extra=torch.zeros(1))), ["extra", "not part"]),
+    (edit_tensors(lambda t: t.update({"model.norm.weight": torch.zeros(3)})), ["model.norm.weight", "[3]", "[64]"]),
+    (truncate, ["model.safetensors", "not a readable"]),
+    (lambda f: (f / "model.safetensors").unlink(), ["model.safetensors"]),
+    (lambda f: (f / "config.json").write_text("{"), ["config.json", "not valid JSON"]),
+    (lambda f: (f / "tokenizer.json").write_text("{}"), ["tokenizer.json"]),
+    (lambda f: (f / "tokenizer.json").unlink(), ["tokenizer"]),
+    (lambda f: (f / "tokenizer_config.json").write_text("{}"), ["chat template"]),
+])
+def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
+    shutil.copytree(folder, tmp_path / "m")
+    damage(tmp_path / "m")
+    with pytest.raises(InputError) as error:
+        Llama.load(tmp_path / "m", "cpu")
+    assert all(word in str(error.value) for word in words), error.value
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_checkpoint_and_a_wrong_device_are_named():
+    with pytest.raises(InputError, match="no such folder"):
+        locate("/no/such/folder")
+    with pytest.raises(InputError, match="'abacus' cannot be used"):
+        choose_device("abacus")
+    with pytest.raises(InputError, match="'float7' is unknown"):
+        choose_device("cpu", "float7")

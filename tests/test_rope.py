@@ -1,0 +1,96 @@
+"""Ring 1, RoPE: the angle of every position, for the three sizes of Llama 3, up to position 100,000."""
+import math
+
+import pytest
+import torch
+from oracle import LLAMA3
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from checkpoint import read_config
+from llama import inverse_frequencies, rope_tables, rotate
+
+# factor, head width; how many frequencies are kept, blended and divided; their sum in float64; the last of them
+SIZES = {"3.1 8B": (8.0, 128, (29, 6, 29), 5.38605826, 3.068925878e-07),
+         "3.2 1B": (32.0, 64, (15, 3, 14), 2.9682024, 9.418306490e-08),
+         "3.2 3B": (32.0, 128, (29, 6, 29), 5.3851823, 7.672314695e-08)}
+POSITIONS = torch.tensor([[0, 1, 8192, 100_000]])
+
+
+@pytest.fixture(params=SIZES, ids=str)
+def size(request, tmp_path):
+    """A config.json of that size as Hugging Face writes it: our Config, theirs, and the golden numbers."""
+    factor, width, *golden = SIZES[request.param]
+    theirs = LlamaConfig(hidden_size=8 * width, num_attention_heads=8, head_dim=width, max_position_embeddings=131072,
+                         architectures=["LlamaForCausalLM"], rope_parameters=LLAMA3 | {
+                             "rope_theta": 500000.0, "factor": factor, "original_max_position_embeddings": 8192})
+    theirs.save_pretrained(tmp_path)
+    return read_config(tmp_path), theirs, golden
+
+
+def test_inverse_frequencies(size):
+    """Golden sums and last entries, the sizes of the three bands, and Hugging Face's own table, bit by bit."""
+    ours, theirs, (bands, total, last) = size
+    f = inverse_frequencies(ours)
+    assert f.double().sum().item() == pytest.approx(total, rel=1e-7)       # the golden sums have nine digits
+    assert f[-1].item() == pytest.approx(last, rel=1e-9)                   # and the last entries ten
+    unscaled = 1 / 500000.0 ** (torch.arange(0, ours.head_width, 2).float() / ours.head_width)
+    ratio = f / unscaled
+    kept, divided = ratio > 1 - 1e-6, ratio < (1 + 1e-6) / ours.rope["factor"]
+    assert (kept.sum(), (~kept & ~divided).sum(), divided.sum()) == bands
+    assert f.dtype == torch.float32 and torch.equal(f, LlamaRotaryEmbedding(theirs).inv_freq)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_cos_and_sin_equal_hugging_face(size, dtype):
+    """At positions 0, 1, 8k and 100k, in the model's dtype, bit by bit."""
+    ours, theirs, _ = size
+    cos, sin = rope_tables(POSITIONS, inverse_frequencies(ours), dtype)
+    wanted = LlamaRotaryEmbedding(theirs)(torch.zeros(1, dtype=dtype), POSITIONS)
+    assert cos.dtype == dtype and torch.equal(cos[:, 0], wanted[0]) and torch.equal(sin[:, 0], wanted[1])
+
+
+def test_cos_and_sin_are_those_of_the_angle(size):
+    """Against float64. Position times frequency is rounded to float32, to 2^-24 of itself: 0.006 rad for the largest
+    angle, 100,000. Angles rounded to bfloat16 would be wrong by whole turns."""
+    f = inverse_frequencies(size[0])
+    cos, sin = (table[0, 0].double() for table in rope_tables(POSITIONS, f, torch.float32))
+    for row, position in enumerate(POSITIONS[0].tolist()):
+        for i in range(len(f)):
+            angle = position * f[i].double().item()
+            tolerance = angle * 2 ** -24 + 1e-7                   # 1e-7: the table's own rounding
+            for j in (i, i + len(f)):                             # the two halves of a head share the angles
+                assert abs(cos[row, j] - math.cos(angle)) < tolerance, (position, j)
+                assert abs(sin[row, j] - math.sin(angle)) < tolerance, (position, j)
+
+
+def test_half_split_rotation_by_hand():
+    """Element i is paired with element i + K/2, not with its neighbour."""
+    x, angle = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.3, 0.5, 0.3, 0.5])
+    c, s = angle.cos(), angle.sin()
+    wanted = torch.tensor([1 * c[0] - 3 * s[0], 2 * c[1] - 4 * s[1], 3 * c[0] + 1 * s[0], 4 * c[1] + 2 * s[1]])
+    assert torch.allclose(rotate(x, c, s), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rotation_equals_hugging_face(size, dtype):
+    c = size[0]
+    g = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, heads, 4, c.head_width, generator=g).to(dtype) for heads in (8, 2))
+    cos, sin = rope_tables(POSITIONS, inverse_frequencies(c), dtype)
+    wanted = apply_rotary_pos_emb(q, k, cos[:, 0], sin[:, 0])
+    assert torch.equal(rotate(q, cos, sin), wanted[0]) and torch.equal(rotate(k, cos, sin), wanted[1])
+
+
+def test_scores_depend_on_the_distance_alone(size):
+    """What rotation is for: q at position m and k at position n give a score that only m - n decides; up to the angles'
+    rounding, 130 x 2^-24, times |q| |k|, about 100."""
+    c = size[0]
+    g = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 1, 1, c.head_width, generator=g, dtype=torch.float64) for _ in range(2))
+
+    def score(m, n):
+        a, b = (rope_tables(torch.tensor([[position]]), inverse_frequencies(c), torch.float64) for position in (m, n))
+        return (rotate(q, *a) * rotate(k, *b)).sum().item()
+    assert score(40, 10) == pytest.approx(score(130, 100), abs=1e-3)
+    assert abs(score(40, 10) - score(40, 11)) > 1e-2
