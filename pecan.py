@@ -290,8 +290,8 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
 
     A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. What the paper does not say: an unmarked line
     directly below a bullet continues it; other unmarked lines are a preamble or an afterword and are dropped; a reply
-    without any bullet is one IP, so that nothing is lost; a last bullet cut off by the length limit (complete=False)
-    is dropped where others exist; empty bullets are dropped.
+    without any bullet is one IP, so that nothing is lost (markers alone are none); a last bullet cut off by the
+    length limit (complete=False) is dropped where others exist; empty bullets are dropped.
     """
     spans, position, goes_on = [], 0, False
     for line in text.splitlines(keepends=True):
@@ -305,8 +305,8 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
         position += len(line)
     spans = [(a, b) for a, b in spans if text[a:b].strip()]
     if not spans:
-        whole = (len(text) - len(text.lstrip()), len(text.rstrip()))
-        return [whole] if text.strip() else []
+        said = any(MARKER.sub("", line, count=1).strip() for line in text.splitlines())    # more than empty bullets
+        return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if said else []
     return spans if complete or len(spans) == 1 else spans[:-1]
 
 

@@ -1,12 +1,15 @@
-"""The algorithm: METHOD's formulas by hand and in naive loops, and the two stages with the embedded model, in which
-every number a search reports is computed again from Hugging Face's attention."""
+"""The method by hand on a worked example, and both stages with the embedded model, in which every number that a graph
+or a search reports is computed again from Hugging Face's attention. (Random graphs, random attention and every setting:
+test_algorithm.py.)"""
+import errno
 import json
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from oracle import hugging_face, mean_attention
+from oracle import mean_attention
 
 import pecan
 from baselines.whole import Whole, cut_middle
@@ -30,6 +33,10 @@ from pecan import (
 )
 from sbert import TokenMean
 from tiny.world import make_world
+
+# Of numbers that went through float32 twice, in one pass over everything (Hugging Face) and node by node: the trained
+# weights multiply a rounding of 1e-7. The largest difference measured is 4e-7 of a number.
+TOLERANCE = 2e-6
 
 # --- by hand --------------------------------------------------------------------------------------------------------
 
@@ -59,31 +66,6 @@ def test_negative_cosines_count_as_nothing_and_zero_sums_stay_zero():
     assert share(torch.zeros(3)).tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_scores_in_loops(seed):
-    """z_i = sum over the visited predecessors j of r_j e_ji (equation 1), on random graphs of three levels."""
-    rng = random.Random(seed)
-    levels = [1] * rng.randint(3, 8) + [2] * rng.randint(2, 5) + [3] * rng.randint(1, 3)
-    V = len(levels)
-    E = [[0.0] * V for _ in range(V)]
-    for i in range(V):
-        below = [j for j in range(V) if levels[j] == levels[i] - 1]
-        weights = [rng.random() for _ in below]
-        for j, w in zip(below, weights):
-            E[i][j] = w / sum(weights)
-    r = [rng.random() if rng.random() < .5 else 0.0 for _ in range(V)]
-    c = [rng.uniform(-1, 1) for _ in range(V)]
-    z, final = [0.0] * V, [0.0] * V
-    for i in range(V):
-        for j in range(V):
-            z[i] += r[j] * E[j][i]
-    positive = [max(x, 0) for x in c]
-    for i in range(V):
-        final[i] = (z[i] / sum(z) if sum(z) else 0) + (positive[i] / sum(positive) if sum(positive) else 0)
-    ours = final_scores(*(torch.tensor(x, dtype=torch.float64) for x in (E, r, c)))
-    assert ours[0].tolist() == pytest.approx(z) and ours[1].tolist() == pytest.approx(final)
-
-
 def test_bullets():
     def texts(reply, complete=True):
         return [reply[a:b] for a, b in bullets(reply, complete)]
@@ -95,7 +77,7 @@ def test_bullets():
     assert texts("* one\n*\n*   \n* two") == ["one", "two"]
     assert texts("* one\n* tw", complete=False) == ["one"]
     assert texts("* on", complete=False) == ["on"]
-    assert texts("") == texts(" \n ") == []
+    assert texts("") == texts(" \n ") == texts("*\n* \n2.") == []
     assert texts("*one\n•two\n3) three\n4. four") == ["one", "two", "three", "four"], "a blank may be missing"
     assert texts("**bold** is no marker\n* 3.5 degrees\n1.5 is none\n---") == ["3.5 degrees\n1.5 is none\n---"]
 
@@ -170,11 +152,6 @@ def graph(tiny, document, settings):
     return build(tiny, document, settings)
 
 
-@pytest.fixture(scope="module")
-def tiny_hf(tiny):
-    return hugging_face(tiny.folder)
-
-
 def test_graph_invariants(graph, document):
     levels = [node.level for node in graph.nodes]
     assert levels == sorted(levels) and levels[-1] >= 3, "the embedded world must give three levels"
@@ -182,7 +159,7 @@ def test_graph_invariants(graph, document):
     for i, row in enumerate(graph.E):
         below = [j for j in range(len(levels)) if levels[j] == levels[i] - 1]
         assert all(row[j] == 0 for j in range(len(levels)) if j not in below), "edges lead exactly one level down"
-        assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-5)
+        assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
     assert graph.flops > 0
 
 
@@ -217,14 +194,14 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
             assert graph.nodes[ip].text == tokenizer.decode([reply[x] for x in line])
             for j in V:
                 wanted = e[j] / sum(e.values()) if j in window else 0
-                assert graph.E[ip, j].item() == pytest.approx(wanted, rel=1e-4, abs=1e-9), (ip, j)
+                assert graph.E[ip, j].item() == pytest.approx(wanted, rel=TOLERANCE), (ip, j)
             ip, line = ip + 1, []
 
 
 def test_batches_of_windows_change_nothing(tiny, document, graph, settings):
     alone = build(tiny, document, replace(settings, batch=1))
     assert [n.text for n in alone.nodes] == [n.text for n in graph.nodes]
-    assert (alone.E - graph.E).abs().max() < 1e-5
+    assert (alone.E - graph.E).abs().max() < TOLERANCE
 
 
 def test_tree_ablation(tiny, document, settings):
@@ -326,16 +303,16 @@ def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, simila
             best, second = sorted(fits, key=lambda i: -final[i])[:2]
             assert (step.node, step.runner_up) == (best, second)
             assert (step.z, step.score, step.runner_up_score) == pytest.approx(
-                (z[best], final[best], final[second]), rel=1e-4)
+                (z[best], final[best], final[second]), rel=TOLERANCE)
         x, q = range(*spans[step.node]), range(*spans["q"])
         r[step.node] = position * sum(a[i, j].item() for i in x for j in q) / len(x) / len(q)
-        assert step.r == pytest.approx(r[step.node], rel=1e-4) and step.position == position
+        assert step.r == pytest.approx(r[step.node], rel=TOLERANCE) and step.position == position
         if step.p_yes is not None:
             probe = ids[:spans[step.node][1]] + t.frame[1]
             with torch.no_grad():
                 logits = tiny_hf(torch.tensor([probe])).logits[0, -1]
             p = logits[[t.encode("Yes")[0], t.encode("No")[0]]].softmax(0)[0].item()
-            assert step.p_yes == pytest.approx(p, abs=1e-4)
+            assert step.p_yes == pytest.approx(p, abs=TOLERANCE)
             assert step.verdict == ("Yes" if p > 0.999 else "No")
 
 
@@ -523,3 +500,35 @@ def test_an_empty_question(tiny, graph, settings):
 def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
     with pytest.raises(InputError, match="too small: the question"):
         Search(tiny, graph, "Who " * 500, similarity("Who"), settings)
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
+def test_an_unknown_setting_of_a_checkpoint_is_named(tmp_path, tiny):
+    (tmp_path / "pecan.json").write_text('{"chunks": 32}')
+    with pytest.raises(InputError, match="pecan.json: unknown setting chunks"):
+        settings_for(SimpleNamespace(folder=tmp_path, config=tiny.config))
+
+
+def test_a_graph_that_cannot_be_kept_is_said_before_the_work(tmp_path, tiny, document, settings):
+    before = tiny.flops
+    with pytest.raises(InputError, match="cannot be written"):
+        Pecan(tiny, TokenMean(tiny), settings).prepare(document, tmp_path / "none" / "g.json")
+    assert tiny.flops == before
+
+
+@pytest.mark.parametrize("error, code, words", [
+    (InputError("x.json: bad"), 2, "error: x.json: bad"), (KeyboardInterrupt(), 130, "interrupted"),
+    (OSError(errno.ENOSPC, "No space left on device", "g.json"), 2, "error: g.json: No space left on device")])
+def test_what_stops_a_command_is_one_line(capsys, error, code, words):
+    def main():
+        raise error
+    assert pecan.user_errors(main) == code
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
+def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys):
+    (tmp_path / "story.txt").write_text("Once upon a time there was a hungry caterpillar.")
+    assert pecan.main([str(tmp_path / "story.txt"), "Who was hungry?", "--device", "cpu"]) == 0
+    assert "of the document's words are unknown to this model" in capsys.readouterr().err
