@@ -229,8 +229,9 @@ class Tokenizer:
         folder = Path(folder)
         settings = read_json(folder / "tokenizer_config.json")
         self.model = _Fast(folder) if (folder / "tokenizer.json").exists() else _SentencePiece(folder, settings)
-        self.template = _template(folder, settings)
-        self.names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "unk_token", "pad_token")}
+        self.source, self.template = _template(folder, settings)
+        names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "unk_token", "pad_token")}
+        self.names = {key: name for key, name in names.items() if name}       # one that is not set prints as nothing
         # Some tokenizers put a blank before whatever they are given; a piece from the middle of a prompt must not get
         # it.
         newline = self.model.encode("\n", False)
@@ -239,7 +240,7 @@ class Tokenizer:
         both = [*first, {"role": "assistant", "content": SLOT}, {"role": "user", "content": SLOT}]
         one, two = self.render(first).split(SLOT), self.render(both).split(SLOT)
         if len(one) != 2 or len(two) != 4:
-            raise InputError(f"{folder}: the chat template does not print the contents of user and assistant turns")
+            raise InputError(f"{self.source}: the chat template does not print what user and assistant say")
         # A template may put white space before an assistant's words that its generation prompt leaves out. A blank
         # (Llama-2) is part of the first word's token; a newline belongs to the frame.
         white = two[1].removeprefix(one[1])
@@ -269,7 +270,7 @@ class Tokenizer:
 
     def unknown(self, text: str) -> float:
         """Share of the tokens of a text that stand for something the vocabulary lacks."""
-        ids, name = self.encode(text), self.names["unk_token"]
+        ids, name = self.encode(text), self.names.get("unk_token")
         unknown = self.encode(name, specials=True) if name else []
         return ids.count(unknown[0]) / len(ids) if len(unknown) == 1 and ids else 0.0
 
@@ -280,7 +281,7 @@ class Tokenizer:
     def render(self, messages: list[dict]) -> str:
         """The checkpoint's own template over `messages` (role, content), up to the start of the assistant's turn."""
         def fail(message):
-            raise InputError(f"the chat template refuses the conversation: {message}")
+            raise InputError(f"{self.source}: the chat template refuses the conversation: {message}")
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
         environment.globals |= {"raise_exception": fail, "strftime_now": TODAY.strftime}
@@ -289,8 +290,10 @@ class Tokenizer:
             return environment.from_string(self.template).render(
                 messages=messages, add_generation_prompt=True, date_string=TODAY.strftime("%d %b %Y"), tools=None,
                 documents=None, **self.names)
-        except jinja2.TemplateError as error:
-            raise InputError(f"the chat template cannot be rendered: {error}") from None
+        except InputError:
+            raise
+        except Exception as error:                          # a template is a program: it may fail in any way
+            raise InputError(f"{self.source}: the chat template cannot be rendered ({error})") from None
 
 
 class _Fast:
@@ -299,9 +302,9 @@ class _Fast:
 
     def __init__(self, folder: Path):
         path = folder / "tokenizer.json"
-        raw = read_json(path)
+        raw = read_json(path) | {"truncation": None, "padding": None}       # those of a training run: text stays whole
         try:
-            self.special = tokenizers.Tokenizer.from_file(str(path))
+            self.special = tokenizers.Tokenizer.from_str(json.dumps(raw))
             for token in raw.get("added_tokens", []):
                 token["special"] = True
             self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw))
@@ -331,6 +334,10 @@ class _SentencePiece:
         self.specials = {self.pieces.id_to_piece(i): i for i in range(self.pieces.get_piece_size())
                          if self.pieces.is_control(i)}
         self.specials |= {added["content"]: int(i) for i, added in settings.get("added_tokens_decoder", {}).items()}
+        for name in self.specials:
+            if name in self.pieces.encode(name, out_type=str):
+                raise InputError(f"{path}: {name} is a user-defined symbol, which sentencepiece recognises in a "
+                                 "document's text too; give a tokenizer.json")
 
     def encode(self, text, specials):
         if not specials or not self.specials:
@@ -349,11 +356,16 @@ def _content(token):
 
 
 def _template(folder, settings):
-    if (folder / "chat_template.jinja").exists():
-        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    """Where the chat template stands, and its text."""
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        try:
+            return path, path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read ({error})") from None
     template = settings.get("chat_template")
     if isinstance(template, list):                          # several named templates: the default one
         template = {entry["name"]: entry["template"] for entry in template}.get("default")
     if not isinstance(template, str):
         raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
-    return template
+    return folder / "tokenizer_config.json", template
