@@ -632,7 +632,8 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--model", default=str(Path(__file__).parent / "tiny"), metavar="DIR",
                         help="checkpoint folder or hub repository of an instruct Llama (default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR",
-                        help="BERT sentence encoder for the similarity (default: the mean of the model's embeddings)")
+                        help="BERT or MPNet sentence encoder for the similarity (default: the mean of the model's "
+                             "own embeddings)")
     parser.add_argument("--builder", metavar="DIR", help="another checkpoint that builds the graphs (Table 2)")
     parser.add_argument("--chunk", type=int, help="tokens of a chunk (paper: 300)")
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")

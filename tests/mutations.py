@@ -126,6 +126,15 @@ MUTATIONS = {
     "the template prints today": ("checkpoint.py", "TODAY = datetime.datetime(2024, 7, 26)",
                                   "TODAY = datetime.datetime.now()",
                                   "test_tokenizer.py::test_turns_equal_apply_chat_template"),
+    # sentence encoders
+    "MPNet's positions from 0": ("sbert.py", "prefix, first = \"mpnet.\", 2", "prefix, first = \"mpnet.\", 0",
+                                 "test_sbert.py::test_hidden_states_equal_hugging_face"),
+    "one-sided buckets": ("sbert.py", " + BUCKETS // 2 * (distance > 0)", "",
+                          "test_sbert.py::test_hidden_states_equal_hugging_face"),
+    "padding seen": ("sbert.py", ".masked_fill(~mask[:, None, None], float(\"-inf\"))", "",
+                     "test_sbert.py::test_hidden_states_equal_hugging_face"),
+    "mean for CLS": ("sbert.py", "if self.pooling == \"cls\" else", "if False else",
+                     "test_sbert.py::test_vectors_equal_hugging_face"),
     # stage 1
     "edges not normalised": ("pecan.py", "return e / e.sum()", "return e", "test_pecan.py::test_worked_example"),
     "sum over an IP's tokens, not normalised": ("pecan.py", ".double().mean(0)\n    return e / e.sum()",

@@ -1,77 +1,245 @@
-"""The hand-written BERT against Hugging Face's on random weights, and the mean of the model's own embeddings."""
+"""Ring 9, sentence encoders: the hand-written BERT and MPNet against Hugging Face's on random weights, and the mean of
+the model's own embeddings.
+
+The weights have a standard deviation of 0.15, so that attention is peaky enough to show a bug, and one sentence is
+longer than 128 tokens, where MPNet's relative positions share their last bucket.
+"""
 import json
 import os
+import shutil
 
 import pytest
 import tokenizers
 import torch
-from transformers import BertConfig, BertModel
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
+import sbert
 from data import InputError
-from sbert import Bert, TokenMean, load_encoder
+from sbert import Bert, MPNet, TokenMean, load_encoder, relative_buckets
 
-SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clothes in the rockery"]
+SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clothes in the rockery",
+             " ".join(f"{word} the {word} and" for word in "tom kittens mittens garden moppet clothes".split() * 9)]
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+VOCABULARY = {word: i for i, word in enumerate(["<s>", "<pad>", "</s>", "<unk>", *WORDS])}      # MPNet's order
+POSITIONS = 300                                               # rows of the position table
+D, HIDDEN, LAYERS = 48, 64, 3
+MODELS = {"bert": (BertConfig, BertModel, Bert, POSITIONS), "mpnet": (MPNetConfig, MPNetModel, MPNet, POSITIONS - 2)}
+
+
+def ids_of(sentence):
+    """Token ids, made without the tokenizer under test."""
+    return [0, *(VOCABULARY[word] for word in sentence.split()), 2]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def kind(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
-    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
-    t = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+def folder(kind, tmp_path_factory):
+    """A random checkpoint that Hugging Face saved, and a tokenizer."""
+    folder = tmp_path_factory.mktemp(kind)
+    t = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCABULARY, unk_token="<unk>"))
     t.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     t.post_processor = tokenizers.processors.TemplateProcessing(
-        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    t.enable_padding(length=20)                               # as published MiniLM tokenizers have it; must not matter
+        "<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    t.enable_padding(length=20)                               # as published tokenizers have it; must not matter
+    t.enable_truncation(8)
     t.save(str(folder / "tokenizer.json"))
     torch.manual_seed(0)
-    model = BertModel(BertConfig(vocab_size=len(vocabulary), hidden_size=48, num_hidden_layers=3, num_attention_heads=4,
-                                 intermediate_size=64, max_position_embeddings=32, attn_implementation="eager"))
+    config, model, *_ = MODELS[kind]
+    model = model(config(vocab_size=len(VOCABULARY), hidden_size=D, num_hidden_layers=LAYERS, num_attention_heads=4,
+                         intermediate_size=HIDDEN, max_position_embeddings=POSITIONS, pad_token_id=1,
+                         layer_norm_eps=1e-5))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.normal_(1.0 if "LayerNorm.weight" in name else 0.0, 0.15)
+            if "relative_attention_bias" in name:
+                weight.mul_(10)                               # as large as the scores, or a wrong bucket hardly shows
     model.save_pretrained(folder)
     return folder
 
 
-def test_vectors_equal_hugging_face(folder):
-    """Each sentence alone through Hugging Face; ours in one padded batch, so that padding must not matter either."""
-    hf, encoder = BertModel.from_pretrained(folder, attn_implementation="eager").eval(), Bert(folder)
+@pytest.fixture(scope="module")
+def encoder(kind, folder, tiny):
+    encoder = load_encoder(folder, tiny)
+    assert type(encoder) is MODELS[kind][2]
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def hf(kind, folder):
+    """Last hidden states [T, D] of token ids in Hugging Face's forward pass, alone and without padding."""
+    model = MODELS[kind][1].from_pretrained(folder, attn_implementation="eager").eval()
+
+    @torch.no_grad()
+    def hidden(ids, dtype=torch.float32):
+        return model.to(dtype)(torch.tensor([ids])).last_hidden_state[0]
+    return hidden
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    """A copy of the checkpoint that a test may change."""
+    return shutil.copytree(folder, tmp_path / "m")
+
+
+def write(folder, name, **content):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(content))
+
+
+def change(folder, **content):
+    """Change keys of config.json; None takes one away."""
+    raw = json.loads((folder / "config.json").read_text()) | content
+    write(folder, "config.json", **{key: value for key, value in raw.items() if value is not None})
+
+
+def change_tensors(folder, update):
+    """Replace the tensors by update(tensors)."""
+    path = folder / "model.safetensors"
+    save_file(update(load_file(path)), path)
+
+
+def test_hidden_states_equal_hugging_face(kind, folder, hf):
+    """In float64, where rounding is 1e-13 and a bug is not; ours in one padded batch."""
+    encoder = MODELS[kind][2](folder)
+    encoder.weights = {name: weight.double() for name, weight in encoder.weights.items()}
+    ids = [ids_of(sentence) for sentence in SENTENCES]
+    T = max(map(len, ids))
+    assert T > 200 and [len(row) for row in ids].count(T) == 1
+    mask = torch.tensor([[t < len(row) for t in range(T)] for row in ids])
+    ours = encoder.forward(torch.tensor([row + [0] * (T - len(row)) for row in ids]), mask)
+    error = max((ours[b, :len(row)] - hf(row, torch.float64)).abs().max() for b, row in enumerate(ids))
+    assert error < 1e-11, f"hidden states differ by {error:.1e}"
+
+
+@pytest.mark.parametrize("pooling, pool", [
+    (None, lambda hidden: hidden.mean(0)),
+    ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, lambda hidden: hidden.mean(0)),
+    ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, lambda hidden: hidden[0]),
+    ({"pooling_mode": "mean"}, lambda hidden: hidden.mean(0)),
+    ({"pooling_mode": "cls"}, lambda hidden: hidden[0])])
+def test_vectors_equal_hugging_face(kind, copy, hf, pooling, pool):
+    """float32: what is left is the rounding of some hundred products of size 0.1, 1e-7; 1e-6 leaves room for other
+    kernels."""
+    if pooling is not None:
+        write(copy, "1_Pooling/config.json", word_embedding_dimension=D, **pooling)
+    ours = MODELS[kind][2](copy).encode(SENTENCES)
+    pooled = torch.stack([pool(hf(ids_of(sentence))) for sentence in SENTENCES])
+    error = (ours - pooled / pooled.norm(dim=1, keepdim=True)).abs().max()
+    assert ours.dtype == torch.float32 and error < 1e-6, f"vectors differ by {error:.1e}"
+    cosines = (ours @ ours.T)[~torch.eye(len(ours), dtype=torch.bool)]
+    assert cosines.max() < 0.98, f"cosines up to {cosines.max():.3f}: the vectors are too alike to show a bug"
+
+
+def test_padding_does_not_matter(kind, folder, encoder):
+    """Within 1e-6: padding has weight 0 exactly, but a matrix product of another shape may add in another order."""
     ours = encoder.encode(SENTENCES)
-    for sentence, vector in zip(SENTENCES, ours):
-        ids = encoder.tokenizer.encode(sentence).ids
-        with torch.no_grad():
-            mean = hf(torch.tensor([ids])).last_hidden_state[0].mean(0)
-        assert (vector - mean / mean.norm()).abs().max() < 1e-6
-    assert (ours[0] @ ours[1]).abs() < 0.99, "the vectors are too alike to show a bug"
-    assert torch.allclose(Bert(folder, batch=2).encode(SENTENCES), ours, atol=1e-6)
+    for batch in (1, 2, 3):
+        error = (MODELS[kind][2](folder, batch=batch).encode(SENTENCES) - ours).abs().max()
+        assert error < 1e-6, f"in batches of {batch} the vectors differ by {error:.1e}"
 
 
-def test_long_sentences_are_cut_at_the_last_position(folder):
-    assert Bert(folder).encode(["tom " * 100]).shape == (1, 48)
+def test_padding_gets_no_attention(encoder, monkeypatch):
+    seen, attention = [], sbert.attention
+    monkeypatch.setattr(sbert, "attention", lambda *args: seen.append(attention(*args)) or seen[-1])
+    encoder.encode(SENTENCES)
+    assert len(seen) == LAYERS
+    for _, weights in seen:                                   # [B, H, T, T]
+        for row, sentence in zip(weights, SENTENCES):
+            n = len(ids_of(sentence))
+            assert (row[:, :, n:] == 0).all(), f"padding weighs up to {row[:, :, n:].max():.1e}"
+            assert torch.allclose(row[:, :, :n].sum(-1), torch.ones(()), atol=1e-5)
 
 
-def test_flops_by_hand(folder):
-    encoder = Bert(folder)
-    encoder.encode([SENTENCES[1]])                            # [CLS] tom [SEP]: 3 tokens
-    D, hidden, T = 48, 64, 3
-    assert encoder.flops == 3 * (2 * T * (4 * D * D + 2 * D * hidden) + 4 * T * T * D)
+def test_buckets_equal_hugging_face():
+    distance = torch.arange(-600, 601)
+    ours, theirs = relative_buckets(distance), MPNetEncoder.relative_position_bucket(distance)
+    assert torch.equal(ours, theirs), f"other buckets at distances {distance[ours != theirs].tolist()}"
+    # By hand. No distance is in bucket 16: a later key is at least 1 away.
+    assert relative_buckets(torch.tensor([0, -1, 1, -7, -8, -11, -12, 90, 91, -600])).tolist() == [
+        0, 1, 17, 7, 8, 8, 9, 30, 31, 15]
+
+
+@pytest.mark.parametrize("length", [None, 3, 150, 10_000])
+def test_long_sentences_are_cut(kind, copy, hf, length):
+    """At max_seq_length, special tokens included, or where the position table ends."""
+    if length is not None:
+        write(copy, "sentence_bert_config.json", max_seq_length=length, do_lower_case=False)
+    cut = min(length or POSITIONS, MODELS[kind][3])
+    sentence = " ".join(SENTENCES * 3)
+    ids = [*ids_of(sentence)[:cut - 1], 2]
+    assert len(ids) == cut < len(ids_of(sentence))
+    mean = hf(ids).mean(0)
+    error = (MODELS[kind][2](copy).encode([sentence])[0] - mean / mean.norm()).abs().max()
+    assert error < 1e-6, f"vectors differ by {error:.1e}"
+
+
+def test_flops_by_hand(kind, folder):
+    encoder = MODELS[kind][2](folder, batch=2)
+    encoder.encode(SENTENCES[:3])                             # <s> tom </s> is padded to 10 tokens; then 11 alone
+    def cost(B, T):
+        return LAYERS * (2 * B * T * (4 * D * D + 2 * D * HIDDEN) + 4 * B * T * T * D)
+    assert encoder.flops == cost(2, 10) + cost(1, 11)
+
+
+def test_names_may_have_a_prefix(kind, copy, encoder):
+    """As a checkpoint with a head has them; the table of position ids is of an old transformers."""
+    change_tensors(copy, lambda tensors: {f"{kind}.{name}": tensor for name, tensor in tensors.items()} | {
+        f"{kind}.embeddings.position_ids": torch.arange(POSITIONS)[None]})
+    assert torch.equal(MODELS[kind][2](copy).encode(SENTENCES), encoder.encode(SENTENCES))
+
+
+NORM = "encoder.layer.1.output.LayerNorm.weight"
 
 
 @pytest.mark.parametrize("damage, words", [
-    (lambda f: (f / "config.json").write_text(json.dumps({"model_type": "mpnet"})), "mpnet"),
-    (lambda f: (f / "config.json").write_text(json.dumps({"model_type": "bert"})), "is missing"),
+    (lambda f: change(f, model_type="distilbert"), "config.json: model_type 'distilbert' is not implemented"),
+    (lambda f: change(f, model_type=["bert"]), "model_type .'bert'. is not implemented"),
+    (lambda f: change(f, hidden_act="relu"), "config.json: hidden_act is 'relu'; only 'gelu'"),
+    (lambda f: change(f, intermediate_size=None), "config.json: key 'intermediate_size' is missing"),
+    (lambda f: change(f, num_hidden_layers="3"), "config.json: a value is not what"),
+    (lambda f: change(f, layer_norm_eps="small"), "config.json: a value is not what"),
+    (lambda f: change(f, num_attention_heads=5), "config.json: 5 heads do not share a width of 48"),
+    (lambda f: change(f, num_attention_heads=0), "config.json: 0 heads do not share"),
+    (lambda f: change(f, num_hidden_layers=2), r"encoder.layer.2.\S+ is not part of this architecture"),
+    (lambda f: change_tensors(f, lambda t: t | {"classifier.weight": torch.ones(2)}), "classifier.weight is not part"),
+    (lambda f: change_tensors(f, lambda t: {n: w for n, w in t.items() if n != NORM}),
+     f"1 tensors are missing, the first is {NORM}"),
+    (lambda f: change_tensors(f, lambda t: t | {NORM: torch.ones(7)}), rf"{NORM} is \[7\], config.json says \[48\]"),
     (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "not a readable safetensors"),
     (lambda f: (f / "tokenizer.json").write_text("["), "not a readable tokenizer"),
-    (lambda f: ((f / "1_Pooling").mkdir(), (f / "1_Pooling" / "config.json").write_text(
-        json.dumps({"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}))), "only mean pooling"),
+    (lambda f: write(f, "1_Pooling/config.json", pooling_mode_max_tokens=True), "1_Pooling.*pooling_mode_max_tokens"),
+    (lambda f: write(f, "1_Pooling/config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=True),
+     "'cls', 'mean'.* is not implemented"),
+    (lambda f: write(f, "1_Pooling/config.json", pooling_mode="lasttoken"), "lasttoken.* is not implemented"),
+    (lambda f: write(f, "1_Pooling/config.json"), "is not implemented; 'mean' or 'cls' alone is"),
+    (lambda f: write(f, "2_Dense/config.json"), "Dense layer"),
+    (lambda f: write(f, "sentence_bert_config.json", max_seq_length=0), "sentence_bert.*max_seq_length is 0"),
+    (lambda f: write(f, "sentence_bert_config.json", max_seq_length="256"), "max_seq_length is '256'"),
 ])
-def test_broken_encoders_are_named(folder, tmp_path, damage, words):
-    import shutil
-    shutil.copytree(folder, tmp_path / "m")
-    damage(tmp_path / "m")
+def test_broken_encoders_are_named(copy, tiny, damage, words):
+    damage(copy)
     with pytest.raises(InputError, match=words):
-        Bert(tmp_path / "m")
+        load_encoder(copy, tiny)
+
+
+@pytest.mark.parametrize("kind", ["bert"], indirect=True)
+def test_what_only_a_bert_can_have_wrong(copy):
+    change(copy, position_embedding_type="relative_key")
+    with pytest.raises(InputError, match="position_embedding_type is 'relative_key'; only 'absolute'"):
+        Bert(copy)
+
+
+@pytest.mark.parametrize("kind", ["mpnet"], indirect=True)
+def test_what_only_an_mpnet_can_have_wrong(copy):
+    change(copy, relative_attention_num_buckets=16)
+    with pytest.raises(InputError, match="relative_attention_num_buckets is 16; only 32"):
+        MPNet(copy)
 
 
 def test_mean_of_own_embeddings(tiny):
@@ -82,8 +250,11 @@ def test_mean_of_own_embeddings(tiny):
     assert question.norm().item() == pytest.approx(1) and encoder.flops == 0
 
 
-@pytest.mark.skipif("PECAN_MINILM" not in os.environ, reason="set PECAN_MINILM to the folder of a MiniLM checkpoint")
-def test_a_real_minilm():
-    sentences = ["A man eats food.", "A man is eating something.", "The sky is blue."]
-    a, b, c = Bert(os.environ["PECAN_MINILM"]).encode(sentences)
-    assert a @ b > 0.6 > a @ c
+@pytest.mark.parametrize("variable", ["PECAN_MINILM", "PECAN_MPNET"])
+def test_a_real_encoder(variable, tiny):
+    """One MiniLM and one MPNet of sentence-transformers, in the folders that the variables name."""
+    if variable not in os.environ:
+        pytest.skip(f"set {variable} to the folder of a checkpoint")
+    a, b, c = load_encoder(os.environ[variable], tiny).encode(
+        ["A man eats food.", "A man is eating something.", "The sky is blue."])
+    assert a @ b > 0.6 > a @ c, f"cosines {a @ b:.3f} and {a @ c:.3f}"
