@@ -1,6 +1,9 @@
 """Documents and questions, and the files they come from. Knows files, no models.
 
-The format of one's own data is JSON lines, one document each:
+    python data.py PATH [--tokenizer DIR]      what is in a data set: documents, questions, lengths, problems
+
+The layouts of the paper's data sets are read in evaluation/datasets.py. The format of one's own data is JSON lines, one
+document each:
 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
 
@@ -8,8 +11,11 @@ The format of one's own data is JSON lines, one document each:
 made up from the line where they are missing.
 """
 import hashlib
+import itertools
 import json
 import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,28 +88,31 @@ def read_text(path: str | Path) -> Document:
 
 def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
     """Documents of a JSON lines file, at most `limit`; InputError names the line and what is wrong with it."""
-    documents, documents_seen, questions_seen = [], set(), set()
+    documents = list(itertools.islice(iterate_jsonl(Path(path)), limit))
+    if not documents:
+        raise InputError(f"{path}: holds no document")
+    return documents
+
+
+def iterate_jsonl(path: Path) -> Iterator[Document]:
+    """The same, one at a time."""
+    documents_seen, questions_seen = set(), set()
     try:
-        with open(path, encoding="utf-8-sig") as lines:
+        with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
-                if limit is not None and len(documents) == limit:
-                    break
                 if line.strip():
-                    document = _document(line, f"{path}, line {number}", f"{Path(path).stem}-{number}")
+                    document = _document(line.decode("utf-8-sig"), f"{path}, line {number}", f"{path.stem}-{number}")
                     for seen, ids in ((documents_seen, [document.id]),
                                       (questions_seen, [question.id for question in document.questions])):
                         for id in ids:
                             if id in seen:
                                 raise InputError(f"{path}, line {number}: id {id!r} stands there a second time")
                             seen.add(id)
-                    documents.append(document)
+                    yield document
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    if not documents:
-        raise InputError(f"{path}: holds no document")
-    return documents
+        raise InputError(f"{path}, line {number}: not UTF-8 text (byte {error.start})") from None
 
 
 def _document(line: str, where: str, name: str) -> Document:
@@ -136,3 +145,8 @@ def _document(line: str, where: str, name: str) -> Document:
         about = {key: value for key, value in q.items() if key not in ("id", "question", "answers")}
         document.questions.append(Question(str(q.get("id", f"{document.id}-{n}")), q["question"], answers, about))
     return document
+
+
+if __name__ == "__main__":
+    from evaluation.datasets import main  # which imports this file anew: there is nothing else to run here
+    sys.exit(main())

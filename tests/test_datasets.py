@@ -1,0 +1,249 @@
+"""The layouts of the paper's data sets, each with the defects that the real files have: what is mended, left out,
+counted and told. (All rows here are made up.)"""
+import gzip
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from data import Document, InputError
+from evaluation.datasets import Dataset
+
+ROOT = Path(__file__).parents[1]
+
+
+def paragraphs(count, **changes):
+    return [[f"Title {n}", [f"Sentence {n}.", " And more."]] for n in range(count)]
+
+
+def hotpotqa(**changes):
+    row = {"_id": "h1", "question": "Who?", "answer": "Ann", "supporting_facts": [], "context": paragraphs(10)}
+    return row | changes
+
+
+def musique(**changes):
+    return {"id": "m1", "paragraphs": [{"idx": n, "title": f"T{n}", "paragraph_text": f"Text {n}."} for n in range(20)],
+            "question": "Who?", "question_decomposition": [], "answer": "Ann", "answer_aliases": ["Ann Lee"],
+            "answerable": True} | changes
+
+
+def answer(**changes):
+    empty = {"unanswerable": False, "extractive_spans": [], "yes_no": None, "free_form_answer": ""}
+    return {"answer": empty | changes}
+
+
+PAPER = {"title": "On mills", "abstract": "Mills turn.", "full_text": [
+    {"section_name": "Wind", "paragraphs": ["It blows.", ""]}, {"section_name": None, "paragraphs": ["It stops."]}],
+    "qas": [{"question": "What blows?", "question_id": "q1", "answers": [
+        answer(extractive_spans=["wind", "air"]), answer(free_form_answer="the wind"), answer(unanswerable=True),
+        answer(yes_no=False), answer(free_form_answer="the wind")]}]}
+
+
+def longbench(**changes):
+    return {"input": "Who?", "context": "Passage 1:\nA\nAnn.\n\nPassage 2:\nB\nBob.", "answers": ["Ann"], "length": 9,
+            "dataset": "hotpotqa", "language": "en", "all_classes": None, "_id": "l1"} | changes
+
+
+def lines(path, *rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def objects(path, content):
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def narrativeqa(folder, **stories):
+    folder.mkdir(exist_ok=True)
+    rows = ["document_id,set,question,answer1,answer2,question_tokenized,answer1_tokenized,answer2_tokenized"]
+    for name, content in stories.items():
+        rows += [f'{name},test,"Who, then?",Ann,Ann Lee,x,x,x', f"{name},test,Where?,At home,Home,x,x,x"]
+        if content is not None:
+            (folder / f"{name}.content").write_bytes(content)
+    (folder / "qaps.csv").write_text("\n".join(rows) + "\n")
+    (folder / "documents.csv").write_text("document_id,set,kind\n")
+    return folder
+
+
+def read(path, **options):
+    """Name, documents and report of a data set."""
+    dataset = Dataset(path, **options)
+    documents = list(dataset.documents())
+    assert dataset.questions == [q.id for document in documents for q in document.questions]
+    return dataset.name, documents, dataset.report
+
+
+def counts(what):
+    return {reason: entry["count"] for reason, entry in what.items()}
+
+
+# --- the layouts ----------------------------------------------------------------------------------------------------
+
+def test_hotpotqa(tmp_path):
+    name, (document,), report = read(objects(tmp_path / "hotpot_dev_distractor_v1.json", [hotpotqa()]))
+    assert name == report.layout == "HotpotQA" and not report.problems and not report.skipped
+    assert document.passages[0] == "Title 0\nSentence 0. And more." and len(document.passages) == 10
+    question, = document.questions
+    assert (question.id, question.text, question.answers) == ("h1", "Who?", ["Ann"])
+
+
+def test_defects_of_hotpotqa(tmp_path):
+    context = [*paragraphs(2), ["Title 0", ["Again."]], ["Empty", [""]]]
+    _, (document,), report = read(objects(tmp_path / "h.json", [
+        hotpotqa(context=context), hotpotqa(answer="", context=paragraphs(11)), hotpotqa(context=[]),
+        {"_id": "h4", "context": "?", "supporting_facts": []}]))
+    assert len(document.passages) == 3 and report.rows == 4 and report.documents == report.questions == 1
+    assert counts(report.problems) == {"fewer than 10 paragraphs": 2, "a title stands twice in a row": 1,
+                                       "an empty paragraph, left out": 1, "an empty answer, left out": 1}
+    reasons = counts(report.skipped)
+    assert reasons.pop("a question without an answer") == 1 and reasons.pop("a row without text") == 1
+    assert list(reasons.values()) == [1] and "a row of another form" in list(reasons)[0]
+    assert report.problems["an empty answer, left out"]["first"] == "h1"
+
+
+def test_musique(tmp_path):
+    shuffled = musique()
+    shuffled["paragraphs"].reverse()
+    shuffled["paragraphs"][0]["title"] = "T0"
+    name, documents, report = read(lines(tmp_path / "musique_ans_v1.0_dev.jsonl", shuffled, "{",
+                                         musique(id="m2", question="And?", answerable=False)))
+    assert name == "MuSiQue" and documents[0].passages[0] == "T0\nText 0." and len(documents) == 1
+    assert documents[0].questions[0].answers == ["Ann", "Ann Lee"]
+    assert counts(report.problems) == {"a title stands twice in a row": 1,
+                                       "a question that its paragraphs do not answer, left out": 1}
+    assert report.skipped == {"not valid JSON": {"count": 1, "first": "musique_ans_v1.0_dev.jsonl, line 2"}}
+
+
+def test_qasper(tmp_path):
+    """One text; every annotator's answer is gold, written as Qasper's scorer writes it, once."""
+    again = PAPER | {"title": "On seas"}
+    name, (document, other), report = read(objects(tmp_path / "qasper-dev-v0.3.json", {"p1": PAPER, "p2": again}))
+    assert name == "Qasper" and document.passages == ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."]
+    assert document.questions[0].answers == ["wind, air", "the wind", "Unanswerable", "No"]
+    assert other.questions[0].id == "q1#2" and sum(counts(report.problems).values()) == 1, "a repeated id"
+
+
+def test_narrativeqa(tmp_path):
+    """A story with a BOS mark, one as a page in HTML behind JavaScript, one gzipped, one in latin-1, one missing."""
+    page = b"<html><title>T</title><script>var x = 1;</script><body><pre>INT. MILL\n<b>ANN</b> enters.</pre>"
+    script = b"<!--\nif (window != top)\ntop.location.href=1\n// -->\n\nEXT. SEA"
+    name, documents, report = read(narrativeqa(
+        tmp_path / "n", a=b"\xef\xbb\xbfThe mill stood.", b=page, c=gzip.compress("Élan said Ann.".encode()),
+        d="Café".encode("latin-1"), e=None, f=script, g="Ann’s café".encode().decode("cp1252").encode()))
+    assert name == "NarrativeQA"
+    assert [" ".join(document.passages[0].split()) for document in documents] == [
+        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "Café", "EXT. SEA", "Ann’s café"]
+    assert [q.text for q in documents[0].questions] == ["Who, then?", "Where?"]
+    assert documents[0].questions[0].answers == ["Ann", "Ann Lee"]
+    assert counts(report.skipped) == {"a document whose story is missing": 1}
+    assert counts(report.problems) == {"a page in HTML, of which the text was taken": 1,
+                                       "not UTF-8, read as latin-1": 1, "JavaScript before the text, left out": 1,
+                                       "UTF-8 that was read as cp1252, mended": 1}
+
+
+def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
+    broken, fine = "\ufeffÉlan".encode().decode("latin-1"), "déjà-vu, Ã and ☃"
+    _, documents, _ = read(lines(tmp_path / "l.jsonl", longbench(context=broken), longbench(context=fine, _id="l2")))
+    assert [document.passages for document in documents] == [["Élan"], [fine]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_longbench(tmp_path, packed):
+    """A task alone, or one of data.zip's; contexts that questions share are one document."""
+    rows = [longbench(), longbench(_id="l2", context="Other."),
+            longbench(_id="l3", input="And?", answers=["B", "", "B"])]
+    path = lines(tmp_path / "hotpotqa.jsonl", *rows)
+    if packed:
+        with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+            for task in ("narrativeqa", "qasper", "hotpotqa", "musique", "lcc"):
+                archive.write(path, f"data/{task}.jsonl")
+        with pytest.raises(InputError, match="data.zip:TASK, with TASK one of narrativeqa"):
+            Dataset(tmp_path / "data.zip")
+        with pytest.raises(InputError, match="with TASK one of"):
+            Dataset(f"{tmp_path}/data.zip:lcc")
+        path = f"{tmp_path}/data.zip:hotpotqa"
+    name, documents, report = read(path)
+    assert name == "HotpotQA" and report.layout == "LongBench HotpotQA"
+    assert [document.passages for document in documents] == [["A\nAnn.\n\n", "B\nBob."], ["Other."]]
+    assert [[q.id for q in document.questions] for document in documents] == [["l1", "l3"], ["l2"]]
+    assert documents[0].questions[1].answers == ["B"] and (report.rows, report.documents, report.questions) == (3, 2, 3)
+
+
+def test_a_gzipped_file_and_the_copy_that_says_question(tmp_path):
+    row = longbench(question="Who?")
+    del row["input"]
+    (tmp_path / "qasper.jsonl.gz").write_bytes(gzip.compress(json.dumps(row | {"dataset": "qasper"}).encode()))
+    name, (document,), _ = read(tmp_path / "qasper.jsonl.gz")
+    assert name == "Qasper" and document.questions[0].text == "Who?"
+
+
+def test_ones_own_format(tmp_path):
+    row = {"id": "d", "text": "Ann was here.", "questions": [{"id": "d0", "question": "Who?", "answers": ["Ann"]}]}
+    assert read(lines(tmp_path / "mine.jsonl", row))[0] == "mine"
+    with pytest.raises(InputError, match="mine.jsonl, line 2"):
+        Dataset(lines(tmp_path / "mine.jsonl", row, row | {"id": "e", "questions": 3}))
+
+
+# --- as a whole -----------------------------------------------------------------------------------------------------
+
+def test_documents_are_streamed(tmp_path, monkeypatch):
+    """The second document is not made before the first has been used, and none beyond the limit."""
+    path = lines(tmp_path / "m.jsonl", *(musique(id=f"m{n}", paragraphs=[
+        {"idx": 0, "title": "T", "paragraph_text": f"Text {n}."}]) for n in range(5)))
+    dataset, made = Dataset(path, limit=3), []
+    init = Document.__init__
+    monkeypatch.setattr(Document, "__init__", lambda self, *a, **k: made.append(a[0]) or init(self, *a, **k))
+    documents = dataset.documents()
+    assert next(documents).id == "m0" and set(made) == {"m0"}
+    assert [document.id for document in documents] == ["m1", "m2"] and "m3" not in made
+    assert dataset.questions == ["m0", "m1", "m2"] and dataset.report.documents == 5
+
+
+def test_a_very_long_document(tmp_path):
+    """Half a million words in one text."""
+    row = {"id": "d", "text": "word " * 500_000, "questions": [{"question": "Who?", "answers": ["Ann"]}]}
+    assert len(read(lines(tmp_path / "long.jsonl", row))[1][0].passages[0].split()) == 500_000
+
+
+def test_the_hash_is_the_files(tmp_path):
+    path = lines(tmp_path / "m.jsonl", musique())
+    before = Dataset(path).report.sha256
+    assert before == Dataset(path).report.sha256 != Dataset(lines(path, musique(answer="Bob"))).report.sha256
+
+
+@pytest.mark.parametrize("content, words", [
+    ("[]", "holds unknown"), ("", "holds unknown"), ('[{"a": 1}]', "holds unknown"),
+    (json.dumps([hotpotqa(answer=None)]), "holds no question .a question without an answer"),
+    (json.dumps([hotpotqa()])[:-5], "not valid JSON"), (b"\x1f\x8bbroken", "cannot be read")])
+def test_what_is_no_data_set(tmp_path, content, words):
+    (tmp_path / "x.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=words):
+        Dataset(tmp_path / "x.json")
+
+
+def test_a_folder_of_two_layouts_and_a_broken_zip(tmp_path):
+    objects(tmp_path / "h.json", [hotpotqa()])
+    narrativeqa(tmp_path / "n", a=b"The mill.")
+    with pytest.raises(InputError, match="holds HotpotQA and NarrativeQA"):
+        Dataset(tmp_path)
+    (tmp_path / "z.zip").write_bytes(b"PK")
+    with pytest.raises(InputError, match="not a readable zip file"):
+        Dataset(tmp_path / "z.zip")
+
+
+def test_the_command_line(tmp_path):
+    """python data.py tells documents, questions, lengths, problems; a mistake is one line."""
+    path = lines(tmp_path / "musique.jsonl", musique(), "{")
+    command = [sys.executable, str(ROOT / "data.py"), str(path)]
+    told = subprocess.run([*command, "--tokenizer", str(ROOT / "tiny")], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert "MuSiQue, 1 rows" in told.stdout and "1 documents, 1 questions, 2.0 answers each" in told.stdout
+    assert "tokens of a document: average" in told.stdout and "skipped, 1 times: not valid JSON" in told.stdout
+    assert "words of a document" in subprocess.run(command, capture_output=True, text=True).stdout
+    wrong = subprocess.run([*command, "nowhere"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert wrong.stderr == "error: nowhere: cannot be read (there is no such file or folder)\n"

@@ -1,0 +1,39 @@
+"""The paper's figures agree with each other, so that a slip of the pen in paper.py would show."""
+import pytest
+
+from evaluation.paper import DATASETS, SETTINGS, TABLE1, TABLE2, TABLE3, TABLE_A3, TABLE_A4
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_ratios_are_those_of_the_flops(dataset):
+    """To what the rounding of both figures to a tenth of a TFLOP allows."""
+    base = TABLE1["PECAN"][dataset].tflops
+    for method, row in TABLE1.items():
+        tflops, ratio = row[dataset].tflops, row[dataset].ratio
+        least, most = (tflops - .05) / (base + .05) - .006, (tflops + .05) / (base - .05) + .006
+        assert least <= ratio <= most, f"{method}: {tflops} / {base} is not {ratio}"
+        assert 0 <= row[dataset].f1 - row[dataset].rouge_l < 2.3 or row[dataset].rouge_l - row[dataset].f1 <= .11
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_tables_repeat_each_other(dataset):
+    pecan = TABLE1["PECAN"][dataset]
+    assert TABLE2["Llama-3.1-8B", "Llama-3.1-8B"][dataset] == TABLE3["PECAN"][dataset].f1 == pecan.f1
+    assert abs(TABLE3["PECAN"][dataset].rouge_l - pecan.rouge_l) <= .11
+    assert all(abs(row[dataset].f1 - row[dataset].rouge_l) < 2 for row in TABLE3.values())
+    assert all(row[dataset] <= pecan.f1 for row in TABLE2.values()) and TABLE_A4["PECAN Graph Search"][dataset] == \
+        pecan.tflops
+    assert abs(TABLE_A4["Llama-3.1-8B"][dataset] - TABLE1["Llama-3.1-8B"][dataset].tflops) <= .11
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_amortised_costs_add_up(dataset):
+    build, search = TABLE_A4["PECAN Attention Graph Construction"][dataset], TABLE_A4["PECAN Graph Search"][dataset]
+    for queries in (1, 2, 4, 8):
+        assert TABLE_A4[f"{queries} queries per document"][dataset] == pytest.approx(search + build / queries, abs=.11)
+
+
+def test_lengths_and_settings():
+    assert all(least < average < most for average, least, most in TABLE_A3.values())
+    assert tuple(SETTINGS) == tuple(TABLE_A3) == DATASETS
+    assert all(s.top_nodes > 2.5 * s.top_chunks for s in SETTINGS.values())
