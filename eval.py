@@ -1,113 +1,94 @@
-"""Run methods over a data set, score their answers, print one table.
+"""Run methods over data sets, score their answers, print the paper's tables.
 
     python eval.py                                     the embedded model on the embedded set
-    python eval.py --dataset mine.jsonl --model DIR    one's own documents (format: data.py), an instruct Llama
+    python eval.py --dataset FILE ... --model DIR      one's own data or the paper's (data.py), an instruct Llama
+    python eval.py --table 1|2|3|A3|A4|patience|nodes  a table or figure of the paper (evaluation/tables.py)
+    python eval.py --dry-run ...                       what a run would cost
+    python eval.py --score FILE ...                    score predictions again, without a model
+    torchrun --nproc-per-node N eval.py ...            documents shared out over processes and devices
 
-Every question that is answered is one line in predictions-METHOD.jsonl, written at once: a run that is killed continues
-where it stopped. Graphs are kept beside it, named by document, model and construction settings.
+Every question that is answered is one line on disk, written at once: a run that is killed goes on where it stopped, and
+its results are those of a run left alone, byte by byte. Graphs are named by document, building model and settings.
 """
 import argparse
+import contextlib
+import datetime
+import io
 import json
 import os
 import platform
-import re
-import string
 import sys
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
+import torch.distributed as dist
 from tqdm import tqdm
 
 from baselines.whole import Whole
-from data import EMBEDDED, Document, InputError, Question, read_json, read_jsonl, write_file
-from pecan import Pecan, add_model_options, load, user_errors
+from checkpoint import Tokenizer, choose_device, locate, read_config
+from data import EMBEDDED, Document, InputError, read_json, write_file
+from evaluation import cost, metrics, paper, tables
+from evaluation.datasets import Dataset
+from evaluation.predictions import Predictions, lock
+from evaluation.tables import Run, name_of
+from pecan import Pecan, Settings, add_model_options, chosen_settings, load_models, settings_for, user_errors
 
 METHODS = {"pecan": Pecan, "whole": Whole}
-NAMES = {"pecan": "PECAN", "whole": "whole document"}
 
 
-# --- metrics --------------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------------------------
 
-def f1(prediction: str, answers: list[str]) -> float:
-    """LongBench's QA F1 in 0..1: the best over the gold answers.
+class Team:
+    """The processes of a run: one, or those that torchrun started, all of which see the output folder. Documents go to
+    them in turns."""
 
-    Both texts are lower-cased, stripped of ASCII punctuation (nothing put in its place) and of the words a, an, the; F1
-    of the two multisets of words. 0 where they share none, also where both are empty.
-    """
-    def words(text):
-        text = "".join(c for c in text.lower() if c not in string.punctuation)
-        return Counter(re.sub(r"\b(a|an|the)\b", " ", text).split())
+    def __init__(self):
+        self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        if self.size > 1:
+            # The first to finish waits for the last, however long; where one fails, torchrun ends all.
+            dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
 
-    def score(answer):
-        p, a = words(prediction), words(answer)
-        same = (p & a).total()
-        return 2 * same / (p.total() + a.total()) if same else 0.0
-    return max(map(score, answers))
+    def device(self, wanted: str) -> str:
+        """The device of this process: where there are several of cuda, each takes its own."""
+        if self.size > 1 and wanted in ("auto", "cuda") and torch.cuda.is_available():
+            return f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
+        return wanted
 
+    def share(self, documents: Iterator[Document]) -> Iterator[Document]:
+        """The documents of this process."""
+        return (document for n, document in enumerate(documents) if n % self.size == self.rank)
 
-def rouge_l(prediction: str, answers: list[str]) -> float:
-    """ROUGE-L F-measure in 0..1 as the package rouge_score defines it (no stemmer): the best over the gold answers.
+    def gather(self, mine) -> list:
+        """What each process has, in all of them; nobody goes on before everybody is here."""
+        everybodys = [mine]
+        if self.size > 1:
+            everybodys = [None] * self.size
+            dist.all_gather_object(everybodys, mine)
+        return everybodys
 
-    Lower-cased, everything outside a-z and 0-9 separates words; longest common subsequence of the two word lists,
-    precision and recall weighted alike. The package `rouge`, which LongBench uses, gives other numbers.
-    """
-    def words(text):
-        return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
+    def leave(self):
+        if self.size > 1:
+            dist.destroy_process_group()
 
-    def score(answer):
-        p, a = words(prediction), words(answer)
-        row = [0] * (len(a) + 1)                            # LCS of the words of p so far and every prefix of a
-        for word in p:
-            above = 0
-            for j, other in enumerate(a, 1):
-                above, row[j] = row[j], above + 1 if word == other else max(row[j], row[j - 1])
-        return 2 * row[-1] / (len(p) + len(a)) if row[-1] else 0.0
-    return max(map(score, answers))
+    def first(self, function):
+        """Run `function` in the first process while the others wait; an InputError there is everybody's."""
+        refusal = None
+        if self.rank == 0:
+            try:
+                function()
+            except InputError as error:
+                refusal = str(error)
+        refusal = self.gather(refusal)[0]
+        if refusal:
+            raise InputError(refusal)
 
 
 # --- running --------------------------------------------------------------------------------------------------------
 
-class Predictions:
-    """The answers of one method, one JSON line each, in the order in which they were given."""
-    KEYS = {"id", "document", "hash", "question", "prediction", "answers", "nodes", "tokens", "flops",
-            "construction_flops", "cut", "f1", "rouge_l"}
-
-    def __init__(self, path: Path):
-        self.path, self.rows = path, {}
-        if not path.exists():
-            return
-        whole, _, torn = path.read_bytes().rpartition(b"\n")           # a kill may have torn the last line: redo it
-        for number, line in enumerate(whole.splitlines(), 1):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict) or not self.KEYS <= row.keys():
-                raise InputError(f"{path}, line {number}: not a prediction; move the file away, or use --overwrite")
-            self.rows[row["id"]] = row
-        if torn:
-            with open(path, "r+b") as file:
-                file.truncate(len(whole) + 1 if whole else 0)
-
-    def holds(self, document: Document, question: Question) -> bool:
-        """Whether this very question about this very text is answered; InputError where the id stands for another."""
-        row = self.rows.get(question.id)
-        if row and (row["hash"], row["question"], row["answers"]) != (document.hash, question.text, question.answers):
-            raise InputError(f"{self.path}: question {question.id} was answered for another text; choose another "
-                             "--output, or --overwrite")
-        return row is not None
-
-    def add(self, row: dict):
-        self.rows[row["id"]] = row
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def run(method, documents: list[Document], predictions: Predictions, graphs: Path, bar: tqdm) -> list[str]:
+def answer_all(method, documents: Iterator[Document], predictions: Predictions, graphs: Path, bar: tqdm) -> list[str]:
     """Answer what is not answered yet, document by document; returns what could not be, and why."""
     failures = []
     for document in documents:
@@ -124,8 +105,9 @@ def run(method, documents: list[Document], predictions: Predictions, graphs: Pat
             else:
                 predictions.add({
                     "id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
-                    "prediction": answer.text, "answers": question.answers, "f1": f1(answer.text, question.answers),
-                    "rouge_l": rouge_l(answer.text, question.answers), "nodes": len(answer.nodes),
+                    "prediction": answer.text, "answers": question.answers,
+                    "f1": metrics.f1(answer.text, question.answers),
+                    "rouge_l": metrics.rouge_l(answer.text, question.answers), "nodes": len(answer.nodes),
                     "tokens": answer.tokens, "flops": answer.flops, "construction_flops": prepared.flops, "graph": key,
                     "end": answer.end, "cut": answer.cut, "trace": [asdict(step) for step in answer.trace]})
             bar.update()
@@ -133,105 +115,256 @@ def run(method, documents: list[Document], predictions: Predictions, graphs: Pat
 
 
 def summary(rows: list[dict]) -> dict:
-    """Means over the questions, in percent where they are scores; construction is a mean over the documents."""
+    """Scores in percent, and means: of FLOPs and nodes over the questions, of construction over the documents."""
     def mean(values):
         values = list(values)
         return sum(values) / len(values)
-    construction = {row["document"]: row["construction_flops"] for row in rows}
-    return {"n": len(rows), "documents": len(construction),
-            "f1": 100 * mean(row["f1"] for row in rows), "rouge_l": 100 * mean(row["rouge_l"] for row in rows),
-            "nodes": mean(row["nodes"] for row in rows), "tokens": mean(row["tokens"] for row in rows),
-            "flops": mean(row["flops"] for row in rows), "construction_flops": mean(construction.values()),
-            "cut_documents": len({row["document"] for row in rows if row["cut"]})}
+    construction = {row["hash"]: row["construction_flops"] for row in rows}
+    return metrics.scores(rows) | {
+        "documents": len(construction), "nodes": mean(row["nodes"] for row in rows),
+        "tokens": mean(row["tokens"] for row in rows), "flops": mean(row["flops"] for row in rows),
+        "construction_flops": mean(construction.values()),
+        "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
+        "histogram": {str(n): sum(row["nodes"] == n for row in rows) for n in sorted({row["nodes"] for row in rows})}}
 
 
-def table(results: dict[str, dict]) -> str:
-    """One line per method; FLOPs in the unit that suits the smallest of them."""
-    flops = [r["flops"] for r in results.values()]
-    unit, name = next(((u, n) for u, n in ((1e12, "TFLOPs"), (1e9, "GFLOPs")) if min(flops) >= u / 10), (1e6, "MFLOPs"))
-    base = results.get("pecan", {}).get("flops")
-    rows = [("method", "F1", "ROUGE-L", "nodes", f"{name}/query", "ratio", f"{name}/document", "cut", "n")]
-    rows += [(NAMES[method], f"{r['f1']:.1f}", f"{r['rouge_l']:.1f}", f"{r['nodes']:.1f}" if r["nodes"] else "-",
-              f"{r['flops'] / unit:.3f}", f"{r['flops'] / base:.2f}x" if base else "-",
-              f"{r['construction_flops'] / unit:.3f}" if r["construction_flops"] else "-",
-              f"{r['cut_documents']}/{r['documents']}", str(r["n"])) for method, r in results.items()]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                               for i, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
+class Evaluation:
+    """Runs over data sets, all into one output folder: OUTPUT/DATASET/RUN.jsonl, OUTPUT/graphs, OUTPUT/results.json."""
+
+    def __init__(self, args, team: Team):
+        self.args, self.team, self.output = args, team, Path(args.output)
+        self.graphs = Path(args.graphs or self.output / "graphs")
+        self.models: dict = {}
+        team.first(self.claim)
+
+    def claim(self):
+        self.lock = lock(self.output)                            # held as long as this object lives
+        self.graphs.mkdir(parents=True, exist_ok=True)
+
+    def model(self, run: Run):
+        """Model, encoder and builder of a run; those of one run at a time are held."""
+        key = run.model or self.args.model, run.builder or (None if run.model else self.args.builder)
+        if key not in self.models:
+            self.models.clear()
+            args = argparse.Namespace(**vars(self.args) | {"model": key[0], "builder": key[1]})
+            args.device = self.team.device(args.device)
+            with contextlib.redirect_stderr(sys.stderr if self.team.rank == 0 else io.StringIO()):
+                self.models[key] = load_models(args)
+        return self.models[key]
+
+    def settings(self, dataset: Dataset, run: Run, runs: dict) -> Settings:
+        """The paper's for this data set, under what the options choose, under what the run is about."""
+        model, _, builder = self.model(run)
+        changes = dict(run.changes)
+        if changes.get("fixed_nodes") == "mean":                 # as many as PECAN read here
+            changes["fixed_nodes"] = max(1, round(runs["pecan"]["nodes"]))
+        chosen = {name: value for name, value in chosen_settings(self.args).items() if value is not None}
+        return settings_for(model, builder, **settings_of(dataset.name) | chosen | changes)
+
+    def setup(self, dataset: Dataset, run: Run, runs: dict) -> dict:
+        """What must not change under an answer that is kept: all but the number of documents and the place it runs
+        on."""
+        model, _, builder = self.model(run)
+        return {"method": run.method, "model": model.fingerprint, "builder": builder and builder.fingerprint,
+                "encoder": self.args.encoder, "seed": self.args.seed,
+                "settings": asdict(self.settings(dataset, run, runs))}
+
+    def run(self, dataset: Dataset, run: Run, runs: dict) -> list[str]:
+        """Do one run over one data set and enter its summary into `runs`; returns what was not answered, and why."""
+        team, args, path = self.team, self.args, self.output / dataset.name / f"{run.name}.jsonl"
+        model, encoder, builder = self.model(run)
+        settings = self.settings(dataset, run, runs)
+        setup = self.setup(dataset, run, runs)
+        team.first(lambda: claim(path, setup, args.overwrite))
+        predictions = Predictions(path, team.rank)
+        team.gather(None)                                        # all have read before one writes
+        method, questions = METHODS[run.method](model, encoder, settings, builder), dataset.questions
+        with tqdm(total=len(questions) // team.size, desc=f"{dataset.name}: {run.label}", unit="question", leave=False,
+                  disable=not sys.stderr.isatty() or team.rank > 0) as bar:
+            failed = answer_all(method, team.share(dataset.documents()), predictions, self.graphs, bar)
+        failed = [failure for part in team.gather(failed) for failure in part]
+        if len(failed) == len(questions):                        # nothing can be answered: it is not the questions
+            raise InputError(failed[0])
+        team.first(lambda: predictions.finish(questions))
+        self.enter(dataset, run, runs, setup)
+        return failed
+
+    def enter(self, dataset: Dataset, run: Run, runs: dict, setup: dict):
+        """Enter the summary of a run's predictions into `runs`."""
+        rows, args = Predictions(self.output / dataset.name / f"{run.name}.jsonl").rows, self.args
+        runs[run.name] = {"label": run.label, "search by": name_of(run.model or args.model),
+                          "graph by": name_of(run.builder or run.model or args.builder or args.model),
+                          "setup": setup} | summary([rows[i] for i in dataset.questions if i in rows])
+
+    def recall(self, dataset: Dataset, run: Run, runs: dict):
+        """Enter a run that an earlier call has done, if it is complete and of the same setup."""
+        path = self.output / dataset.name / f"{run.name}.jsonl"
+        if path.exists() and read_json(setup_of(path)) == (setup := self.setup(dataset, run, runs)) \
+                and not set(dataset.questions) - set(Predictions(path).rows):
+            self.enter(dataset, run, runs, setup)
+
+    def show(self, results: dict, failures: list[str]):
+        """Write results.json and the table as text and Markdown, print it, and what could not be answered."""
+        args, versions = self.args, {"python": platform.python_version(), "torch": torch.__version__}
+        device = next(iter(self.models.values()))[0].device.type if self.models else None
+        everything = {"versions": versions, "device": device, "data": results, "not answered": failures}
+        write_file(self.output / "results.json", json.dumps(everything, indent=2, ensure_ascii=False) + "\n")
+        shown, name = tables.SHOW[args.table](results), f"table-{args.table}" if args.table else "table"
+        text = "\n\n".join(map(tables.as_text, shown))
+        for suffix, content in ((".txt", text), (".md", "\n".join(map(tables.as_markdown, shown))),
+                                (".json", json.dumps([table._asdict() for table in shown], indent=2))):
+            write_file(self.output / (name + suffix), content + "\n")
+        for failure in failures:
+            print(f"not answered: {failure}", file=sys.stderr)
+        print(text)
+        if args.table in ("nodes", "patience"):
+            print(tables.draw(args.table, results, self.output))
+        print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted,"
+              f" not timed.\nResults: {self.output / 'results.json'}")
+        print(f"peak memory of this process {peak_memory():.2f} GiB", file=sys.stderr)
 
 
-def main(argv=None) -> int:
+def settings_of(dataset: str) -> dict:
+    """The paper's settings for a data set of its own."""
+    known = paper.SETTINGS.get(dataset)
+    return {"confidence": known.confidence, "answer_tokens": known.answer_tokens} if known else {}
+
+
+def setup_of(path: Path) -> Path:
+    """Where the setup of a file of predictions stands."""
+    return path.with_suffix(".setup.json")
+
+
+def peak_memory() -> float:
+    """GiB: of the device where there is one of cuda, of the process otherwise (0 where the system does not tell)."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2 ** 30
+    try:
+        import resource
+    except ImportError:                                           # Windows
+        return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2 ** 30
+
+
+def claim(path: Path, setup: dict, overwrite: bool):
+    """Make a file of predictions this run's; refuse one that holds answers given under another setup."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept, files = setup_of(path), Predictions(path).files()
+    if overwrite:
+        for file in [*files, kept]:
+            file.unlink(missing_ok=True)
+    elif files:
+        old = read_json(kept)
+        different = [key for key in setup if old.get(key) != setup[key]]
+        if different:
+            raise InputError(f"{path} holds answers of another {' and '.join(different)}; choose another --output, or "
+                             "--overwrite them")
+    write_file(kept, json.dumps(setup, indent=2) + "\n")
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
+def parse(argv) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eval.py", description="Evaluate PECAN and what it is compared with.")
-    parser.add_argument("--dataset", default=str(EMBEDDED), metavar="FILE",
-                        help="JSON lines (default: the embedded set)")
-    parser.add_argument("--method", default=",".join(METHODS), help="one or several of %(default)s")
-    parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
+    parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
+                        help="one or several, in a layout that data.py knows (default: the embedded set)")
+    parser.add_argument("--method", default=",".join(METHODS),
+                        help="one or several of %(default)s (without --table, and for --table 1)")
+    parser.add_argument("--table", choices=[name for name in tables.SHOW if name],
+                        help="a table or figure of the paper")
+    parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
+                        help="for --table 2: another checkpoint that searches the graphs of --model, and its own")
+    parser.add_argument("--dry-run", action="store_true", help="tell what the run would cost, and stop")
+    parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
+    parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
     parser.add_argument("--output", default="results", metavar="DIR",
                         help="folder of predictions, graphs and results.json (default: %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="start anew, whatever the output folder holds")
+    parser.add_argument("--graphs", metavar="DIR", help="folder of the graphs (default: OUTPUT/graphs)")
+    parser.add_argument("--overwrite", action="store_true", help="answer anew what the output folder holds")
     parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
     add_model_options(parser)
     args = parser.parse_args(argv)
-    methods = args.method.split(",")
-    for method in methods:
+    args.methods = args.method.split(",")
+    for method in args.methods:
         if method not in METHODS:
             raise InputError(f"--method {method}: unknown; choose from {', '.join(METHODS)}")
     if args.limit is not None and args.limit < 1:
         raise InputError(f"--limit is {args.limit}; it must be at least 1")
+    if args.table == "2" and not args.searcher:
+        raise InputError("--table 2 compares models: name the others with --searcher DIR")
+    return args
+
+
+def score_files(paths: list[str]) -> int:
+    """Print the metrics of prediction files, ours or LongBench's."""
+    rows = []
+    for path in paths:
+        s = metrics.scores(metrics.read_predictions(path))
+        (_, f1), (_, rouge_l) = tables.score(s), tables.score(s, "rouge_l")
+        rows.append([path, f"{s['f1']:.2f}", f1, f"{s['rouge_l']:.2f}", rouge_l, f"{s['rouge']:.2f}",
+                     f"{s['bleu4']:.2f}", str(s["n"])])
+    print(tables.as_text(tables.Table("", ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4",
+                                           "n"], rows)))
+    return 0
+
+
+def lengths(dataset: Dataset, tokenizer: Tokenizer) -> dict:
+    """Tokens of the documents (Table A3)."""
+    counts = [sum(len(tokenizer.encode(passage)) for passage in document.passages) for document in dataset.documents()]
+    return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts), "documents": len(counts)}
+
+
+def dry_run(args, datasets: list[Dataset]) -> int:
+    """Print what the runs would cost; reads text, config and tokenizer, no weights."""
+    folder = locate(args.model)
+    config, tokenizer = read_config(folder), Tokenizer(folder)
+    stored = SimpleNamespace(folder=folder, config=config)
+    _, dtype = choose_device(args.device, args.dtype, config.dtype)
+    rows = []
+    for dataset in datasets:
+        chosen = {name: value for name, value in chosen_settings(args).items() if value is not None}
+        settings, known = settings_for(stored, **settings_of(dataset.name) | chosen), paper.SETTINGS.get(dataset.name)
+        c = cost.expected(dataset.documents(), config, tokenizer, settings, known and known.fixed_nodes)
+        numbers = (c.documents, c.questions, c.tokens, c.windows, c.calls)
+        rows.append([dataset.name, *(f"{n:,}" for n in numbers),
+                     *map(tables.quantity, (c.construction, c.search, c.most, c.whole)),
+                     f"{sum(cost.memory(config, settings, dtype.itemsize)) / 2 ** 30:.2f} GiB"])
+    print(tables.as_text(tables.Table("", ["data", "documents", "questions", "tokens", "windows", "calls",
+                                           "construction", "search", "at most", "whole", "memory"], rows)))
+    print(cost.ASSUMED)
+    return 0
+
+
+def main(argv=None) -> int:
+    args = parse(argv)
+    if args.score:
+        return score_files(args.score)
+    datasets = [Dataset(path, args.limit) for path in args.dataset]
+    names = [dataset.name for dataset in datasets]
+    if len(set(names)) < len(names):
+        raise InputError(f"--dataset: {' and '.join(args.dataset)} are of one name, {names[0]}; run them one by one")
+    if args.dry_run:
+        return dry_run(args, datasets)
     torch.manual_seed(args.seed)
-    documents = read_jsonl(args.dataset, args.limit)
-    questions = [(document, question) for document in documents for question in document.questions]
-    if not questions:
-        raise InputError(f"{args.dataset}: holds no question")
-    model, encoder, settings, builder = load(args)
-
-    # What must not change under an answer that is kept: all but the number of documents and the place it runs on.
-    setup = {"dataset": Path(args.dataset).name, "model": model.fingerprint, "encoder": args.encoder,
-             "builder": builder and builder.fingerprint, "dtype": str(model.dtype), "seed": args.seed,
-             "settings": asdict(settings)}
-    output = Path(args.output)
-    claim(output, setup, args.overwrite)
-    results, failures, show = {}, [], sys.stderr.isatty()
-    for method in METHODS:                                        # one that ran before keeps its row
-        predictions = Predictions(output / f"predictions-{method}.jsonl")
-        if method in methods:
-            runner = METHODS[method](model, encoder, settings, builder)
-            with tqdm(total=len(questions), desc=NAMES[method], unit="question", disable=not show) as bar:
-                failed = run(runner, documents, predictions, output / "graphs", bar)
-            if len(failed) == len(questions):                     # nothing can be answered: it is not the questions
-                raise InputError(failed[0])
-            failures += failed
-        rows = [predictions.rows[q.id] for document, q in questions if predictions.holds(document, q)]
-        if rows and (method in methods or len(rows) == len(questions)):
-            results[method] = summary(rows)
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    setup |= {"documents": len(documents), "device": str(model.device), "versions": versions, "results": results}
-    write_file(output / "results.json", json.dumps(setup, indent=2) + "\n")
-    for failure in failures:
-        print(f"not answered: {failure}", file=sys.stderr)
-    print(table(results))
-    print(f"F1 as LongBench defines it, ROUGE-L as rouge_score does; FLOPs are counted, not timed. "
-          f"Results: {output / 'results.json'}")
+    team = Team()
+    evaluation = Evaluation(args, team)
+    results, failures = {}, []
+    for dataset in datasets:
+        known = paper.SETTINGS.get(dataset.name)
+        runs: dict = {}
+        for run in tables.runs(args.table, list(METHODS), known and known.fixed_nodes, args.searcher, args.model):
+            if run.method in args.methods or args.table not in (None, "1"):
+                failures += evaluation.run(dataset, run, runs)
+            else:
+                evaluation.recall(dataset, run, runs)
+        results[dataset.name] = {"report": asdict(dataset.report), "runs": runs}
+        if args.table == "A3":
+            results[dataset.name]["lengths"] = lengths(dataset, Tokenizer(locate(args.model)))
+    if team.rank == 0:
+        evaluation.show(results, failures)
+    team.leave()
     return 1 if failures else 0
-
-
-def claim(output: Path, setup: dict, overwrite: bool):
-    """Make the output folder this run's; refuse one that holds answers given under other settings.
-
-    Graphs are never thrown away: their names say which document, model and settings they belong to.
-    """
-    (output / "graphs").mkdir(parents=True, exist_ok=True)
-    kept = output / "setup.json"
-    if overwrite:
-        for path in [*output.glob("predictions-*.jsonl"), output / "results.json", kept]:
-            path.unlink(missing_ok=True)
-    if any(output.glob("predictions-*.jsonl")):
-        old = read_json(kept)
-        different = [key for key in setup if old.get(key) != setup[key]]
-        if different:
-            raise InputError(f"{output} holds results of another {' and '.join(different)}; "
-                             "choose another --output, or --overwrite them")
-    write_file(kept, json.dumps(setup, indent=2) + "\n")
 
 
 if __name__ == "__main__":

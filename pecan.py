@@ -647,33 +647,39 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 (default: bfloat16 on cuda)")
 
 
-def load(args) -> tuple[Llama, object, Settings, Llama | None]:
-    """Model, encoder, settings and builder that the options ask for; says what runs, on which device and in which
-    dtype."""
+def load_models(args) -> tuple[Llama, object, Llama | None]:
+    """Model, encoder and builder that the options ask for; says what runs, on which device and in which dtype."""
     model = Llama.load(args.model, args.device, args.dtype)
     builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
-    settings = settings_for(model, builder, chunk=args.chunk, window=args.window, confidence=args.confidence,
-                            patience=args.patience, fixed_nodes=args.nodes, batch=args.batch,
-                            tree="graph" in args.without, attention="attention" not in args.without,
-                            similarity="similarity" not in args.without)
-    print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}, window {settings.window}; "
+    print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}; "
           f"similarity by {args.encoder or 'the mean of its own embeddings'}", file=sys.stderr)
-    return model, load_encoder(args.encoder, model), settings, builder
+    return model, load_encoder(args.encoder, model), builder
+
+
+def chosen_settings(args) -> dict:
+    """The settings that the options choose; None where they leave one open."""
+    without = {name: False if name in args.without else None for name in ("attention", "similarity")}
+    return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
+            "fixed_nodes": args.nodes, "batch": args.batch, "tree": "graph" in args.without or None, **without}
 
 
 def user_errors(main):
-    """Run a command line: a mistake of the user's is one line and exit code 2, an interruption exit code 130."""
+    """Run a command line: what its user can mend is one line and exit code 2, an interruption exit code 130."""
     try:
         return main()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    except (MemoryError, RuntimeError) as error:            # each device words its shortage of memory in its own way
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "memory" not in str(error):
+            raise
+        print(f"error: out of memory ({(str(error) or 'MemoryError').splitlines()[0]}); lower --batch or --window, or "
+              "take --dtype bfloat16; what was finished is kept", file=sys.stderr)
     except OSError as error:                                # a full disk, a folder that may not be written
-        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
-        return 2
+        print(f"error: {error.filename or ''}: {error.strerror or error}; what was finished is kept", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept", file=sys.stderr)
         return 130
+    return 2
 
 
 def main(argv=None) -> int:
@@ -685,7 +691,8 @@ def main(argv=None) -> int:
     add_model_options(parser)
     args = parser.parse_args(argv)
     document = read_text(args.document)
-    model, encoder, settings, builder = load(args)
+    model, encoder, builder = load_models(args)
+    settings = settings_for(model, builder, **chosen_settings(args))
     unknown = model.tokenizer.unknown(document.passages[0])
     if unknown > 0.1:
         print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "

@@ -1,110 +1,146 @@
-"""Metrics against the packages that define them, and the evaluation as it is run: table, resume after a kill,
-errors."""
+"""The evaluation as it is run: tables, kills, processes, two runs at once, mistakes."""
+import fcntl
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from rouge_score.rouge_scorer import RougeScorer
 
-from eval import f1, rouge_l, table
+from evaluation import paper, tables
+from evaluation.tables import Run, as_markdown, as_text, quantity
 
 ROOT = Path(__file__).parents[1]
+FIRST = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])     # a document of the embedded set
 
 
-# prediction, reference, F1 as LongBench computes it, ROUGE-L as rouge_score does
-WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6154),
-          ("The old mill.", "the old mill", 1, 1), ("No, it is not.", "No", .4, .4), ("U.S. Army", "US Army", 1, .4),
-          ("the cat saw the dog and the cat ran", "the cat and the dog ran", .8, .6667),
-          ("a well-known author", "a well known author", .4, 1), ("The.", "the", 0, 1), ("", "the mill", 0, 0)]
+def run(*arguments, cwd=ROOT, processes=None, **options):
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes else []
+    return subprocess.run([sys.executable, *launcher, str(ROOT / "eval.py"), "--device", "cpu", *map(str, arguments)],
+                          cwd=cwd, capture_output=True, text=True, **options)
 
 
-@pytest.mark.parametrize("prediction, reference, wanted_f1, wanted_rouge", WORKED)
-def test_metrics(prediction, reference, wanted_f1, wanted_rouge):
-    assert f1(prediction, [reference]) == pytest.approx(wanted_f1, abs=5e-5)
-    assert rouge_l(prediction, [reference]) == pytest.approx(wanted_rouge, abs=5e-5)
-    assert rouge_l(prediction, [reference]) == pytest.approx(
-        RougeScorer(["rougeL"]).score(reference, prediction)["rougeL"].fmeasure)
-    assert f1(prediction, ["zzz", reference]) == f1(prediction, [reference]), "the best over the gold answers"
+def files(folder):
+    """Every file of an output folder and its bytes, but the empty lock."""
+    return {str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"}
 
 
-def run(*arguments, cwd=ROOT, **options):
-    return subprocess.run([sys.executable, str(ROOT / "eval.py"), "--device", "cpu", *map(str, arguments)], cwd=cwd,
-                          capture_output=True, text=True, **options)
-
-
-def test_the_run_as_a_newcomer_sees_it(tmp_path):
-    done = run("--limit", 2, "--output", tmp_path / "r")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run over three documents that nothing has disturbed: its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "r"
+    done = run("--limit", 3, "--output", folder)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0].split()[:3] == ["method", "F1", "ROUGE-L"] and lines[1].startswith("PECAN") and len(lines) == 4
-    assert lines[2].startswith("whole document") and str(tmp_path / "r" / "results.json") in lines[3]
-    results = json.loads((tmp_path / "r" / "results.json").read_text())
-    rows = [json.loads(line) for line in (tmp_path / "r" / "predictions-pecan.jsonl").read_text().splitlines()]
-    n = results["results"]["pecan"]["n"]
-    assert n == len(rows) == 12
-    assert results["results"]["pecan"]["f1"] == pytest.approx(100 * sum(row["f1"] for row in rows) / n)
-    assert results["results"]["pecan"]["flops"] == pytest.approx(sum(row["flops"] for row in rows) / n)
+    return folder, done.stdout
+
+
+def test_the_run_as_a_newcomer_sees_it(undisturbed):
+    folder, printed = undisturbed
+    lines = printed.splitlines()
+    assert lines[0].split()[:3] == ["data", "method", "F1"] and len(lines) == 5
+    assert lines[1].startswith("embedded  PECAN") and lines[2].startswith("embedded  whole document")
+    assert str(folder / "results.json") in lines[4]
+    results = json.loads((folder / "results.json").read_text())
+    pecan, whole = (results["data"]["embedded"]["runs"][name] for name in ("pecan", "whole"))
+    rows = [json.loads(line) for line in (folder / "embedded" / "pecan.jsonl").read_text().splitlines()]
+    assert pecan["n"] == len(rows) == 18 and pecan["documents"] == 3
+    assert pecan["f1"] == pytest.approx(100 * sum(row["f1"] for row in rows) / 18)
+    assert pecan["f1_interval"][0] <= pecan["f1"] <= pecan["f1_interval"][1]
+    assert pecan["flops"] == pytest.approx(sum(row["flops"] for row in rows) / 18)
     assert all(row["nodes"] == len(row["trace"]) and row["trace"][-1]["flops"] <= row["flops"] for row in rows)
-    assert results["results"]["pecan"]["construction_flops"] > 0 == results["results"]["whole"]["construction_flops"]
-    # A second run answers nothing again and says the same.
-    before = (tmp_path / "r" / "predictions-pecan.jsonl").stat().st_mtime_ns
-    again = run("--limit", 2, "--output", tmp_path / "r")
-    assert again.stdout == done.stdout
-    assert (tmp_path / "r" / "predictions-pecan.jsonl").stat().st_mtime_ns == before
+    assert sum(pecan["histogram"].values()) == 18
+    assert pecan["construction_flops"] > 0 == whole["construction_flops"]
 
 
-def test_a_killed_run_goes_on(tmp_path):
-    """Killed with -9 after some answers, with a torn last line: the results are those of a run left alone."""
-    whole = run("--limit", 2, "--output", tmp_path / "whole", "--method", "pecan")
-    command = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu", "--limit", "2", "--method", "pecan",
-               "--output", str(tmp_path / "killed")]
-    path = tmp_path / "killed" / "predictions-pecan.jsonl"
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(1200):                                     # a minute at most
-        if path.exists() and path.read_text().count("\n") >= 3:
-            break
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    kept = path.read_text().splitlines()[:3]
-    assert len(kept) == 3
-    path.write_text("\n".join(kept) + '\n{"id": "world-0-3", "predic')
-    resumed = run(*command[4:])
-    assert resumed.returncode == 0 and resumed.stdout.splitlines()[1] == whole.stdout.splitlines()[1]
-    assert path.read_text() == (tmp_path / "whole" / "predictions-pecan.jsonl").read_text()
-    ours, theirs = (json.loads((tmp_path / d / "results.json").read_text()) for d in ("killed", "whole"))
-    assert ours == theirs
+def test_a_second_run_answers_nothing_again(undisturbed, tmp_path):
+    folder, printed = undisturbed
+    before = files(folder)
+    times = {path: path.stat().st_mtime_ns for path in (folder / "graphs").iterdir()}
+    assert run("--limit", 3, "--output", folder).stdout == printed and files(folder) == before
+    assert {path: path.stat().st_mtime_ns for path in (folder / "graphs").iterdir()} == times
+
+
+def test_a_killed_run_goes_on(undisturbed, tmp_path):
+    """kill -9, again and again, in building, searching and between two methods: nothing done is lost or counted twice,
+    and every file is byte by byte that of a run left alone."""
+    output = tmp_path / "killed"
+    command = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu", "--limit", "3", "--output", str(output)]
+    kept, kills = 0, 0
+    for answers in (0, 1, 3, 8, 14, 20, 30):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            now = sum(path.read_bytes().count(b"\n") for path in output.glob("embedded/*.jsonl*"))
+            if now >= answers and (answers or output.exists()):
+                process.kill()
+                kills += 1
+            time.sleep(.02)
+        process.wait()
+        lines = [line for path in output.glob("embedded/*.jsonl*") for line in path.read_bytes().splitlines(True)]
+        assert len(lines) >= kept, "an answer was lost"
+        kept = sum(line.endswith(b"\n") for line in lines)
+    assert kills > 3, "the run was over too soon to be killed"
+    for part in output.glob("embedded/*.part-0"):                # and a line that the last kill has torn
+        part.write_bytes(part.read_bytes() + b'{"id": "world-0-3", "predic')
+    assert run(*command[4:]).returncode == 0
+    assert files(output) == files(undisturbed[0])
+
+
+def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
+    """torchrun: the documents are shared out, one result is gathered, byte by byte that of a single process; also when
+    one process goes on with what two have left."""
+    done = run("--limit", 3, "--output", tmp_path / "two", processes=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.replace("/two/", "/r/").splitlines()[:3] == undisturbed[1].splitlines()[:3]
+    assert files(tmp_path / "two") == files(undisturbed[0])
+    rows = (tmp_path / "two" / "embedded" / "pecan.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "two" / "embedded" / "pecan.jsonl").unlink()
+    (tmp_path / "two" / "embedded" / "pecan.jsonl.part-0").write_text("".join(rows[:4]))
+    (tmp_path / "two" / "embedded" / "pecan.jsonl.part-1").write_text("".join(rows[7:9]))
+    assert run("--limit", 3, "--output", tmp_path / "two").returncode == 0
+    assert files(tmp_path / "two") == files(undisturbed[0])
+
+
+def test_a_mistake_ends_all_processes(tmp_path):
+    done = run("--limit", 1, "--output", tmp_path / "r", "--window", 100, processes=2)
+    assert done.returncode != 0 and "window 100 is too small" in done.stderr       # and what torchrun has to say
+
+
+def test_two_runs_on_one_folder(tmp_path):
+    """The second is refused; the lock goes with the process, so that a killed one leaves none."""
+    (tmp_path / "r").mkdir()
+    with open(tmp_path / "r" / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        second = run("--limit", 1, "--output", tmp_path / "r")
+    assert second.returncode == 2 and "another run is writing there" in second.stderr
+    assert run("--limit", 1, "--method", "whole", "--output", tmp_path / "r").returncode == 0
 
 
 def test_other_settings_do_not_mix(tmp_path):
+    path = tmp_path / "r" / "embedded" / "pecan.jsonl"
     assert run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r").returncode == 0
-    kept = (tmp_path / "r" / "predictions-pecan.jsonl").read_bytes()
+    kept = path.read_bytes()
     other = run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r", "--patience", 2)
     assert other.returncode == 2 and "another settings" in other.stderr and "--overwrite" in other.stderr
-    assert (tmp_path / "r" / "predictions-pecan.jsonl").read_bytes() == kept, "nothing written before is lost"
+    assert path.read_bytes() == kept, "nothing written before is lost"
     graph, = (tmp_path / "r" / "graphs").iterdir()
     built = graph.stat().st_mtime_ns
     anew = run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r", "--patience", 2, "--overwrite")
-    assert anew.returncode == 0 and (tmp_path / "r" / "predictions-pecan.jsonl").read_bytes() != kept
+    assert anew.returncode == 0 and path.read_bytes() != kept
     assert list((tmp_path / "r" / "graphs").iterdir()) == [graph] and graph.stat().st_mtime_ns == built, "rebuilt"
 
 
-def test_methods_run_one_after_the_other(tmp_path):
+def test_methods_run_one_after_the_other(undisturbed, tmp_path):
     """A method that ran before keeps its row, and its ratio."""
-    run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r")
-    one_by_one = run("--limit", 1, "--method", "whole", "--output", tmp_path / "r")
-    assert one_by_one.stdout.replace("/r/", "/t/") == run("--limit", 1, "--output", tmp_path / "t").stdout
+    run("--limit", 3, "--method", "pecan", "--output", tmp_path / "r")
+    assert run("--limit", 3, "--method", "whole", "--output", tmp_path / "r").returncode == 0
+    assert files(tmp_path / "r") == files(undisturbed[0])
 
 
 def test_answers_belong_to_their_text(tmp_path):
     """The same ids over another text: refused, not mixed."""
-    row = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])
-    data = tmp_path / "mine.jsonl"
+    row, data = json.loads(json.dumps(FIRST)), tmp_path / "mine.jsonl"
     data.write_text(json.dumps(row))
     assert run("--dataset", data, "--method", "whole", "--output", tmp_path / "r").returncode == 0
     row["passages"].pop()
@@ -114,7 +150,7 @@ def test_answers_belong_to_their_text(tmp_path):
 
 
 def test_one_bad_question_does_not_stop_the_others(tmp_path):
-    row = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])
+    row = json.loads(json.dumps(FIRST))
     row["questions"] = row["questions"][:2]
     row["questions"][0] |= {"id": "long", "question": "Who " * 500}
     (tmp_path / "mine.jsonl").write_text(json.dumps(row))
@@ -125,12 +161,13 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["--method", "magic"], "magic: unknown"), (["--dataset", "no.jsonl"], "no.jsonl: cannot be read"),
+    (["--method", "magic"], "magic: unknown"), (["--dataset", "no.jsonl"], "no.jsonl"),
     (["--model", "no/such/model"], "no such folder"), (["--window", "100"], "window 100 is too small"),
-    (["--window", "9999"], "made for 512"),
+    (["--window", "9999"], "made for 512"), (["--table", "2"], "--searcher"),
     (["--limit", "0"], "--limit is 0"), (["--confidence", "2"], "confidence is 2"),
     (["--dtype", "int8"], "'int8' is unknown"), (["--device", "abacus"], "abacus"),
-    (["--encoder", "no/such/model"], "no such folder"), (["--output", "README.md"], "README.md")])
+    (["--score", "no.jsonl"], "no.jsonl"), (["--encoder", "no/such/model"], "no such folder"),
+    (["--output", "README.md"], "README.md")])
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, arguments, words):
     if "--output" not in arguments:
         arguments = [*arguments, "--output", tmp_path / "r"]
@@ -160,8 +197,129 @@ def test_command_line_of_pecan(tmp_path):
     assert wrong.returncode == 2 and "another document" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
-def test_table_units():
-    row = {"n": 3, "documents": 2, "f1": 50.0, "rouge_l": 49.0, "nodes": 20.0, "tokens": 1.0,
-           "construction_flops": 4e13, "cut_documents": 1}
-    text = table({"pecan": row | {"flops": 2e13}, "whole": row | {"flops": 3e13, "nodes": 0, "construction_flops": 0}})
-    assert "TFLOPs/query" in text and "1.50x" in text and "1/2" in text and "40.0" in text
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+def result(f1, flops, **more):
+    return {"label": "x", "n": 7, "documents": 2, "f1": f1, "f1_interval": [f1 - 1, f1 + 1], "rouge_l": f1 - 2,
+            "nodes": 20.0, "tokens": 1.0, "flops": flops, "construction_flops": 4e13, "cut_documents": 1,
+            "histogram": {"10": 3, "30": 4}, "search by": "a", "graph by": "b"} | more
+
+
+def cells(table, first):
+    """The rows of a table whose first cell is `first`."""
+    return [row for row in table.rows if row[0] == first]
+
+
+def test_flops_have_three_digits():
+    assert [quantity(x) for x in (0, 999, 1e3, 9.55e8, 9.9999e8, 1.6667e9, 3.1e13, 3.3619e15)] == [
+        "0.00", "999", "1.00K", "955M", "1.00G", "1.67G", "31.0T", "3362T"]
+
+
+def test_measured_stands_beside_published():
+    """In Table 1: what was run, the paper's figure of the same cell, and that the others were not run."""
+    results = {"Qasper": {"runs": {"pecan": result(50.0, 2e13), "whole": result(40.0, 3e13)}}}
+    qasper, *others = tables.table1(results)
+    assert cells(qasper, "PECAN") == [["PECAN", "50.0", "49.0-51.0", "48.0", "20.0T", "1.00x", "7", "49.7", "47.9",
+                                       "66.9T", "1.00x"]]
+    whole, = cells(qasper, "Llama-3.1-8B (whole document)")
+    assert whole[4:6] == ["30.0T", "1.50x"] and whole[-2:] == ["92.5T", "1.38x"]
+    assert cells(qasper, "MeMWalker")[0][1:7] == ["not run"] * 6 and cells(qasper, "MeMWalker")[0][7] == "39.0"
+    assert len(qasper.rows) == 13 and [table.title for table in others] == [
+        "Table 1, NarrativeQA", "Table 1, HotpotQA", "Table 1, MuSiQue"]
+    assert cells(others[0], "PECAN")[0][1:8] == ["not run"] * 6 + ["61.1"]
+    mine = tables.table1({"mine": {"runs": {"pecan": result(50.0, 2e13)}}})[0]
+    assert cells(mine, "PECAN")[0][7:] == ["none"] * 4
+    assert cells(mine, "BM25 Top-5")[0][1:] == ["not run"] * 6 + ["none"] * 4
+
+
+@pytest.mark.parametrize("name", [name for name in tables.SHOW if name])
+def test_nothing_is_blank(name):
+    """Every cell of every table says something, with runs and without, in text and in Markdown."""
+    runs = {run.name: result(50.0, 2e13, label=run.label) for run in tables.runs(name, ["pecan"], 3, ["m/b"], "m/a")}
+    lengths = {"average": 4866.4, "least": 9, "most": 10, "documents": 3}
+    for results in ({}, {"Qasper": {"runs": runs, "lengths": lengths}}, {"mine": {"runs": runs, "lengths": lengths}}):
+        shown = tables.SHOW[name](results)
+        for table in shown:
+            assert all(len(row) == len(table.header) for row in table.rows)
+            assert all(cell for row in table.rows for title, cell in zip(table.header, row) if title)
+            assert len(as_text(table).splitlines()) == len(table.rows) + 2
+            assert as_markdown(table).count("|") >= (len(table.rows) + 2) * 2
+        assert any("published" in " ".join(table.header) for table in shown)
+
+
+def test_amortised_costs():
+    """Table A4: search + construction / queries, beside the paper's rows."""
+    table = tables.table_a4({"Qasper": {"runs": {"pecan": result(50.0, 2e13), "whole": result(1.0, 9e13)}}})[0]
+    assert [row[1] for row in table.rows] == ["90.0T", "40.0T", "20.0T", "60.0T", "40.0T", "30.0T", "25.0T"]
+    assert [row[3] for row in table.rows] == ["92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
+
+
+def test_the_tables_of_the_paper_are_run(tmp_path):
+    """The ablations and the sweep on two documents; their graphs are built once, but for the tree."""
+    for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
+        done = run("--limit", 1, "--table", table, "--output", tmp_path / "r")
+        assert done.returncode == 0, done.stderr
+        assert "embedded" in done.stdout and "published" in done.stdout
+        assert (tmp_path / "r" / "embedded" / f"{last}.jsonl").exists()
+        for suffix in ("txt", "md", "json"):
+            assert (tmp_path / "r" / f"table-{table}.{suffix}").read_text()
+        assert (tmp_path / "r" / f"table-{table}.txt").read_text().strip() in done.stdout
+    assert len(list((tmp_path / "r" / "graphs").iterdir())) == 2
+    patience = [json.loads((tmp_path / "r" / "results.json").read_text())["data"]["embedded"]["runs"]]
+    assert patience[0]["pecan"]["setup"]["settings"]["patience"] == 1
+
+
+def test_a_picture_or_a_clear_word(tmp_path):
+    said = tables.draw("nodes", {"mine": {"runs": {"pecan": result(50.0, 2e13)}}}, tmp_path)
+    assert (tmp_path / "figure-3.png").exists() or "pip install matplotlib" in said
+
+
+def test_two_models_side_by_side(tmp_path, folder):
+    """Table 2 with a random checkpoint that searches its own graphs and the embedded model's."""
+    small = ["--chunk", 32, "--window", 512]                     # the random checkpoint brings no settings
+    done = run("--limit", 1, "--table", "2", "--searcher", folder, "--output", tmp_path / "r", *small)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[2:5]]
+    assert [row[:2] for row in rows] == [["tiny", "tiny"], [folder.name] * 2, ["tiny", folder.name]]
+
+
+def test_settings_of_the_papers_data_sets(tmp_path):
+    """t_p and the length of an answer are the data set's own, unless an option says otherwise."""
+    import eval
+    assert eval.settings_of("Qasper") == {"confidence": .98, "answer_tokens": 128}
+    assert eval.settings_of("MuSiQue") == {"confidence": .55, "answer_tokens": 32} and eval.settings_of("mine") == {}
+    fixed = [run for run in tables.runs("3", [], paper.SETTINGS["HotpotQA"].fixed_nodes, [], "") if run.changes][1]
+    assert fixed == Run("pecan-without-progress", "w/o Dynamic Progress Control", changes={"fixed_nodes": 17})
+
+
+def test_what_a_run_would_cost(undisturbed, tmp_path):
+    """A dry run reads text only, writes nothing, and tells construction exactly where one window follows another; what
+    it has to assume is right to a factor of 2."""
+    done = run("--limit", 3, "--dry-run", "--output", tmp_path / "r")
+    assert done.returncode == 0, done.stderr
+    header, row = (line.split() for line in done.stdout.splitlines()[:2])
+    told, measured = dict(zip(header, row)), json.loads((undisturbed[0] / "results.json").read_text())
+    pecan = measured["data"]["embedded"]["runs"]["pecan"]
+
+    def number(text):
+        return float(text[:-1]) * {"M": 1e6, "G": 1e9}[text[-1]]
+    assert told["documents"] == "3" and told["questions"] == "18" and not (tmp_path / "r").exists()
+    assert .5 < number(told["construction"]) / (pecan["construction_flops"] * 3) < 2
+    assert .5 < number(told["search"]) / (pecan["flops"] * 18) < 2
+
+
+# --- scoring --------------------------------------------------------------------------------------------------------
+
+def test_predictions_are_scored_again(undisturbed, tmp_path):
+    """Without a model, in this project's format and in LongBench's."""
+    folder, printed = undisturbed
+    ours = run("--score", folder / "embedded" / "pecan.jsonl")
+    assert ours.returncode == 0
+    again, before = float(ours.stdout.splitlines()[1].split()[1]), float(printed.splitlines()[1].split()[2])
+    assert again == pytest.approx(before, abs=.051), "one decimal in the table, two here"
+    rows = [{"pred": "the old mill", "answers": ["old mill"]}, {"pred": "a cat", "answers": ["dog"]}]
+    (tmp_path / "lb.jsonl").write_text("\n".join(json.dumps(row | {"all_classes": None, "length": 9}) for row in rows))
+    theirs = run("--score", tmp_path / "lb.jsonl", folder / "embedded" / "whole.jsonl")
+    assert theirs.stdout.splitlines()[1].split()[1] == "50.00" and len(theirs.stdout.splitlines()) == 3

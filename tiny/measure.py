@@ -24,7 +24,7 @@ def mean(values) -> float:
 def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
     """Means by name, all but "nodes read" in 0..1."""
     questions = {q.id: q for document in read_jsonl(dataset) for q in document.questions}
-    rows = [json.loads(line) for line in (results / "predictions-pecan.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (results / "embedded" / "pecan.jsonl").read_text().splitlines()]
     graphs = {row["graph"]: load_graph(results / "graphs" / f"{row['graph']}.json") for row in rows}
     scores = defaultdict(list)
 
