@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from data import InputError, read_json, write_file
+from data import InputError, one_line, read_json, write_file
 
 # --- config and weights ---------------------------------------------------------------------------------------------
 
@@ -169,8 +169,7 @@ def locate(model: str | Path) -> Path:
         return Path(snapshot_download(str(model), allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"],
                                       ignore_patterns=["original/*"]))
     except Exception as error:                               # gated, unknown, offline: each is the user's to mend
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{model}: cannot be fetched from the hub ({reason}); "
+        raise InputError(f"{model}: cannot be fetched from the hub ({one_line(error)}); "
                          "give a local folder, or log in with `hf auth login` if the repository is gated") from None
 
 

@@ -26,6 +26,11 @@ class InputError(ValueError):
     """A mistake in what the user gave: the message names the file, key, line or value and says what would be right."""
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line of at most 300 characters; its type where it says nothing."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
 @dataclass(frozen=True)
 class Question:
     """A question and its gold answers, any of which is right; what else the data says of it stands in `about`."""

@@ -34,7 +34,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from data import Document, InputError, read_json, read_text, write_file
+from data import Document, InputError, one_line, read_json, read_text, write_file
 from llama import Cache, Llama, Piece
 from sbert import load_encoder
 
@@ -672,10 +672,11 @@ def user_errors(main):
     except (MemoryError, RuntimeError) as error:            # each device words its shortage of memory in its own way
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "memory" not in str(error):
             raise
-        print(f"error: out of memory ({(str(error) or 'MemoryError').splitlines()[0]}); lower --batch or --window, or "
+        print(f"error: out of memory ({one_line(error)}); lower --batch or --window, or "
               "take --dtype bfloat16; what was finished is kept", file=sys.stderr)
     except OSError as error:                                # a full disk, a folder that may not be written
-        print(f"error: {error.filename or ''}: {error.strerror or error}; what was finished is kept", file=sys.stderr)
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"error: {place}{error.strerror or error}; what was finished is kept", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept", file=sys.stderr)
         return 130

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data import EMBEDDED, Document, InputError, Question, iterate_jsonl
+from data import EMBEDDED, Document, InputError, Question, iterate_jsonl, one_line
 
 # --- data sets ------------------------------------------------------------------------------------------------------
 
@@ -392,9 +392,8 @@ def _fetch_longbench() -> str:
     try:
         return hf_hub_download("zai-org/LongBench", "data.zip", repo_type="dataset")
     except Exception as error:                               # offline, interrupted, refused: each is the user's to mend
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"LongBench: cannot be fetched from the hub ({reason}); try again, or give its data.zip as "
-                         "PATH:TASK") from None
+        raise InputError(f"LongBench: cannot be fetched from the hub ({one_line(error)}); try again, or give its "
+                         "data.zip as PATH:TASK") from None
 
 
 # --- command line ---------------------------------------------------------------------------------------------------

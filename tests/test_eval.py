@@ -1,15 +1,22 @@
 """The evaluation as it is run: tables, kills, processes, two runs at once, mistakes."""
 import fcntl
+import http.server
 import json
+import os
+import resource
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from data import EMBEDDED
 from evaluation import paper, tables
 from evaluation.tables import Run, as_markdown, as_text, quantity
+from pecan import user_errors
 
 ROOT = Path(__file__).parents[1]
 FIRST = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])     # a document of the embedded set
@@ -323,3 +330,63 @@ def test_predictions_are_scored_again(undisturbed, tmp_path):
     (tmp_path / "lb.jsonl").write_text("\n".join(json.dumps(row | {"all_classes": None, "length": 9}) for row in rows))
     theirs = run("--score", tmp_path / "lb.jsonl", folder / "embedded" / "whole.jsonl")
     assert theirs.stdout.splitlines()[1].split()[1] == "50.00" and len(theirs.stdout.splitlines()) == 3
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """A hub that refuses a gated repository, or lets every download break off."""
+
+    def do_GET(self):
+        if self.server.gated:
+            self.send_response(403)
+            self.send_header("X-Error-Code", "GatedRepo")
+            self.end_headers()
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"{")
+    do_HEAD = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("gated, words", [(True, "hf auth login"), (False, "without sending complete message")])
+def test_a_gated_repository_and_an_interrupted_download(tmp_path, gated, words):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        hub.gated = gated
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        place = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
+        done = run("--model", "a/b", "--output", tmp_path / "r", env=os.environ | place)
+        hub.shutdown()
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("error: a/b: cannot be fetched from the hub (") and words in done.stderr
+    assert ("gated" in done.stderr.split(");")[0]) is gated
+
+
+def test_a_full_disk_loses_nothing(undisturbed, tmp_path):
+    """Files may grow to 4,000 bytes only, which the first answers fit; then the limit goes."""
+    arguments = "--limit", 3, "--method", "whole", "--output", tmp_path / "r"
+    stopped = run(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
+    assert stopped.returncode == 2 and "Traceback" not in stopped.stderr
+    assert "File too large; what was finished is kept" in stopped.stderr.splitlines()[-1]
+    part = tmp_path / "r" / "embedded" / "whole.jsonl.part-0"
+    kept = part.read_bytes().count(b"\n")
+    assert 0 < kept < 18
+    assert run(*arguments).returncode == 0
+    name = "embedded/whole.jsonl"
+    assert (tmp_path / "r" / name).read_bytes() == (undisturbed[0] / name).read_bytes()
+
+
+def test_too_little_memory_is_one_line(capsys):
+    """The allocators' own refusals of a petabyte."""
+    for greedy in (lambda: torch.empty(1 << 50), lambda: bytearray(1 << 50)):
+        assert user_errors(greedy) == 2
+        assert capsys.readouterr().err.startswith("error: out of memory (")
+    with pytest.raises(RuntimeError, match="shape"):
+        user_errors(lambda: torch.zeros(2) @ torch.zeros(3, 3).view(-1, 2, 5))
+
+
+def test_two_data_sets_of_one_name_are_refused(tmp_path):
+    done = run("--dataset", EMBEDDED, EMBEDDED, "--output", tmp_path / "r")
+    assert done.returncode == 2 and "are of one name, embedded; run them one by one" in done.stderr
