@@ -4,6 +4,7 @@ Only JSON, safetensors and sentencepiece files are read. Template text may name 
 may: a `<|eot_id|>` inside a document stays plain text.
 """
 import datetime
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -158,19 +159,34 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
 
 
 def locate(model: str | Path) -> Path:
-    """A checkpoint folder: `model` itself, or the snapshot of the hub repository `owner/name` (JSON and
-    safetensors)."""
+    """A checkpoint folder: `model` itself, or the snapshot of the hub repository `owner/name`, or of its revision
+    `owner/name@revision` (JSON, safetensors, vocabularies)."""
     if Path(model).is_dir():
         return Path(model)
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) or Path(model).parent.is_dir():
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", str(model)) or Path(model).parent.is_dir():
         raise InputError(f"{model}: no such folder, and not a hub repository of the form owner/name")
     from huggingface_hub import snapshot_download
+    name, _, revision = str(model).partition("@")
     try:
-        return Path(snapshot_download(str(model), allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"],
-                                      ignore_patterns=["original/*"]))
+        return Path(snapshot_download(name, revision=revision or None, ignore_patterns=["original/*"], allow_patterns=[
+            "*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt"]))
     except Exception as error:                               # gated, unknown, offline: each is the user's to mend
         raise InputError(f"{model}: cannot be fetched from the hub ({one_line(error)}); "
                          "give a local folder, or log in with `hf auth login` if the repository is gated") from None
+
+
+NOT_THE_MODEL = ("pecan.json", "training.safetensors")            # of the files a checkpoint folder may hold
+
+
+def fingerprint(folder: Path) -> str:
+    """sha256 over the config, tokenizer and weights files of a checkpoint folder."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.iterdir(), *(folder / "1_Pooling").glob("*")]):
+        known = path.suffix in (".json", ".model", ".jinja", ".safetensors") or path.name == "vocab.txt"
+        if known and path.name not in NOT_THE_MODEL:
+            with open(path, "rb") as file:
+                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def choose_device(device: str = "auto", dtype: str = "auto",
@@ -258,6 +274,11 @@ class Tokenizer:
         if guarded[:len(self.guard)] != self.guard or not self.guard:
             return self.model.encode(text, specials)
         return guarded[len(self.guard):]
+
+    @property
+    def bos(self) -> list[int]:
+        """The token that begins a text; none where the checkpoint has none."""
+        return self.encode(self.names["bos_token"], specials=True) if "bos_token" in self.names else []
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens left out."""

@@ -27,16 +27,16 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from baselines.whole import Whole
 from checkpoint import Tokenizer, choose_device, locate, read_config
 from data import EMBEDDED, Document, InputError, read_json, write_file
 from evaluation import cost, metrics, paper, tables
 from evaluation.datasets import Dataset
+from evaluation.methods import METHODS, Models, top_of
 from evaluation.predictions import Predictions, lock
 from evaluation.tables import Run, name_of
-from pecan import Pecan, Settings, add_model_options, chosen_settings, load_models, settings_for, user_errors
+from pecan import Settings, add_model_options, chosen_settings, settings_for, user_errors
 
-METHODS = {"pecan": Pecan, "whole": Whole}
+DEFAULT = ["pecan", "whole"]                   # methods, where neither --method nor --table says otherwise
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
@@ -141,44 +141,41 @@ class Evaluation:
         self.lock = lock(self.output)                            # held as long as this object lives
         self.graphs.mkdir(parents=True, exist_ok=True)
 
-    def model(self, run: Run):
-        """Model, encoder and builder of a run; those of one run at a time are held."""
+    def checkpoints(self, run: Run) -> Models:
+        """The models of a run; those of one run at a time are held."""
         key = run.model or self.args.model, run.builder or (None if run.model else self.args.builder)
         if key not in self.models:
             self.models.clear()
             args = argparse.Namespace(**vars(self.args) | {"model": key[0], "builder": key[1]})
             args.device = self.team.device(args.device)
             with contextlib.redirect_stderr(sys.stderr if self.team.rank == 0 else io.StringIO()):
-                self.models[key] = load_models(args)
+                self.models[key] = Models(args)
         return self.models[key]
 
     def settings(self, dataset: Dataset, run: Run, runs: dict) -> Settings:
         """The paper's for this data set, under what the options choose, under what the run is about."""
-        model, _, builder = self.model(run)
-        changes = dict(run.changes)
+        models, changes = self.checkpoints(run), dict(run.changes)
         if changes.get("fixed_nodes") == "mean":                 # as many as PECAN read here
             changes["fixed_nodes"] = max(1, round(runs["pecan"]["nodes"]))
         chosen = {name: value for name, value in chosen_settings(self.args).items() if value is not None}
-        return settings_for(model, builder, **settings_of(dataset.name) | chosen | changes)
+        return settings_for(models.model, models.builder, **settings_of(dataset.name) | chosen | changes)
 
     def setup(self, dataset: Dataset, run: Run, runs: dict) -> dict:
         """What must not change under an answer that is kept: all but the number of documents and the place it runs
         on."""
-        model, _, builder = self.model(run)
-        return {"method": run.method, "model": model.fingerprint, "builder": builder and builder.fingerprint,
-                "encoder": self.args.encoder, "seed": self.args.seed,
-                "settings": asdict(self.settings(dataset, run, runs))}
+        models, settings = self.checkpoints(run), self.settings(dataset, run, runs)
+        top = top_of(run, models, settings, dataset.name, runs.get("pecan"), self.args.top)
+        return {"method": run.method, "model": models.model.fingerprint, **models.fingerprints(run.method), "top": top,
+                "seed": self.args.seed, "settings": asdict(settings)}
 
     def run(self, dataset: Dataset, run: Run, runs: dict) -> list[str]:
         """Do one run over one data set and enter its summary into `runs`; returns what was not answered, and why."""
         team, args, path = self.team, self.args, self.output / dataset.name / f"{run.name}.jsonl"
-        model, encoder, builder = self.model(run)
-        settings = self.settings(dataset, run, runs)
-        setup = self.setup(dataset, run, runs)
+        setup, make = self.setup(dataset, run, runs), METHODS[run.method][0]
+        method = make(self.checkpoints(run), Settings(**setup["settings"]), setup["top"])
         team.first(lambda: claim(path, setup, args.overwrite))
-        predictions = Predictions(path, team.rank)
+        predictions, questions = Predictions(path, team.rank), dataset.questions
         team.gather(None)                                        # all have read before one writes
-        method, questions = METHODS[run.method](model, encoder, settings, builder), dataset.questions
         with tqdm(total=len(questions) // team.size, desc=f"{dataset.name}: {run.label}", unit="question", leave=False,
                   disable=not sys.stderr.isatty() or team.rank > 0) as bar:
             failed = answer_all(method, team.share(dataset.documents()), predictions, self.graphs, bar)
@@ -206,7 +203,7 @@ class Evaluation:
     def show(self, results: dict, failures: list[str]):
         """Write results.json and the table as text and Markdown, print it, and what could not be answered."""
         args, versions = self.args, {"python": platform.python_version(), "torch": torch.__version__}
-        device = next(iter(self.models.values()))[0].device.type if self.models else None
+        device = next(iter(self.models.values())).model.device.type if self.models else None
         everything = {"versions": versions, "device": device, "data": results, "not answered": failures}
         write_file(self.output / "results.json", json.dumps(everything, indent=2, ensure_ascii=False) + "\n")
         shown, name = tables.SHOW[args.table](results), f"table-{args.table}" if args.table else "table"
@@ -269,12 +266,17 @@ def parse(argv) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eval.py", description="Evaluate PECAN and what it is compared with.")
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout that data.py knows (default: the embedded set)")
-    parser.add_argument("--method", default=",".join(METHODS),
-                        help="one or several of %(default)s (without --table, and for --table 1)")
+    parser.add_argument("--method", help=f"one or several of {','.join(tables.METHODS)} (default: pecan,whole; for "
+                                         "--table 1 all; of no meaning for the other tables)")
     parser.add_argument("--table", choices=[name for name in tables.SHOW if name],
                         help="a table or figure of the paper")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
                         help="for --table 2: another checkpoint that searches the graphs of --model, and its own")
+    parser.add_argument("--dragon", nargs=2, metavar=("QUESTIONS", "PASSAGES"),
+                        help="Dragon's two encoders (default: the mean of the model's own embeddings)")
+    parser.add_argument("--scorer", metavar="DIR", help="checkpoint of LongLLMLingua's scorer (default: the model)")
+    parser.add_argument("--top", type=int, help="what the Top-X methods retrieve (default: the paper's, or as much as "
+                                                "costs what PECAN does)")
     parser.add_argument("--dry-run", action="store_true", help="tell what the run would cost, and stop")
     parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
@@ -285,12 +287,13 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
     add_model_options(parser)
     args = parser.parse_args(argv)
-    args.methods = args.method.split(",")
+    args.methods = args.method.split(",") if args.method else list(tables.METHODS) if args.table else DEFAULT
     for method in args.methods:
-        if method not in METHODS:
-            raise InputError(f"--method {method}: unknown; choose from {', '.join(METHODS)}")
-    if args.limit is not None and args.limit < 1:
-        raise InputError(f"--limit is {args.limit}; it must be at least 1")
+        if method not in tables.METHODS:
+            raise InputError(f"--method {method}: unknown; choose from {', '.join(tables.METHODS)}")
+    for name in ("limit", "top"):
+        if (value := getattr(args, name)) is not None and value < 1:
+            raise InputError(f"--{name} is {value}; it must be at least 1")
     if args.table == "2" and not args.searcher:
         raise InputError("--table 2 compares models: name the others with --searcher DIR")
     return args
@@ -353,8 +356,8 @@ def main(argv=None) -> int:
     for dataset in datasets:
         known = paper.SETTINGS.get(dataset.name)
         runs: dict = {}
-        for run in tables.runs(args.table, list(METHODS), known and known.fixed_nodes, args.searcher, args.model):
-            if run.method in args.methods or args.table not in (None, "1"):
+        for run in tables.runs(args.table, known and known.fixed_nodes, args.searcher, args.model):
+            if run.name in args.methods or args.table not in (None, "1"):
                 failures += evaluation.run(dataset, run, runs)
             else:
                 evaluation.recall(dataset, run, runs)

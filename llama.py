@@ -12,7 +12,6 @@ Shapes stand in brackets in this order. Weights keep the names of Hugging Face c
 are permuted for the half-split rotation, so nothing is permuted here. A key is cached after its rotation: it is valid
 at its own position only.
 """
-import hashlib
 import math
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from checkpoint import Config, Tokenizer, choose_device, locate, read_config, read_weights
+from checkpoint import Config, Tokenizer, choose_device, fingerprint, locate, read_config, read_weights
 
 # --- the parts of a layer -------------------------------------------------------------------------------------------
 
@@ -144,7 +143,6 @@ def flops_of(c: Config, tokens: int, seen: int, logits: int = 0) -> int:
 
 
 Piece = tuple[object, list[int]]               # (node or None, its token ids): a stretch of a prompt
-NOT_THE_MODEL = ("pecan.json", "training.safetensors")            # of the files a checkpoint folder may hold
 
 
 class Llama:
@@ -173,13 +171,8 @@ class Llama:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What a graph was built with: sha256 over the config, tokenizer and weights files, and the dtype."""
-        digest = hashlib.sha256()
-        for path in sorted(self.folder.iterdir()):
-            if path.suffix in (".json", ".model", ".jinja", ".safetensors") and path.name not in NOT_THE_MODEL:
-                with open(path, "rb") as file:
-                    digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-        return f"{digest.hexdigest()} {str(self.dtype).removeprefix('torch.')}"
+        """What a graph was built with: the checkpoint's files and the dtype."""
+        return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
     def linear(self, x, name):
         """x [.., in] times the named matrix [out, in], counted."""
@@ -238,11 +231,11 @@ class Llama:
         return self.linear(hidden, "model.embed_tokens.weight" if self.config.tied else "lm_head.weight")
 
     @torch.no_grad()
-    def read(self, cache: Cache, rows: list[list[Piece]], watch=None):
+    def append(self, cache: Cache, rows: list[list[Piece]], watch=None):
         """Append rows of pieces to the cache, which learns the slots of every named piece.
 
-        Returns the hidden state of each row's last token [B, D] and a(x, j) of the new tokens [B, T, N] (None without
-        watch; rows shorter than T are followed by rows that mean nothing). Raises ValueError if the cache has no room.
+        Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without watch); rows shorter
+        than T are followed by rows that mean nothing. Raises ValueError if the cache has no room.
         """
         counts = []
         for b, pieces in enumerate(rows):
@@ -263,7 +256,20 @@ class Llama:
             mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]           # [B, T, S]
         hidden, seen = self.forward(tokens, positions, mask, cache, watch)
         cache.lengths = [s + n for s, n in zip(start, counts)]
-        return hidden[torch.arange(len(rows)), torch.tensor(counts) - 1], seen
+        return hidden, seen
+
+    def read(self, cache: Cache, rows: list[list[Piece]], watch=None):
+        """Append rows; returns the hidden state of each row's last token [B, D], and a(x, j) as append does."""
+        hidden, seen = self.append(cache, rows, watch)
+        last = torch.tensor([sum(len(ids) for _, ids in pieces) - 1 for pieces in rows])
+        return hidden[torch.arange(len(rows)), last], seen
+
+    @torch.no_grad()
+    def losses(self, hidden, ids: list[int]) -> torch.Tensor:
+        """-log p [T] float32 of each of T tokens; hidden [T, D] are the last hidden states of the tokens before
+        them."""
+        logits = wide(self.logits(hidden))
+        return F.cross_entropy(logits, torch.tensor(ids, device=self.device), reduction="none").cpu()
 
     def probe(self, cache: Cache, ids: list[int]) -> torch.Tensor:
         """Logits [B, V] after `ids`, whose keys and values are taken back: the cache is as if they had never been

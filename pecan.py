@@ -207,10 +207,10 @@ class Graph:
 FORMAT = "pecan graph 1"
 
 
-def load_graph(path: str | Path, document: Document | None = None, settings: Settings | None = None,
+def load_graph(path: str | Path, document: Document | None = None, settings: dict | None = None,
                model: Llama | None = None) -> Graph:
     """Read a graph and check it; InputError says what is wrong with the file, or that it is another version's, another
-    document's or another model's, or was built under other settings."""
+    document's or another model's, or was built under other settings (Settings.construction)."""
     raw = read_json(path)
     if raw.get("format") != FORMAT:
         raise InputError(f"{path}: format is {raw.get('format')!r}, this version reads {FORMAT!r}")
@@ -241,8 +241,8 @@ def load_graph(path: str | Path, document: Document | None = None, settings: Set
         raise InputError(f"{path}: is the graph of another document")
     if model is not None and graph.model != model.fingerprint:
         raise InputError(f"{path}: was built by another model")
-    if settings is not None and graph.settings != settings.construction():
-        raise InputError(f"{path}: was built with {graph.settings}, not with {settings.construction()}")
+    if settings is not None and graph.settings != settings:
+        raise InputError(f"{path}: was built with {graph.settings}, not with {settings}")
     return graph
 
 
@@ -427,7 +427,8 @@ class Answer:
 
 
 ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
-        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once"}
+        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once",
+        "none": "nothing was found to answer from"}
 
 
 def share(x: torch.Tensor) -> torch.Tensor:
@@ -605,7 +606,7 @@ class Pecan:
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Load the graph at `path`, or build it (and save it there); and embed its nodes."""
         if path is not None and Path(path).exists():
-            graph = load_graph(path, document, self.settings, self.builder)
+            graph = load_graph(path, document, self.settings.construction(), self.builder)
         else:
             if path is not None and not os.access(Path(path).parent, os.W_OK):             # said before the long work
                 raise InputError(f"{path}: cannot be written; say another place for the graph")

@@ -1,10 +1,11 @@
-"""Sentence encoders for the embedding similarity: BERT and MPNet written by hand, and the mean of a language model's
-own embeddings.
+"""Sentence encoders for the embedding similarity and the dense retrievers: BERT and MPNet written by hand, and the mean
+of a language model's own embeddings.
 
     B   sentences    T   tokens    D   width    H   heads    K   head width, D = H K
 
-All have the same interface: `encode(sentences)` gives unit vectors [n, D], so that a dot product is the cosine, and
-`flops` adds up what that cost. BERT and MPNet share the class Encoder; where the two differ stands in their own.
+All have the same interface: `encode(sentences)` gives unit vectors [n, D], so that a dot product is the cosine (with
+`unit` False the vectors as they were pooled), `flops` adds up what that cost, and `fingerprint` tells one encoder from
+another. BERT and MPNet share the class Encoder; where the two differ stands in their own.
 """
 import math
 from pathlib import Path
@@ -13,7 +14,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-from checkpoint import locate, read_tensors
+from checkpoint import fingerprint, locate, read_tensors
 from data import InputError, read_json
 from llama import Llama
 
@@ -26,14 +27,16 @@ class TokenMean:
     matrix product.
     """
 
-    def __init__(self, model: Llama):
+    def __init__(self, model: Llama, unit: bool = True):
         self.table, self.tokenizer, self.flops = model.weights["model.embed_tokens.weight"], model.tokenizer, 0
-        self.mean = self.table.mean(0, dtype=torch.float32)
+        self.mean, self.unit = self.table.mean(0, dtype=torch.float32), unit
+        self.fingerprint = f"mean {model.fingerprint}"
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        """Unit vectors [n, D] float32."""
+        """Vectors [n, D] float32."""
         means = [self.table[self.tokenizer.encode(sentence)].float().mean(0) - self.mean for sentence in sentences]
-        return F.normalize(torch.stack(means), dim=-1).cpu()
+        vectors = torch.stack(means).cpu()
+        return F.normalize(vectors, dim=-1) if self.unit else vectors
 
 
 def attention(q, k, v, mask, bias):
@@ -46,11 +49,12 @@ def attention(q, k, v, mask, bias):
 
 class Encoder:
     """What BERT and MPNet have in common: a transformer that normalises after each residual, and sentence-transformers'
-    pooling of its last hidden states to one unit vector (SBERT, Reimers and Gurevych 2019).
+    pooling of its last hidden states to one vector (SBERT, Reimers and Gurevych 2019).
 
-    Reads config.json, tokenizer.json, model.safetensors and, where they are there, 1_Pooling/config.json and
-    sentence_bert_config.json. Every tensor is consumed but the pooler, which neither way of pooling uses. Raises
-    InputError naming the file, key or tensor. Bert and MPNet fill in what follows, and add a tensor each.
+    Reads config.json, tokenizer.json (or vocab.txt), model.safetensors and, where they are there, 1_Pooling/config.json
+    (which `pooling`, "mean" or "cls", overrides) and sentence_bert_config.json. Every tensor is consumed but the
+    pooler, which neither way of pooling uses. Raises InputError naming the file, key or tensor. Bert and MPNet fill in
+    what follows, and add a tensor each.
     """
     prefix: str                                # stands before every name in some checkpoints
     only: dict                                 # what these keys of config.json must be, where they are there
@@ -59,7 +63,8 @@ class Encoder:
     out: str
     out_norm: str
 
-    def __init__(self, model: str | Path, device="cpu", batch: int = 32):
+    def __init__(self, model: str | Path, device="cpu", batch: int = 32, pooling: str | None = None,
+                 unit: bool = True):
         folder = locate(model)
         path = folder / "config.json"
         raw = read_json(path)
@@ -77,14 +82,12 @@ class Encoder:
             raise InputError(f"{path}: a value is not what an encoder's is ({error})") from None
         if uneven:
             raise InputError(f"{path}: {self.heads} heads do not share a width of {raw['hidden_size']} evenly")
-        try:
-            self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:                           # the library raises bare Exception
-            raise InputError(f"{folder / 'tokenizer.json'}: not a readable tokenizer ({error})") from None
+        self.tokenizer = _tokenizer(folder)
         self.tokenizer.enable_truncation(_max_length(folder, longest))
         self.tokenizer.no_padding()
-        self.pooling = _pooling(folder)
+        self.pooling, self.unit = pooling or _pooling(folder), unit
         self.device, self.batch, self.flops = device, batch, 0
+        self.fingerprint = fingerprint(folder)
         self.weights = self.read(folder / "model.safetensors", shapes)
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
@@ -144,7 +147,7 @@ class Encoder:
         return x
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        """Unit vectors [n, D] float32: the last hidden states of a sentence pooled, those of its special tokens too."""
+        """Vectors [n, D] float32: the last hidden states of a sentence pooled, those of its special tokens too."""
         vectors = []
         for start in range(0, len(sentences), self.batch):
             ids = [encoding.ids for encoding in self.tokenizer.encode_batch(sentences[start:start + self.batch])]
@@ -152,9 +155,10 @@ class Encoder:
             tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)
             mask = torch.arange(T, device=self.device) < torch.tensor([[len(row)] for row in ids], device=self.device)
             hidden = self.forward(tokens, mask)
-            # The sum over a sentence's tokens points where their mean does, and only the direction is kept.
-            vectors.append(hidden[:, 0] if self.pooling == "cls" else (hidden * mask[:, :, None]).sum(1))
-        return F.normalize(torch.cat(vectors), dim=-1).cpu()
+            sums = (hidden * mask[:, :, None]).sum(1)
+            vectors.append(hidden[:, 0] if self.pooling == "cls" else sums / mask.sum(1, keepdim=True))
+        vectors = torch.cat(vectors).cpu()
+        return F.normalize(vectors, dim=-1) if self.unit else vectors
 
 
 class Bert(Encoder):
@@ -204,6 +208,22 @@ class MPNet(Encoder):
         return self.weights["encoder.relative_attention_bias.weight"][buckets].permute(2, 0, 1)
 
 
+def _tokenizer(folder: Path):
+    """tokenizer.json, or BERT's word pieces by vocab.txt, in lower case unless tokenizer_config.json says otherwise."""
+    path, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
+    try:
+        if path.exists() or not vocabulary.exists():
+            return tokenizers.Tokenizer.from_file(str(path))
+        config = folder / "tokenizer_config.json"
+        lower = read_json(config).get("do_lower_case", True) if config.exists() else True
+        path = vocabulary
+        return tokenizers.BertWordPieceTokenizer(str(vocabulary), lowercase=lower)
+    except InputError:
+        raise
+    except Exception as error:                               # the library raises bare Exception
+        raise InputError(f"{path}: not a readable tokenizer ({error})") from None
+
+
 def _max_length(folder: Path, longest: int) -> int:
     """Tokens at which a sentence is cut: max_seq_length, but never more than the positions there are."""
     path = folder / "sentence_bert_config.json"
@@ -241,3 +261,11 @@ def load_encoder(name: str | None, model: Llama):
     if encoder is None:
         raise InputError(f"{path}: model_type {kind!r} is not implemented; 'bert' and 'mpnet' are")
     return encoder(path.parent, model.device)
+
+
+def load_towers(names: list[str] | None, model: Llama):
+    """The two encoders of Dragon (Lin et al. 2023), of questions and of passages: BERT's last hidden state of [CLS] as
+    it is, for a dot product. Without names, the mean of `model`'s own embeddings stands in for both, as it is too."""
+    if names is None:
+        return TokenMean(model, unit=False), TokenMean(model, unit=False)
+    return tuple(Bert(name, model.device, pooling="cls", unit=False) for name in names)

@@ -14,26 +14,34 @@ from evaluation import paper
 
 @dataclass(frozen=True)
 class Run:
-    """A method under settings of its own over a data set. `name` names its file; `model` and `builder`, where given,
-    are checkpoints other than the command line's (Table 2)."""
+    """A method under settings of its own over a data set. `name` names its file; `top` is how much is retrieved, "X"
+    being as much as costs what PECAN does; `model` and `builder`, where given, are checkpoints other than the command
+    line's (Table 2)."""
     name: str
     label: str                    # as the paper's tables have it
     method: str = "pecan"
     changes: dict = field(default_factory=dict)      # of Settings
+    top: int | str | None = None
     model: str | None = None
     builder: str | None = None
 
 
 PECAN = Run("pecan", "PECAN")
-METHODS = {"pecan": PECAN, "whole": Run("whole", "whole document", "whole")}
-ROWS = {"PECAN": "pecan", "Llama-3.1-8B": "whole"}               # of Table 1, and the run that measures each
+METHODS = {run.name: run for run in (                             # in Table 1's order, PECAN before what compares
+    PECAN, Run("bm25", "BM25 Top-5", "bm25", top=5), Run("sbert", "SBERT Top-5", "sbert", top=5),
+    Run("dragon", "Dragon Top-5", "dragon", top=5), Run("memwalker", "MeMWalker", "memwalker"),
+    Run("raptor-tt", "RAPTOR-TT", "raptor-tt", top=5), Run("raptor-ct", "RAPTOR-CT Top-5", "raptor-ct", top=5),
+    Run("longllmlingua", "LongLLMLingua", "longllmlingua"), Run("bm25-x", "BM25 Top-X", "bm25", top="X"),
+    Run("sbert-x", "SBERT Top-X", "sbert", top="X"), Run("dragon-x", "Dragon Top-X", "dragon", top="X"),
+    Run("raptor-ct-x", "RAPTOR-CT Top-X", "raptor-ct", top="X"), Run("whole", "whole document", "whole"))}
+ROWS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8B": "whole"}      # of Table 1, and its run
 
 
-def runs(table: str | None, methods: list[str], fixed_nodes, searchers: list[str], model: str) -> list[Run]:
-    """The runs that a table needs; without a table, the methods. `fixed_nodes` is the data set's (GARLIC 4.4), None
+def runs(table: str | None, fixed_nodes, searchers: list[str], model: str) -> list[Run]:
+    """The runs that a table needs; without a table, all methods. `fixed_nodes` is the data set's (GARLIC 4.4), None
     where the paper has none: then as many as PECAN read on average, which is what the paper did too."""
     if table is None or table == "1":
-        return [METHODS[method] for method in methods]
+        return list(METHODS.values())
     if table == "2":
         pairs = [Run("pecan", name_of(model))]
         for searcher in searchers:
@@ -163,7 +171,7 @@ def table3(results: dict) -> list[Table]:
 
 def runs_of(table: str) -> list[Run]:
     """The runs of a table that asks for nothing."""
-    return runs(table, list(METHODS), None, [], "")
+    return runs(table, None, [], "")
 
 
 def table_a3(results: dict) -> list[Table]:
@@ -258,7 +266,7 @@ def draw(table: str, results: dict, folder: Path) -> str:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        return "no picture: matplotlib is not installed (pip install matplotlib)"
+        return "no picture: matplotlib is not installed (pip install -r requirements-extra.txt)"
     entries = [(dataset, entry["runs"]) for dataset, entry in results.items()]
     figure, axes = pyplot.subplots(1, len(entries), figsize=(5 * len(entries), 3.5), squeeze=False)
     for (dataset, runs), axis in zip(entries, axes[0]):

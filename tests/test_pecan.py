@@ -228,7 +228,7 @@ def test_passages_are_never_mixed(tiny, settings):
 
 def test_save_and_load(tmp_path, tiny, graph, document, settings):
     graph.save(tmp_path / "g.json")
-    loaded = load_graph(tmp_path / "g.json", document, settings, tiny)
+    loaded = load_graph(tmp_path / "g.json", document, settings.construction(), tiny)
     assert torch.equal(loaded.E, graph.E) and loaded.nodes == graph.nodes and loaded.flops == graph.flops
     assert list(tmp_path.iterdir()) == [tmp_path / "g.json"]
 
@@ -253,7 +253,7 @@ def test_a_damaged_graph_is_refused(tmp_path, tiny, graph, document, settings, d
     damage(raw)
     (tmp_path / "g.json").write_text(json.dumps(raw))
     with pytest.raises(InputError, match=words):
-        load_graph(tmp_path / "g.json", document, settings, tiny)
+        load_graph(tmp_path / "g.json", document, settings.construction(), tiny)
 
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------
@@ -472,15 +472,15 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
 def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, settings):
     """The baseline's prompt is Table A2's with all passages as nodes, cut in the middle; its answer is Hugging
     Face's."""
-    t, method = tiny.tokenizer, Whole(tiny, None, settings)
+    t, method = tiny.tokenizer, Whole(tiny, settings)
     prepared = method.prepare(document)
-    assert prepared.ids == [i for p in document.passages for _, ids in pecan.node_pieces(t, None, p) for i in ids]
+    assert prepared.index == [i for p in document.passages for _, ids in pecan.node_pieces(t, None, p) for i in ids]
     answer = method.answer(prepared, question)
     room = pecan.room_for_nodes(t, question, settings)
-    assert answer.cut and len(prepared.ids) > room
-    ids = cut_middle(prepared.ids, room)
+    assert answer.cut and len(prepared.index) > room
+    ids = cut_middle(prepared.index, room)
     half = room // 2
-    assert len(ids) == room and ids[:half] == prepared.ids[:half] and ids[-half:] == prepared.ids[-half:]
+    assert len(ids) == room and ids[:half] == prepared.index[:half] and ids[-half:] == prepared.index[-half:]
     pieces = [*pecan.question_pieces(t, question), (None, ids), *pecan.answer_pieces(t, t.first("Yes"))]
     prompt = [i for _, piece in pieces for i in piece]
     assert len(prompt) + settings.answer_tokens == settings.window

@@ -1,0 +1,41 @@
+"""Dense retrieval over the chunks that PECAN's graph has at its bottom: SBERT (Reimers and Gurevych 2019) and Dragon
+(Lin et al. 2023), which differ by their encoders alone (sbert.py).
+
+SBERT has one encoder for questions and chunks, whose unit vectors make the dot product the cosine. Dragon has one for
+each and takes the dot product as it is. Only what is retrieved is read, the best first.
+"""
+from pathlib import Path
+
+from baselines.common import Prepared, read_best
+from data import Document
+from llama import Llama
+from pecan import Answer, Settings, split
+
+
+class Dense:
+    """Read the `top` chunks whose vectors have the largest dot product with the question's; of equal ones the
+    earlier."""
+
+    def __init__(self, model: Llama, questions, passages, settings: Settings, top: int = 5):
+        self.model, self.questions, self.passages = model, questions, passages
+        self.settings, self.top = settings, top
+
+    def key(self, document: Document) -> str | None:
+        """Nothing is kept on disk: a document is embedded once for all its questions."""
+        return None
+
+    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+        """`index` is the chunks' vectors [n, D]."""
+        texts = [text for passage in document.passages
+                 for text in split(self.model.tokenizer, passage, self.settings.chunk)]
+        flops = self.passages.flops
+        vectors = self.passages.encode(texts)
+        return Prepared(texts, vectors, self.passages.flops - flops)
+
+    def answer(self, prepared: Prepared, question: str) -> Answer:
+        flops = self.questions.flops
+        scores = prepared.index @ self.questions.encode([question])[0]                     # [n]
+        order = scores.argsort(descending=True, stable=True)[:self.top].tolist()
+        answer = read_best(self.model, question, prepared.texts, order, self.settings)
+        answer.flops += self.questions.flops - flops
+        return answer
