@@ -36,7 +36,7 @@ from tqdm import tqdm
 
 from data import Document, InputError, one_line, read_json, read_text, write_file
 from llama import Cache, Llama, Piece
-from sbert import load_encoder
+from sbert import load_encoder, similarities
 
 # --- settings -------------------------------------------------------------------------------------------------------
 
@@ -620,7 +620,7 @@ class Pecan:
     def answer(self, prepared: Prepared, question: str, progress: bool = False) -> Answer:
         """Search the graph and answer; the FLOPs hold the query's embedding too."""
         flops = self.encoder.flops
-        c = prepared.vectors @ self.encoder.encode([question])[0]
+        c = similarities(prepared.vectors, self.encoder.encode([question])[0])
         answer = Search(self.model, prepared.graph, question, c, self.settings, progress).answer()
         answer.flops += self.encoder.flops - flops
         return answer

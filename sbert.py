@@ -39,6 +39,12 @@ class TokenMean:
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
 
+def similarities(vectors, query):
+    """Dot products [n] of vectors [n, D] with one vector [D], row by row: equal rows give equal products, which the
+    rounding of a matrix product does not promise."""
+    return (vectors * query).sum(-1)
+
+
 def attention(q, k, v, mask, bias):
     """Attention in both directions: q, k and v [B, H, T, K], mask [B, T] (False on padding, which nobody sees), bias
     [H, T, T] or 0 added to the scores. Returns the output [B, H, T, K] and the weights [B, H, T, T]."""

@@ -109,20 +109,18 @@ def summaries(model: Llama, texts: list[str], prompt: str, limit: int, batch: in
 def sentences(tokenizer, document: Document, limit: int) -> list[str]:
     """Passages of whole sentences, as many as `limit` tokens hold; only a longer sentence is cut, at white space.
 
-    Sentences end behind . ! ? and at newlines; the passages of a document are never mixed.
+    Sentences end behind . ! ?, at newlines and where a passage ends; passages of a document may share a chunk, because
+    the methods that want this were written for a single text.
     """
-    packed = []
-    for passage in document.passages:
-        held, used = [], 0
-        for sentence in re.split(r"(?<=[.!?])\s+|\n+", passage):
-            for part in split(tokenizer, sentence, limit):
-                tokens = len(tokenizer.encode(" " + part))
-                if held and used + tokens > limit:
-                    packed.append(" ".join(held))
-                    held, used = [], 0
-                held, used = [*held, part], used + tokens
-        packed += [" ".join(held)] if held else []
-    return packed
+    packed, held, used = [], [], 0
+    for sentence in re.split(r"(?<=[.!?])\s+|\n+", "\n".join(document.passages)):
+        for part in split(tokenizer, sentence, limit):
+            tokens = len(tokenizer.encode(" " + part))
+            if held and used + tokens > limit:
+                packed.append(" ".join(held))
+                held, used = [], 0
+            held, used = [*held, part], used + tokens
+    return packed + [" ".join(held)]
 
 
 def key(document: Document, model: Llama, construction: dict) -> str:

@@ -10,6 +10,7 @@ from baselines.common import Prepared, read_best
 from data import Document
 from llama import Llama
 from pecan import Answer, Settings, split
+from sbert import similarities
 
 
 class Dense:
@@ -34,7 +35,7 @@ class Dense:
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         flops = self.questions.flops
-        scores = prepared.index @ self.questions.encode([question])[0]                     # [n]
+        scores = similarities(prepared.index, self.questions.encode([question])[0])        # [n]
         order = scores.argsort(descending=True, stable=True)[:self.top].tolist()
         answer = read_best(self.model, question, prepared.texts, order, self.settings)
         answer.flops += self.questions.flops - flops

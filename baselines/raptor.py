@@ -10,7 +10,8 @@ number of components has the least BIC; a node is of every cluster that it belon
 cluster of more than 3500 tokens is clustered again.
 
 Where this is not the published code:
-- everything is seeded, so a tree is the same each time; there UMAP is not
+- a tree is the same each time: UMAP is seeded, and starts from principal components, because its spectral start draws
+  random numbers that no seed governs
 - a node is always of its likeliest cluster; there it is of none if no probability exceeds 0.1, and lost
 - a cluster that clustering does not make smaller is cut in document order; there that never ends
 - layers stand in document order, and one document's early end does not shorten the next one's tree
@@ -31,6 +32,7 @@ from baselines.common import Prepared, children, key, read_best, scaled, sentenc
 from data import Document, InputError
 from llama import Llama
 from pecan import Answer, Graph, Settings, pack
+from sbert import similarities
 
 PROMPT = "Write a summary of the following, including as many key details as possible: {}:"
 DIMENSIONS, NEIGHBOURS, SMALL = 10, 10, 11     # a layer or cluster of SMALL nodes is not clustered
@@ -42,10 +44,12 @@ COMPONENTS, MEMBER, LAYERS, SEED = 50, 0.1, 5, 0
 def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
     """UMAP by cosine to at most 10 dimensions, [n, D] to [n, 10]."""
     import umap
+    if not np.ptp(vectors, axis=0).any():                    # all alike: there is nothing to tell apart
+        return vectors[:, :DIMENSIONS]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                      # of the one thread that a seed asks for
         return umap.UMAP(n_neighbors=neighbours, n_components=min(DIMENSIONS, len(vectors) - 2), metric="cosine",
-                         random_state=SEED).fit_transform(vectors)
+                         init="pca", random_state=SEED).fit_transform(vectors)
 
 
 def mixture(points: np.ndarray) -> list[list[int]]:
@@ -124,7 +128,7 @@ class Raptor:
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         (graph, vectors), flops = prepared.index, self.encoder.flops
-        scores = (vectors @ self.encoder.encode([question])[0]).tolist()
+        scores = similarities(vectors, self.encoder.encode([question])[0]).tolist()
         answer = read_best(self.model, question, prepared.texts, self.retrieve(graph, scores), self.settings)
         answer.flops += self.encoder.flops - flops
         return answer

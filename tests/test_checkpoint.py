@@ -6,7 +6,7 @@ import pytest
 import torch
 from oracle import write_checkpoint
 
-from checkpoint import choose_device, locate, read_config
+from checkpoint import choose_device, fingerprint, locate, read_config
 from data import InputError
 from llama import Llama
 
@@ -74,6 +74,29 @@ def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
         Llama.load(tmp_path / "m", "cpu")
     assert all(word in str(error.value) for word in words), error.value
     assert "\n" not in str(error.value)
+
+
+def test_a_revision_of_a_repository(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **how: asked.append(
+        (name, how["revision"])) or str(tmp_path))
+    assert locate("a/b") == locate("a/b@refs/pr/1") == tmp_path
+    assert asked == [("a/b", None), ("a/b", "refs/pr/1")]
+
+
+def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
+    """Weights, tokenizer, pooling: not of settings and other files."""
+    copy = shutil.copytree(folder, tmp_path / "m")
+    first = fingerprint(copy)
+    (copy / "pecan.json").write_text("{}")
+    (copy / "notes.txt").write_text("")
+    assert fingerprint(copy) == first == fingerprint(folder)
+    seen = {first}
+    for name in ("vocab.txt", "1_Pooling/config.json", "tokenizer.json"):
+        (copy / name).parent.mkdir(exist_ok=True)
+        (copy / name).write_text("{}")
+        seen.add(fingerprint(copy))
+    assert len(seen) == 4
 
 
 def test_a_missing_checkpoint_and_a_wrong_device_are_named():

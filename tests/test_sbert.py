@@ -12,12 +12,12 @@ import pytest
 import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
+from transformers import BertConfig, BertModel, BertTokenizer, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 import sbert
 from data import InputError
-from sbert import Bert, MPNet, TokenMean, load_encoder, relative_buckets
+from sbert import Bert, MPNet, TokenMean, load_encoder, load_towers, relative_buckets, similarities
 
 SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clothes in the rockery",
              " ".join(f"{word} the {word} and" for word in "tom kittens mittens garden moppet clothes".split() * 9)]
@@ -258,3 +258,59 @@ def test_a_real_encoder(variable, tiny):
     a, b, c = load_encoder(os.environ[variable], tiny).encode(
         ["A man eats food.", "A man is eating something.", "The sky is blue."])
     assert a @ b > 0.6 > a @ c, f"cosines {a @ b:.3f} and {a @ c:.3f}"
+
+
+@pytest.fixture
+def towers(tmp_path):
+    """Two random BERTs as Dragon's repositories are: a vocabulary of word pieces beside config.json and weights."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tom", "kitten", "##s", "moppet", "where", "is", "?", "the"]
+    for seed, name in enumerate(("questions", "passages")):
+        torch.manual_seed(seed)
+        model = BertModel(BertConfig(vocab_size=len(words), hidden_size=D, num_hidden_layers=LAYERS,
+                                     num_attention_heads=4, intermediate_size=HIDDEN, max_position_embeddings=64))
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn_like(weight) * .15)
+        model.save_pretrained(tmp_path / name)
+        (tmp_path / name / "vocab.txt").write_text("\n".join(words) + "\n")
+        write(tmp_path / name, "tokenizer_config.json", do_lower_case=True)
+    return [tmp_path / "questions", tmp_path / "passages"]
+
+
+def test_two_towers_equal_hugging_face(towers, tiny):
+    """Lower-cased word pieces, the state of [CLS] as it is, a dot product; each side has weights of its own."""
+    texts, ours = ["Where is Tom ?", "Moppet kittens the the", "TOM"], []
+    for folder, tower in zip(towers, load_towers(towers, tiny)):
+        tokenizer = BertTokenizer(vocab=str(folder / "vocab.txt"), do_lower_case=True)
+        model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+        with torch.no_grad():
+            wanted = torch.cat([model(torch.tensor([tokenizer(text).input_ids])).last_hidden_state[:, 0]
+                                for text in texts])
+        ours.append(tower.encode(texts))
+        error = ((ours[-1] - wanted).norm() / wanted.norm()).item()
+        assert error < 1e-6, f"{folder.name}: {error:.1e}"
+        assert (ours[-1].norm(dim=1) - 1).abs().min() > .1                                 # not brought to length 1
+    assert (ours[0] - ours[1]).abs().max() > .1
+    assert load_towers(towers, tiny)[0].fingerprint != load_towers(towers, tiny)[1].fingerprint
+
+
+def test_a_broken_vocabulary_is_named(towers, tiny):
+    (towers[1] / "vocab.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="vocab.txt: not a readable tokenizer"):
+        load_towers(towers, tiny)
+
+
+def test_towers_without_encoders_are_the_mean_as_it_is(tiny):
+    questions, passages = load_towers(None, tiny)
+    vector, = questions.encode(["Where is Tom?"])
+    unit, = TokenMean(tiny).encode(["Where is Tom?"])
+    assert torch.equal(vector, passages.encode(["Where is Tom?"])[0]) and abs(vector.norm() - 1) > .1
+    assert torch.allclose(vector / vector.norm(), unit)
+
+
+def test_equal_vectors_have_equal_similarities(tiny):
+    """A matrix product may round each row differently."""
+    encoder = TokenMean(tiny)
+    vectors, query = encoder.encode(["The road was long."] * 7), encoder.encode(["Who?"])[0]
+    ours = similarities(vectors, query)
+    assert len(set(ours.tolist())) == 1 and abs(ours[0] - vectors[0] @ query) < 1e-6
