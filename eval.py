@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
+from baselines.common import MissingPackage
 from checkpoint import Tokenizer, choose_device, locate, read_config
 from data import EMBEDDED, Document, InputError, read_json, write_file
 from evaluation import cost, metrics, paper, tables
@@ -358,7 +359,12 @@ def main(argv=None) -> int:
         runs: dict = {}
         for run in tables.runs(args.table, known and known.fixed_nodes, args.searcher, args.model):
             if run.name in args.methods or args.table not in (None, "1"):
-                failures += evaluation.run(dataset, run, runs)
+                try:
+                    failures += evaluation.run(dataset, run, runs)
+                except MissingPackage as error:
+                    if args.method:                              # it was asked for by name
+                        raise
+                    failures.append(f"{run.label}: {error}")
             else:
                 evaluation.recall(dataset, run, runs)
         results[dataset.name] = {"report": asdict(dataset.report), "runs": runs}

@@ -268,6 +268,11 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
     return chunks + [" ".join(chunk)] if chunk else chunks
 
 
+def chunks(tokenizer, document: Document, limit: int) -> list[str]:
+    """The chunks of a document, in order; passages are never mixed in one."""
+    return [text for passage in document.passages for text in split(tokenizer, passage, limit)]
+
+
 def pack(costs: list[int], space: int) -> list[range]:
     """Windows: nodes in order, as long as their tokens fit in `space` (GARLIC 3.1)."""
     windows, start, used = [], 0, 0
@@ -372,7 +377,7 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
 
     def costs(texts):                                       # tokens of their lines in a prompt
         return [size(node_pieces(tokenizer, None, text)) for text in texts]
-    nodes = [Node(1, text) for passage in document.passages for text in split(tokenizer, passage, settings.chunk)]
+    nodes = [Node(1, text) for text in chunks(tokenizer, document, settings.chunk)]
     edges: list[tuple[int, int, float]] = []
     level = list(range(len(nodes)))                         # ids of the level that is summarised
     while True:

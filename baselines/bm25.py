@@ -11,7 +11,7 @@ from pathlib import Path
 from baselines.common import Prepared, read_best
 from data import Document
 from llama import Llama
-from pecan import Answer, Settings, split
+from pecan import Answer, Settings, chunks
 
 
 class Okapi:
@@ -52,8 +52,7 @@ class BM25:
         return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        texts = [text for passage in document.passages
-                 for text in split(self.model.tokenizer, passage, self.settings.chunk)]
+        texts = chunks(self.model.tokenizer, document, self.settings.chunk)
         return Prepared(texts, Okapi([words(text) for text in texts]))
 
     def answer(self, prepared: Prepared, question: str) -> Answer:

@@ -29,6 +29,10 @@ from pecan import (
 )
 
 
+class MissingPackage(InputError):
+    """A method cannot run, because an optional package is not installed."""
+
+
 def scaled(tokens: int, settings: Settings) -> int:
     """A length in tokens that a method's source gives, for chunks of other than the paper's 300 tokens: small models
     have small chunks, and every length shrinks alike."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from baselines.common import Prepared, read_best
 from data import Document
 from llama import Llama
-from pecan import Answer, Settings, split
+from pecan import Answer, Settings, chunks
 from sbert import similarities
 
 
@@ -27,8 +27,7 @@ class Dense:
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """`index` is the chunks' vectors [n, D]."""
-        texts = [text for passage in document.passages
-                 for text in split(self.model.tokenizer, passage, self.settings.chunk)]
+        texts = chunks(self.model.tokenizer, document, self.settings.chunk)
         flops = self.passages.flops
         vectors = self.passages.encode(texts)
         return Prepared(texts, vectors, self.passages.flops - flops)

@@ -28,7 +28,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from baselines.common import Prepared, children, key, read_best, scaled, sentences, summaries, tree, turn
+from baselines.common import (
+    MissingPackage,
+    Prepared,
+    children,
+    key,
+    read_best,
+    scaled,
+    sentences,
+    summaries,
+    tree,
+    turn,
+)
 from data import Document, InputError
 from llama import Llama
 from pecan import Answer, Graph, Settings, pack
@@ -93,8 +104,8 @@ class Raptor:
             import sklearn.mixture  # noqa: F401
             import umap  # noqa: F401
         except ImportError as error:
-            raise InputError(f"RAPTOR clusters with scikit-learn and umap-learn, and {error.name} is not installed "
-                             "(pip install -r requirements-extra.txt)") from None
+            raise MissingPackage(f"RAPTOR clusters with scikit-learn and umap-learn, and {error.name} is not installed "
+                                     "(pip install -r requirements-extra.txt)") from None
         self.model, self.encoder, self.settings, self.top, self.collapsed = model, encoder, settings, top, collapsed
         self.length, prompt = scaled(100, settings), len(turn(model.tokenizer, PROMPT))   # of a chunk, of a summary
         self.most = min(scaled(3500, settings), settings.window - prompt - self.length)   # tokens of a cluster

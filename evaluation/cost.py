@@ -15,11 +15,11 @@ from llama import flops_of
 from pecan import (
     Settings,
     answer_pieces,
+    chunks,
     node_pieces,
     pack,
     question_pieces,
     size,
-    split,
     summary_pieces,
 )
 
@@ -55,8 +55,7 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
     limit, prompt = int(settings.window * settings.summary_share), size(summary_pieces(tokenizer, {}))
     probe, node = len(tokenizer.frame.close), min(NODE, settings.chunk)
     for document in documents:
-        lines = [size(node_pieces(tokenizer, None, text))
-                 for passage in document.passages for text in split(tokenizer, passage, settings.chunk)]
+        lines = [size(node_pieces(tokenizer, None, text)) for text in chunks(tokenizer, document, settings.chunk)]
         total, level = sum(lines), lines
         while True:
             windows = pack(level, settings.window - limit - prompt)

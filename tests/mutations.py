@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter", "torch.profiler",
-             "transformers.models.llama.modeling_llama", "transformers.generation"]
+             "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture"]
 
 # name: (file, text, what stands there instead, the test that catches it)
 MUTATIONS = {
@@ -208,6 +208,44 @@ MUTATIONS = {
     "always Yes in the answer turn": ("pecan.py", "verdict = self.no if self.trace[-1].verdict == \"No\" else self.yes",
                                       "verdict = self.yes",
                                       "test_pecan.py::test_the_last_verdict_stays_in_the_conversation"),
+    # metrics
+    "F1 keeps articles": ("evaluation/metrics.py", "(a|an|the)", "(a|an)", "test_metrics.py::test_worked_examples"),
+    "F1 puts blanks for punctuation": (
+        "evaluation/metrics.py", "c for c in text.lower() if c not in string.punctuation",
+        "\" \" if c in string.punctuation else c for c in text.lower()", "test_metrics.py::test_worked_examples"),
+    "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n    return max(",
+                                     "if same else 0.0\n    return min(",
+                                     "test_metrics.py::test_the_best_over_the_gold_answers"),
+    # compared methods
+    "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
+                          "test_baselines.py::test_okapi_equals_rank_bm25"),
+    "the worst chunks are read": ("baselines/dense.py", "argsort(descending=True, ", "argsort(descending=False, ",
+                                  "test_baselines.py::test_dense_reads_what_numpy_ranks"),
+    "Dragon brought to length 1": ("sbert.py", "pooling=\"cls\", unit=False)", "pooling=\"cls\")",
+                                   "test_sbert.py::test_two_towers_equal_hugging_face"),
+    "hard clusters": ("baselines/raptor.py", "member = probability > MEMBER", "member = probability > 2",
+                      "test_baselines.py::test_mixture_has_the_least_bic_and_soft_members"),
+    "an unlikely node is lost": ("baselines/raptor.py", "    member[np.arange(len(points)), probability.argmax(1)] = "
+                                 "True\n", "",
+                                 "test_baselines.py::test_a_node_below_the_threshold_keeps_its_likeliest_cluster"),
+    "traversal looks at all nodes": ("baselines/raptor.py", "taken = best(layer)", "taken = best(range(len(scores)))",
+                                     "test_baselines.py::test_traversal_and_collapsed_tree"),
+    "a walk comes back to where it was": ("baselines/memwalker.py", "closed.add(path.pop())", "path.pop()",
+                                          "test_baselines.py::test_a_walk_turns_back"),
+    "the latest memory is left out first": ("baselines/memwalker.py", "in memory[first:])",
+                                            "in memory[:len(memory) - first])",
+                                            "test_baselines.py::test_memory_gives_way_to_the_window"),
+    "units ranked the wrong way": ("baselines/longllmlingua.py", "key=lambda i: perplexity[i])",
+                                   "key=lambda i: -perplexity[i])",
+                                   "test_baselines.py::test_compression_keeps_within_its_target"),
+    "the question's tokens off by one": ("baselines/longllmlingua.py", "h[len(ids) - len(asked) - 1:len(ids) - 1]",
+                                         "h[len(ids) - len(asked):]",
+                                         "test_baselines.py::test_ranking_equals_hugging_face"),
+    "contrast reversed": ("baselines/longllmlingua.py", "alone.losses(ids) - given.losses(ids)",
+                          "given.losses(ids) - alone.losses(ids)",
+                          "test_baselines.py::test_dropping_equals_hugging_face"),
+    "a window is not taken back": ("baselines/longllmlingua.py", "        self.cache.take_back(before)\n", "",
+                                   "test_baselines.py::test_dropping_equals_hugging_face"),
 }
 
 

@@ -4,19 +4,23 @@ import http.server
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from data import EMBEDDED
+from checkpoint import read_config
+from data import EMBEDDED, InputError
 from evaluation import paper, tables
-from evaluation.tables import Run, as_markdown, as_text, quantity
-from pecan import user_errors
+from evaluation.methods import top_of
+from evaluation.tables import METHODS, Run, as_markdown, as_text, quantity
+from pecan import Settings, user_errors
 
 ROOT = Path(__file__).parents[1]
 FIRST = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])     # a document of the embedded set
@@ -370,7 +374,9 @@ def test_a_gated_repository_and_an_interrupted_download(tmp_path, gated, words):
 def test_a_full_disk_loses_nothing(undisturbed, tmp_path):
     """Files may grow to 4,000 bytes only, which the first answers fit; then the limit goes."""
     arguments = "--limit", 3, "--method", "whole", "--output", tmp_path / "r"
-    stopped = run(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
+    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    stopped = run(*arguments, env=unmeasured,                     # coverage writes files of its own
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
     assert stopped.returncode == 2 and "Traceback" not in stopped.stderr
     assert "File too large; what was finished is kept" in stopped.stderr.splitlines()[-1]
     part = tmp_path / "r" / "embedded" / "whole.jsonl.part-0"
@@ -393,3 +399,53 @@ def test_too_little_memory_is_one_line(capsys):
 def test_two_data_sets_of_one_name_are_refused(tmp_path):
     done = run("--dataset", EMBEDDED, EMBEDDED, "--output", tmp_path / "r")
     assert done.returncode == 2 and "are of one name, embedded; run them one by one" in done.stderr
+
+
+def test_all_methods_and_what_a_missing_package_leaves_out(tmp_path):
+    """Table 1 without umap-learn: RAPTOR's rows say not run, and why; with it, the same folder is completed."""
+    (tmp_path / "umap.py").write_text("raise ModuleNotFoundError(name='umap')")
+    arguments = "--limit", 1, "--table", "1", "--output", tmp_path / "r"
+    without = run(*arguments, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert without.returncode == 1 and "Traceback" not in without.stderr
+    assert without.stderr.count("umap is not installed (pip install -r requirements-extra.txt)") == 3
+    kept = files(tmp_path / "r" / "embedded")
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    for printed, missing in ((without.stdout, 3), (done.stdout, 0)):
+        rows = printed.split("\n\n")[0].splitlines()[2:]
+        assert len(rows) == 13 and sum("not run" in row for row in rows) == missing
+    now = files(tmp_path / "r" / "embedded")
+    assert len(now) == 26 and all(now[name] == content for name, content in kept.items())
+    named = run("--limit", 1, "--method", "raptor-ct", "--output", tmp_path / "s",
+                env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert named.returncode == 2 and named.stderr.splitlines()[-1].startswith("error: RAPTOR clusters with")
+
+
+def test_top_x_is_the_papers():
+    """On its data sets; on others it is had from PECAN's FLOPs, which for the paper's own gives about the paper's."""
+    config = read_config(ROOT / "tests" / "llama-3.1-8b")
+    models, settings = SimpleNamespace(model=SimpleNamespace(config=config)), Settings()
+
+    def top(run, name, pecan, wanted=None):
+        return top_of(METHODS[run], models, settings, name, pecan, wanted)
+    for name, known in paper.SETTINGS.items():
+        pecan = {"flops": paper.TABLE1["PECAN"][name].tflops * 1e12}
+        for run, published in (("bm25-x", known.top_chunks), ("raptor-ct-x", known.top_nodes)):
+            assert top(run, name, None) == published and top(run, "mine", pecan) == pytest.approx(published, rel=.15)
+        assert top("dragon", name, None) == 5 and top("memwalker", name, None) is None
+        assert top("sbert-x", name, None, wanted=3) == 3
+    with pytest.raises(InputError, match="run PECAN over mine first, or say how much with --top"):
+        top("sbert-x", "mine", None)
+
+
+def test_setups_name_what_a_method_uses(tmp_path):
+    """Another scorer is another LongLLMLingua, and leaves BM25's answers alone; the same for towers, by content."""
+    scorer = shutil.copytree(ROOT / "tiny", tmp_path / "scorer", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    arguments = "--limit", 1, "--method", "longllmlingua,bm25", "--output", tmp_path / "r"
+    assert run(*arguments).returncode == 0
+    before = files(tmp_path / "r" / "embedded")
+    assert run(*arguments, "--scorer", scorer).returncode == 0                             # the same weights
+    assert files(tmp_path / "r" / "embedded") == before
+    (scorer / "config.json").write_text((scorer / "config.json").read_text() + "\n")
+    done = run(*arguments, "--scorer", scorer)
+    assert done.returncode == 2 and "longllmlingua.jsonl holds answers of another scorer" in done.stderr
