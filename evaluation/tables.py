@@ -132,8 +132,9 @@ def table1(results: dict) -> list[Table]:
     for dataset, runs in blocks(results):
         rows, base = [], runs.get("pecan")
         for label, published in paper.TABLE1.items():
-            r, p = runs.get(ROWS.get(label)), published.get(dataset)
-            row = [f"{label} (whole document)" if ROWS.get(label) == "whole" else label, *score(r),
+            r, p = runs.get(ROWS[label]), published.get(dataset)
+            whole = ROWS[label] == "whole"
+            row = [f"{label} (whole document)" if whole and p else "whole document" if whole else label, *score(r),
                    get(r, "{:.1f}".format, "rouge_l"), get(r, quantity, "flops"),
                    get(r and base, lambda flops: f"{r['flops'] / flops:.2f}x", "flops"), get(r, str, "n")]
             figures = [f"{p.f1:.1f}", f"{p.rouge_l:.1f}", f"{p.tflops:.1f}T", f"{p.ratio:.2f}x"] if p else [NONE] * 4
@@ -191,7 +192,8 @@ def table_a4(results: dict) -> list[Table]:
     tables = []
     for dataset, runs in blocks(results):
         whole, pecan, published = runs.get("whole"), runs.get("pecan"), paper.TABLE_A4
-        rows = [["Llama-3.1-8B", get(whole, quantity, "flops"), get(whole, str, "n")],
+        name = "Llama-3.1-8B" if dataset in paper.DATASETS else "whole document"
+        rows = [[name, get(whole, quantity, "flops"), get(whole, str, "n")],
                 ["PECAN Attention Graph Construction", get(pecan, quantity, "construction_flops"),
                  get(pecan, str, "documents")],
                 ["PECAN Graph Search", get(pecan, quantity, "flops"), get(pecan, str, "n")]]
