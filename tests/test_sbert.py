@@ -247,7 +247,21 @@ def test_mean_of_own_embeddings(tiny):
     assert isinstance(encoder, TokenMean)
     question, same, other = encoder.encode(["What is Mara's pet?", "Mara's pet was goat.", "Tom's job was pilot."])
     assert question @ same > question @ other
-    assert question.norm().item() == pytest.approx(1) and encoder.flops == 0
+    D, kept = encoder.whitening.shape
+    assert question.norm().item() == pytest.approx(1) and encoder.flops == 2 * 3 * D * kept
+
+
+def test_embeddings_are_whitened(tiny):
+    """Over the vocabulary they have mean 0 and the unit matrix for a covariance, whatever the checkpoint's are."""
+    encoder = TokenMean(tiny, unit=False)
+    white = (encoder.table.double() - encoder.mean) @ encoder.whitening.double()
+    error = (white.T @ white / len(white) - torch.eye(white.shape[1])).abs().max().item()
+    assert white.mean(0).abs().max() < 1e-5 and error < 1e-4, f"covariance off by {error:.1e}"
+    before = torch.cov(encoder.table.T.double(), correction=0)
+    assert before.diagonal().max() > 2 * before.diagonal().min()                           # it was not so before
+    ids = tiny.tokenizer.encode("Where is Tom?")
+    vector, = encoder.encode(["Where is Tom?"])
+    assert torch.allclose(vector.double(), white[ids].mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("variable", ["PECAN_MINILM", "PECAN_MPNET"])
