@@ -10,11 +10,13 @@ document each:
 `text` is one long text; `passages`, a list of texts, may stand in its place and keeps the passages apart. Ids are
 made up from the line where they are missing.
 """
+import gzip
 import hashlib
 import itertools
 import json
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,10 @@ EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
 class InputError(ValueError):
     """A mistake in what the user gave: the message names the file, key, line or value and says what would be right."""
+
+
+class OutputError(InputError):
+    """A file cannot be written: whatever is done next could not be kept either."""
 
 
 def one_line(error: BaseException) -> str:
@@ -67,13 +73,13 @@ def read_json(path: str | Path) -> dict:
 
 
 def write_file(path: str | Path, text: str):
-    """Replace a file at once or not at all; InputError where it cannot be written."""
+    """Replace a file at once or not at all; OutputError where it cannot be written."""
     partial = Path(f"{path}.{os.getpid()}.partial")
     try:
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def read_text(path: str | Path) -> Document:
@@ -99,11 +105,18 @@ def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
     return documents
 
 
+def open_bytes(path):
+    """A file (of the disk or of a zip file) for reading, unpacked where it is gzipped, whatever its name says."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path.open("rb")) if packed else path.open("rb")
+
+
 def iterate_jsonl(path: Path) -> Iterator[Document]:
     """The same, one at a time."""
     documents_seen, questions_seen = set(), set()
     try:
-        with path.open("rb") as lines:
+        with open_bytes(path) as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     document = _document(line.decode("utf-8-sig"), f"{path}, line {number}", f"{path.stem}-{number}")
@@ -114,8 +127,8 @@ def iterate_jsonl(path: Path) -> Iterator[Document]:
                                 raise InputError(f"{path}, line {number}: id {id!r} stands there a second time")
                             seen.add(id)
                     yield document
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 text (byte {error.start})") from None
 

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from baselines.common import MissingPackage
 from checkpoint import Tokenizer, choose_device, locate, read_config
-from data import EMBEDDED, Document, InputError, read_json, write_file
+from data import EMBEDDED, Document, InputError, OutputError, read_json, write_file
 from evaluation import cost, metrics, paper, tables
 from evaluation.datasets import Dataset
 from evaluation.methods import METHODS, Models, top_of
@@ -89,20 +89,28 @@ class Team:
 
 # --- running --------------------------------------------------------------------------------------------------------
 
-def answer_all(method, documents: Iterator[Document], predictions: Predictions, graphs: Path, bar: tqdm) -> list[str]:
-    """Answer what is not answered yet, document by document; returns what could not be, and why."""
-    failures = []
+def answer_all(method, documents: Iterator[Document], predictions: Predictions, graphs: Path, bar: tqdm) -> dict:
+    """Answer what is not answered yet, document by document; returns what could not be, id -> why."""
+    failures = {}
     for document in documents:
         unanswered = [question for question in document.questions if not predictions.holds(document, question)]
         bar.update(len(document.questions) - len(unanswered))
-        prepared, key = None, method.key(document)
+        if not unanswered:
+            continue
+        prepared, key, refused = None, method.key(document), None
+        try:
+            prepared = method.prepare(document, key and graphs / f"{key}.json", progress=not bar.disable)
+        except OutputError:
+            raise
+        except InputError as error:
+            refused = error
         for question in unanswered:
             try:
-                if prepared is None:
-                    prepared = method.prepare(document, key and graphs / f"{key}.json", progress=not bar.disable)
+                if refused:                                      # the document's fault, not the question's
+                    raise refused
                 answer = method.answer(prepared, question.text)
             except InputError as error:
-                failures.append(f"question {question.id} of document {document.id}: {error}")
+                failures[question.id] = f"question {question.id} of document {document.id}: {error}"
             else:
                 predictions.add({
                     "id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
@@ -130,7 +138,8 @@ def summary(rows: list[dict]) -> dict:
 
 
 class Evaluation:
-    """Runs over data sets, all into one output folder: OUTPUT/DATASET/RUN.jsonl, OUTPUT/graphs, OUTPUT/results.json."""
+    """Runs over data sets, all into one output folder: OUTPUT/DATASET/RUN.jsonl, OUTPUT/graphs, and for
+    each table OUTPUT/results-TABLE.json."""
 
     def __init__(self, args, team: Team):
         self.args, self.team, self.output = args, team, Path(args.output)
@@ -159,56 +168,72 @@ class Evaluation:
         if changes.get("fixed_nodes") == "mean":                 # as many as PECAN read here
             changes["fixed_nodes"] = max(1, round(runs["pecan"]["nodes"]))
         chosen = {name: value for name, value in chosen_settings(self.args).items() if value is not None}
-        return settings_for(models.model, models.builder, **settings_of(dataset.name) | chosen | changes)
+        if changes.get("window") == "longest":                   # of the whole document, unless one is asked for
+            changes["window"] = chosen.get("window", min(paper.LONGEST, models.model.config.max_length))
+        builder = models.builder if run.method == "pecan" else None
+        return settings_for(models.model, builder, **settings_of(dataset.name) | chosen | changes)
 
     def setup(self, dataset: Dataset, run: Run, runs: dict) -> dict:
-        """What must not change under an answer that is kept: all but the number of documents and the place it runs
-        on."""
+        """What must not change under an answer that is kept: all but the number of documents, how many windows run
+        together, and the place it runs on."""
         models, settings = self.checkpoints(run), self.settings(dataset, run, runs)
         top = top_of(run, models, settings, dataset.name, runs.get("pecan"), self.args.top)
         return {"method": run.method, "model": models.model.fingerprint, **models.fingerprints(run.method), "top": top,
-                "seed": self.args.seed, "settings": asdict(settings)}
+                "seed": self.args.seed, **asdict(settings)}
+
+    def path(self, dataset: Dataset, run: Run, setup: dict) -> Path:
+        """Where the predictions of a run stand. How much is read where PECAN's own run tells it is part of the name,
+        because it changes with the number of documents."""
+        told = setup["top"] if run.top == "X" else setup["fixed_nodes"] if "fixed_nodes" in run.changes else None
+        return self.output / dataset.name / (f"{run.name}-{told}.jsonl" if told else f"{run.name}.jsonl")
 
     def run(self, dataset: Dataset, run: Run, runs: dict) -> list[str]:
         """Do one run over one data set and enter its summary into `runs`; returns what was not answered, and why."""
-        team, args, path = self.team, self.args, self.output / dataset.name / f"{run.name}.jsonl"
-        setup, make = self.setup(dataset, run, runs), METHODS[run.method][0]
-        method = make(self.checkpoints(run), Settings(**setup["settings"]), setup["top"])
-        team.first(lambda: claim(path, setup, args.overwrite))
+        team, setup, make = self.team, self.setup(dataset, run, runs), METHODS[run.method][0]
+        path = self.path(dataset, run, setup)
+        method = make(self.checkpoints(run), self.settings(dataset, run, runs), setup["top"])
+        setup.pop("batch")
+        team.first(lambda: claim(path, setup, self.args.overwrite))
         predictions, questions = Predictions(path, team.rank), dataset.questions
         team.gather(None)                                        # all have read before one writes
         with tqdm(total=len(questions) // team.size, desc=f"{dataset.name}: {run.label}", unit="question", leave=False,
                   disable=not sys.stderr.isatty() or team.rank > 0) as bar:
             failed = answer_all(method, team.share(dataset.documents()), predictions, self.graphs, bar)
-        failed = [failure for part in team.gather(failed) for failure in part]
+        failed = {i: why for part in team.gather(failed) for i, why in part.items()}
+        failed = [failed[i] for i in questions if i in failed]
         if len(failed) == len(questions):                        # nothing can be answered: it is not the questions
             raise InputError(failed[0])
         team.first(lambda: predictions.finish(questions))
-        self.enter(dataset, run, runs, setup)
+        self.enter(dataset, run, runs, path, setup)
         return failed
 
-    def enter(self, dataset: Dataset, run: Run, runs: dict, setup: dict):
+    def enter(self, dataset: Dataset, run: Run, runs: dict, path: Path, setup: dict):
         """Enter the summary of a run's predictions into `runs`."""
-        rows, args = Predictions(self.output / dataset.name / f"{run.name}.jsonl").rows, self.args
+        rows, args = Predictions(path).rows, self.args
         runs[run.name] = {"label": run.label, "search by": name_of(run.model or args.model),
                           "graph by": name_of(run.builder or run.model or args.builder or args.model),
                           "setup": setup} | summary([rows[i] for i in dataset.questions if i in rows])
 
     def recall(self, dataset: Dataset, run: Run, runs: dict):
         """Enter a run that an earlier call has done, if it is complete and of the same setup."""
-        path = self.output / dataset.name / f"{run.name}.jsonl"
-        if path.exists() and read_json(setup_of(path)) == (setup := self.setup(dataset, run, runs)) \
+        try:
+            setup = self.setup(dataset, run, runs)
+        except InputError:                                       # of Top-X, where PECAN's run is not here
+            return
+        path = self.path(dataset, run, setup)
+        setup.pop("batch")
+        if path.exists() and read_json(setup_of(path)) == setup \
                 and not set(dataset.questions) - set(Predictions(path).rows):
-            self.enter(dataset, run, runs, setup)
+            self.enter(dataset, run, runs, path, setup)
 
     def show(self, results: dict, failures: list[str]):
-        """Write results.json and the table as text and Markdown, print it, and what could not be answered."""
+        """Write the results and the table as text and Markdown, print it, and what could not be answered."""
         args, versions = self.args, {"python": platform.python_version(), "torch": torch.__version__}
         device = next(iter(self.models.values())).model.device.type if self.models else None
         everything = {"versions": versions, "device": device, "data": results, "not answered": failures}
-        write_file(self.output / "results.json", json.dumps(everything, indent=2, ensure_ascii=False) + "\n")
-        shown, name = tables.SHOW[args.table](results), f"table-{args.table}" if args.table else "table"
-        text = "\n\n".join(map(tables.as_text, shown))
+        shown, name = tables.SHOW[args.table](results), f"-{args.table}" if args.table else ""
+        path, name, text = self.output / f"results{name}.json", f"table{name}", "\n\n".join(map(tables.as_text, shown))
+        write_file(path, json.dumps(everything, indent=2, ensure_ascii=False) + "\n")
         for suffix, content in ((".txt", text), (".md", "\n".join(map(tables.as_markdown, shown))),
                                 (".json", json.dumps([table._asdict() for table in shown], indent=2))):
             write_file(self.output / (name + suffix), content + "\n")
@@ -218,7 +243,7 @@ class Evaluation:
         if args.table in ("nodes", "patience"):
             print(tables.draw(args.table, results, self.output))
         print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted,"
-              f" not timed.\nResults: {self.output / 'results.json'}")
+              f" not timed.\nResults: {path}")
         print(f"peak memory of this process {peak_memory():.2f} GiB", file=sys.stderr)
 
 
@@ -256,8 +281,10 @@ def claim(path: Path, setup: dict, overwrite: bool):
         old = read_json(kept)
         different = [key for key in setup if old.get(key) != setup[key]]
         if different:
-            raise InputError(f"{path} holds answers of another {' and '.join(different)}; choose another --output, or "
-                             "--overwrite them")
+            key = different[0]
+            values = "" if len(str(setup[key])) > 20 else f" ({old.get(key)} there, {setup[key]} here)"
+            raise InputError(f"{path} holds answers of another {' and '.join(different)}{values}; choose another "
+                             "--output, or --overwrite them")
     write_file(kept, json.dumps(setup, indent=2) + "\n")
 
 
@@ -282,7 +309,7 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
     parser.add_argument("--output", default="results", metavar="DIR",
-                        help="folder of predictions, graphs and results.json (default: %(default)s)")
+                        help="folder of predictions, graphs and results (default: %(default)s)")
     parser.add_argument("--graphs", metavar="DIR", help="folder of the graphs (default: OUTPUT/graphs)")
     parser.add_argument("--overwrite", action="store_true", help="answer anew what the output folder holds")
     parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
@@ -292,6 +319,8 @@ def parse(argv) -> argparse.Namespace:
     for method in args.methods:
         if method not in tables.METHODS:
             raise InputError(f"--method {method}: unknown; choose from {', '.join(tables.METHODS)}")
+    if not -2 ** 63 <= args.seed < 2 ** 63:
+        raise InputError(f"--seed is {args.seed}; it must fit 64 bits")
     for name in ("limit", "top"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise InputError(f"--{name} is {value}; it must be at least 1")
@@ -337,6 +366,8 @@ def dry_run(args, datasets: list[Dataset]) -> int:
     print(tables.as_text(tables.Table("", ["data", "documents", "questions", "tokens", "windows", "calls",
                                            "construction", "search", "at most", "whole", "memory"], rows)))
     print(cost.ASSUMED)
+    print("That is one run of PECAN, and one of the whole document cut to the same window; of other methods, and of "
+          "further runs that a table makes, nothing is told.")
     return 0
 
 
@@ -355,6 +386,8 @@ def main(argv=None) -> int:
     evaluation = Evaluation(args, team)
     results, failures = {}, []
     for dataset in datasets:
+        if team.rank == 0:
+            print("\n".join(dataset.report.lines()), file=sys.stderr)
         known = paper.SETTINGS.get(dataset.name)
         runs: dict = {}
         for run in tables.runs(args.table, known and known.fixed_nodes, args.searcher, args.model):

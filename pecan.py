@@ -678,8 +678,8 @@ def user_errors(main):
     except (MemoryError, RuntimeError) as error:            # each device words its shortage of memory in its own way
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "memory" not in str(error):
             raise
-        print(f"error: out of memory ({one_line(error)}); lower --batch or --window, or "
-              "take --dtype bfloat16; what was finished is kept", file=sys.stderr)
+        print(f"error: out of memory ({one_line(error)}); lower --batch, or take a smaller "
+              "--window or --dtype bfloat16 in another --output; what was finished is kept", file=sys.stderr)
     except OSError as error:                                # a full disk, a folder that may not be written
         place = f"{error.filename}: " if error.filename else ""
         print(f"error: {place}{error.strerror or error}; what was finished is kept", file=sys.stderr)

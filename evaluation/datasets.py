@@ -6,7 +6,6 @@ data is mended or left out, counted, and told.
 """
 import argparse
 import csv
-import gzip
 import hashlib
 import html.parser
 import io
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data import EMBEDDED, Document, InputError, Question, iterate_jsonl, one_line
+from data import EMBEDDED, Document, InputError, Question, iterate_jsonl, one_line, open_bytes
 
 # --- data sets ------------------------------------------------------------------------------------------------------
 
@@ -47,6 +46,15 @@ class Report:
         entry["count"] += 1
 
 
+    def lines(self) -> list[str]:
+        """What was found, in words."""
+        found = [f"{self.path}: {self.layout}, {self.rows} rows, sha256 {self.sha256[:16]}: "
+                 f"{self.documents} documents, {self.questions} questions"]
+        return found + [f"  {name}, {entry['count']} times: {reason} (first: {entry['first']})"
+                        for name, notes in (("skipped", self.skipped), ("problem", self.problems))
+                        for reason, entry in notes.items()]
+
+
 class Dataset:
     """A data set on disk: its documents one at a time, each with all its questions, and a report of what was found.
 
@@ -58,9 +66,10 @@ class Dataset:
     def __init__(self, path: str | Path, limit: int | None = None):
         self.layout, self.files = _layout(str(path))
         self.report, self.about = Report(str(path), self.layout), {}       # hash of a document -> its questions
-        self.name = self.layout.removeprefix("LongBench ")
-        if self.name not in PAPER:
+        self.name = self.layout.removeprefix("LongBench ").split()[0]
+        if self.name not in PAPER:                               # the paper's names are for its own layouts
             self.name = "embedded" if Path(path) == EMBEDDED else Path(path).name.split(".")[0]
+            self.name += "-own" if self.name in PAPER else ""
         ids: Counter = Counter()
         for document in _read(self.layout, self.files, self.report):
             questions = self.about.setdefault(document.hash, [])
@@ -81,7 +90,7 @@ class Dataset:
     def documents(self) -> Iterator[Document]:
         """The first `limit` documents that have questions, read again from the files."""
         left = dict(self.about)
-        for document in _read(self.layout, self.files, Report(self.report.path)):
+        for document in _read(self.layout, self.files, Report(self.report.path, self.layout)):
             questions = left.pop(document.hash, None)
             if questions:
                 yield Document(document.id, document.passages, questions)
@@ -98,7 +107,7 @@ LONGBENCH = {name.lower(): name for name in PAPER}               # its tasks
 def _read(layout: str, files: list, report: Report) -> Iterator[Document]:
     """The documents of the files; a row of another form than its layout's is skipped."""
     rows, document_of = READERS[layout.split()[0]]
-    for where, row in rows(files, report):
+    for where, row in _readable(rows(files, report), files):
         report.rows += 1
         try:
             document = document_of(where, row, report)
@@ -109,6 +118,14 @@ def _read(layout: str, files: list, report: Report) -> Iterator[Document]:
                 yield document
             else:
                 report.skip("a row without text", where)
+
+
+def _readable(rows: Iterator, files: list) -> Iterator:
+    """The same rows; InputError where a file cannot be read to its end."""
+    try:
+        yield from rows
+    except UNREADABLE as error:
+        raise InputError(f"{files[0]}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
 def _own_rows(files, report):
@@ -173,12 +190,17 @@ def _qasper_answer(answer: dict) -> str:
 def _narrativeqa_rows(files, report):
     """Documents of qaps.csv in their order, each with its questions and the file of its story."""
     stories = {file.name.split(".")[0]: file for file in files if ".content" in file.name}
-    asked: dict[str, list] = {}
+    part, asked = report.layout.partition(" ")[2], {}                # train, valid, test; all where none is named
     for file in files:
         if file.name == "qaps.csv":
-            for number, row in enumerate(csv.DictReader(io.StringIO(_decode(_bytes(file), report, str(file)))), 2):
-                asked.setdefault(row["document_id"], []).append(
-                    (f"{row['document_id']}-{number}", row["question"], [row["answer1"], row["answer2"]]))
+            table = csv.DictReader(io.StringIO(_decode(_bytes(file), report, str(file))))
+            missing = {"document_id", "set", "question", "answer1", "answer2"} - set(table.fieldnames or [])
+            if missing:
+                raise InputError(f"{file}: has no column {sorted(missing)[0]}")
+            for number, row in enumerate(table, 2):
+                if part in ("", row["set"]):
+                    asked.setdefault(row["document_id"], []).append(
+                        (f"{row['document_id']}-{number}", row["question"], [row["answer1"], row["answer2"]]))
     for name, questions in asked.items():
         if name in stories:
             yield name, (questions, stories[name])
@@ -201,7 +223,10 @@ def _longbench(where, row, report) -> Document:
 def _checked(report, where: str, name: str, passages: list[str], asked: list[tuple]) -> Document:
     """A document of what is there, less empty passages, answers that are empty or repeated, questions without any."""
     document = Document(name, [_mended(passage, report, where) for passage in passages if passage.strip()])
+    for text in document.passages:
+        text.encode()                                        # half a surrogate pair is no character: a ValueError
     for id, text, answers in asked:
+        json.dumps((id, text, answers), ensure_ascii=False).encode()
         answers = list(dict.fromkeys(_mended(answer, report, where).strip() for answer in answers))
         if "" in answers:
             report.problem("an empty answer, left out", id)
@@ -215,12 +240,16 @@ def _checked(report, where: str, name: str, passages: list[str], asked: list[tup
 
 # --- what files hold ------------------------------------------------------------------------------------------------
 
+# The disk's refusals, gzip's, and those of zip files that are damaged or locked by a password.
+UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError)
+
+
 def _bytes(file) -> bytes:
-    """The content of a file, unpacked where it is gzipped, whatever its name says."""
+    """The content of a file, unpacked where it is gzipped."""
     try:
-        content = file.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (OSError, EOFError, zlib.error) as error:
+        with open_bytes(file) as stream:
+            return stream.read()
+    except UNREADABLE as error:
         raise InputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
@@ -296,10 +325,8 @@ def _json_list(files, report) -> Iterator[tuple[str, dict]]:
 
 def _json_lines(files, report) -> Iterator[tuple[str, dict]]:
     for file in files:
-        with file.open("rb") as stream:
-            packed = stream.read(2) == b"\x1f\x8b"
-        with file.open("rb") as stream:
-            for number, line in enumerate(gzip.open(stream) if packed else stream, 1):
+        with open_bytes(file) as stream:
+            for number, line in enumerate(stream, 1):
                 where = f"{file.name}, line {number}"
                 if line.strip():
                     try:
@@ -327,8 +354,9 @@ READERS = {"own": (_own_rows, lambda where, document, report: document), "Hotpot
 
 
 def _layout(path: str) -> tuple[str, list]:
-    """The layout of what stands at `path`, a key of READERS, and the files for it: a file, a folder, a zip file; of
-    LongBench's zip file one task, PATH:TASK, and LongBench:TASK is fetched from the hub."""
+    """The layout of what stands at `path`, a key of READERS and the part of it that was named, and the files for it: a
+    file, a folder, a zip file; of NarrativeQA one of its sets, PATH:SET, and of LongBench's zip file one task,
+    PATH:TASK, of which LongBench:TASK is fetched from the hub."""
     place, task = path, ""
     if not Path(path).exists() and ":" in path:
         place, _, task = path.rpartition(":")
@@ -339,7 +367,10 @@ def _layout(path: str) -> tuple[str, list]:
     files = _files(Path(place))
     data = [file for file in files if re.search(r"\.jsonl?(\.gz)?$", file.name)]
     if any(file.name == "qaps.csv" for file in files) and not data:
-        return "NarrativeQA", [file for file in files if file.name == "qaps.csv" or ".content" in file.name]
+        if task not in ("", "train", "valid", "test"):
+            raise InputError(f"{path}: NarrativeQA's sets are train, valid and test")
+        return (f"NarrativeQA {task}".strip(),
+                [file for file in files if file.name == "qaps.csv" or ".content" in file.name])
     tasks = {name: [file for file in data if file.name == f"{name}.jsonl"] for name in LONGBENCH}
     if task or all(tasks.values()):
         if not tasks.get(task):
@@ -406,6 +437,8 @@ def main(argv=None) -> int:
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
     args = parser.parse_args(argv)
     try:
+        if args.limit is not None and args.limit < 1:
+            raise InputError(f"--limit is {args.limit}; it must be at least 1")
         return tell(args)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -421,13 +454,9 @@ def tell(args) -> int:
         count = lambda text: len(tokenizer.encode(text))                                  # noqa: E731
     for path in args.path:
         dataset = Dataset(path, args.limit)
-        r, answers = dataset.report, [len(q.answers) for questions in dataset.about.values() for q in questions]
+        answers = [len(q.answers) for questions in dataset.about.values() for q in questions]
         lengths = [sum(map(count, document.passages)) for document in dataset.documents()]
-        print(f"{path}: {r.layout}, {r.rows} rows, sha256 {r.sha256[:16]}")
-        print(f"  {r.documents} documents, {r.questions} questions, {sum(answers) / len(answers):.1f} answers each")
+        print("\n".join(dataset.report.lines()))
         print(f"  {'tokens' if args.tokenizer else 'words'} of a document: average {sum(lengths) / len(lengths):,.0f}, "
-              f"min {min(lengths):,}, max {max(lengths):,}")
-        for name, what in (("skipped", r.skipped), ("problem", r.problems)):
-            for reason, entry in what.items():
-                print(f"  {name}, {entry['count']} times: {reason} (first: {entry['first']})")
+              f"min {min(lengths):,}, max {max(lengths):,}; {sum(answers) / len(answers):.1f} answers to a question")
     return 0

@@ -151,7 +151,7 @@ def read_predictions(path: str | Path) -> list[dict]:
     """Rows with prediction and answers of a file of predictions, this project's or LongBench's (`pred`). InputError
     names the line that is neither."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     rows = []

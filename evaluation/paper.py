@@ -17,6 +17,7 @@ class DatasetSettings(NamedTuple):
     answer_tokens: int
 
 
+LONGEST = 100_000                              # tokens of the whole document's window (section 4.1)
 SETTINGS = {"NarrativeQA": DatasetSettings(.5, 48, 7, 20, 128), "Qasper": DatasetSettings(.98, 36, 14, 42, 128),
             "HotpotQA": DatasetSettings(.5, 17, 4, 12, 32), "MuSiQue": DatasetSettings(.55, 30, 7, 22, 32)}
 

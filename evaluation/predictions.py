@@ -34,7 +34,7 @@ class Predictions:
         self.path, self.part, self.rows = path, path.with_name(f"{path.name}.part-{rank}"), {}
         for file in self.files():
             whole, _, torn = file.read_bytes().rpartition(b"\n")
-            for number, line in enumerate(whole.splitlines(), 1):
+            for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
                 try:
                     row = json.loads(line)
                 except ValueError:
@@ -74,9 +74,8 @@ class Predictions:
         """Bring everything into one file, in this order of ids, what was answered for others behind it."""
         lines = {}
         for file in self.files():
-            for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
-                if line.endswith("\n"):
-                    lines[json.loads(line)["id"]] = line
+            for line in file.read_bytes().split(b"\n")[:-1]:       # other line ends may stand inside of a text
+                lines[json.loads(line)["id"]] = line.decode() + "\n"
         place = {i: n for n, i in enumerate(order)}
         write_file(self.path, "".join(lines[i] for i in sorted(lines, key=lambda i: place.get(i, len(place)))))
         for part in self.files()[1:]:

@@ -33,7 +33,8 @@ METHODS = {run.name: run for run in (                             # in Table 1's
     Run("raptor-tt", "RAPTOR-TT", "raptor-tt", top=5), Run("raptor-ct", "RAPTOR-CT Top-5", "raptor-ct", top=5),
     Run("longllmlingua", "LongLLMLingua", "longllmlingua"), Run("bm25-x", "BM25 Top-X", "bm25", top="X"),
     Run("sbert-x", "SBERT Top-X", "sbert", top="X"), Run("dragon-x", "Dragon Top-X", "dragon", top="X"),
-    Run("raptor-ct-x", "RAPTOR-CT Top-X", "raptor-ct", top="X"), Run("whole", "whole document", "whole"))}
+    Run("raptor-ct-x", "RAPTOR-CT Top-X", "raptor-ct", top="X"),
+    Run("whole", "whole document", "whole", {"window": "longest"}))}
 ROWS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8B": "whole"}      # of Table 1, and its run
 
 
@@ -133,14 +134,15 @@ def table1(results: dict) -> list[Table]:
         rows, base = [], runs.get("pecan")
         for label, published in paper.TABLE1.items():
             r, p = runs.get(ROWS[label]), published.get(dataset)
-            whole = ROWS[label] == "whole"
-            row = [f"{label} (whole document)" if whole and p else "whole document" if whole else label, *score(r),
-                   get(r, "{:.1f}".format, "rouge_l"), get(r, quantity, "flops"),
-                   get(r and base, lambda flops: f"{r['flops'] / flops:.2f}x", "flops"), get(r, str, "n")]
+            if ROWS[label] == "whole":
+                label = f"whole document (published: {label})" if p else "whole document"
+            row = [label, *score(r), get(r, "{:.1f}".format, "rouge_l"), get(r, quantity, "flops"),
+                   get(r and base, lambda flops: f"{r['flops'] / flops:.2f}x", "flops"),
+                   get(r, "{}/{}".format, "cut_documents", "documents"), get(r, str, "n")]
             figures = [f"{p.f1:.1f}", f"{p.rouge_l:.1f}", f"{p.tflops:.1f}T", f"{p.ratio:.2f}x"] if p else [NONE] * 4
             rows.append(row + figures)
-        tables.append(Table(f"Table 1, {dataset}", ["method", "F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio", "n",
-                                                    "published F1", "ROUGE-L", "FLOPs", "ratio"], rows))
+        tables.append(Table(f"Table 1, {dataset}", ["method", "F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio",
+                                                    "cut", "n", "published F1", "ROUGE-L", "FLOPs", "ratio"], rows))
     return tables
 
 
@@ -148,9 +150,11 @@ def table2(results: dict) -> list[Table]:
     """One model builds the graph, another searches it: F1."""
     tables = []
     for dataset, runs in blocks(results):
-        rows = [[r["graph by"], r["search by"], *score(r), str(r["n"]), NONE] for r in runs.values()]
-        rows += [[builder, searcher, NOT_RUN, NOT_RUN, NOT_RUN, f"{row[dataset]:.1f}"]
-                 for (builder, searcher), row in paper.TABLE2.items() if dataset in row]
+        published = {pair: f"{row[dataset]:.1f}" for pair, row in paper.TABLE2.items() if dataset in row}
+        rows = [[r["graph by"], r["search by"], *score(r), str(r["n"]), published.pop(
+            tuple(r[by].removesuffix("-Instruct").removeprefix("Meta-") for by in ("graph by", "search by")), NONE)]
+            for r in runs.values()]
+        rows += [[*pair, NOT_RUN, NOT_RUN, NOT_RUN, figure] for pair, figure in published.items()]
         tables.append(Table(f"Table 2, {dataset}", ["graph by", "search by", "F1", "95 %", "n", "published F1"], rows))
     return tables
 
@@ -192,8 +196,9 @@ def table_a4(results: dict) -> list[Table]:
     tables = []
     for dataset, runs in blocks(results):
         whole, pecan, published = runs.get("whole"), runs.get("pecan"), paper.TABLE_A4
-        name = "Llama-3.1-8B" if dataset in paper.DATASETS else "whole document"
-        rows = [[name, get(whole, quantity, "flops"), get(whole, str, "n")],
+        name = "whole document" + " (published: Llama-3.1-8B)" * (dataset in paper.DATASETS)
+        cut = get(whole, "{}/{} documents cut".format, "cut_documents", "documents")
+        rows = [[f"{name}, {cut}" if whole else name, get(whole, quantity, "flops"), get(whole, str, "n")],
                 ["PECAN Attention Graph Construction", get(pecan, quantity, "construction_flops"),
                  get(pecan, str, "documents")],
                 ["PECAN Graph Search", get(pecan, quantity, "flops"), get(pecan, str, "n")]]

@@ -241,9 +241,59 @@ def test_the_command_line(tmp_path):
     command = [sys.executable, str(ROOT / "data.py"), str(path)]
     told = subprocess.run([*command, "--tokenizer", str(ROOT / "tiny")], capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
-    assert "MuSiQue, 1 rows" in told.stdout and "1 documents, 1 questions, 2.0 answers each" in told.stdout
+    assert "MuSiQue, 1 rows" in told.stdout and "1 documents, 1 questions" in told.stdout
+    assert "2.0 answers to a question" in told.stdout
     assert "tokens of a document: average" in told.stdout and "skipped, 1 times: not valid JSON" in told.stdout
     assert "words of a document" in subprocess.run(command, capture_output=True, text=True).stdout
     wrong = subprocess.run([*command, "nowhere"], capture_output=True, text=True)
     assert wrong.returncode == 2
     assert wrong.stderr == "error: nowhere: cannot be read (there is no such file or folder)\n"
+
+
+def test_sets_of_narrativeqa(tmp_path):
+    """PATH:SET takes one of the three; qaps.csv of another form is named."""
+    narrativeqa(tmp_path, a=b"One.", b=b"Two.", c=b"Three.")
+    table = (tmp_path / "qaps.csv").read_text().replace("a,test", "a,train").replace("b,test", "b,valid")
+    (tmp_path / "qaps.csv").write_text(table)
+    for part, wanted in (("", ["a", "b", "c"]), (":train", ["a"]), (":valid", ["b"]), (":test", ["c"])):
+        name, documents, _ = read(f"{tmp_path}{part}")
+        assert name == "NarrativeQA" and [document.id for document in documents] == wanted
+    with pytest.raises(InputError, match="sets are train, valid and test"):
+        Dataset(f"{tmp_path}:dev")
+    (tmp_path / "qaps.csv").write_text("document_id,question\nd,Who?\n")
+    with pytest.raises(InputError, match="has no column answer1"):
+        Dataset(tmp_path)
+
+
+def test_ones_own_format_gzipped_and_named_like_the_papers(tmp_path):
+    row = {"text": "Ann.", "questions": [{"question": "Who?", "answers": ["Ann"]}]}
+    (tmp_path / "HotpotQA.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
+    name, (document,), report = read(tmp_path / "HotpotQA.jsonl.gz")
+    assert document.passages == ["Ann."] and report.layout == "own" and name == "HotpotQA-own"
+    (tmp_path / "mine.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode() * 50)[:-9])
+    with pytest.raises(InputError, match="mine.jsonl.gz: cannot be read"):
+        Dataset(tmp_path / "mine.jsonl.gz")
+
+
+@pytest.mark.parametrize("damage", ["bytes", "password"])
+def test_a_zip_file_that_cannot_be_read_to_its_end(tmp_path, damage):
+    path = lines(tmp_path / "musique.jsonl", musique())
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.write(path, "musique.jsonl")
+    content = bytearray((tmp_path / "m.zip").read_bytes())
+    if damage == "bytes":
+        content[content.index(b'"paragraphs"') + 30] ^= 1        # the checksum is wrong
+    else:
+        content[6] |= 1                                          # both headers say that it is encrypted
+        content[content.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "m.zip").write_bytes(content)
+    with pytest.raises(InputError, match="cannot be read"):
+        Dataset(tmp_path / "m.zip")
+
+
+def test_half_a_surrogate_pair_is_skipped(tmp_path):
+    path = tmp_path / "hotpotqa.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in (
+        longbench(context="A \ud83d b."), longbench(_id="l2", input="Who \ud83d?"), longbench(_id="l3"))))
+    _, documents, report = read(path)
+    assert [d.id for d in documents] == ["l3"] and sum(e["count"] for e in report.skipped.values()) == 2

@@ -9,16 +9,21 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from tqdm import tqdm
 
 from checkpoint import read_config
-from data import EMBEDDED, InputError
+from data import EMBEDDED, InputError, OutputError, read_jsonl
+from eval import Evaluation, answer_all, parse
 from evaluation import paper, tables
 from evaluation.methods import top_of
+from evaluation.predictions import Predictions
 from evaluation.tables import METHODS, Run, as_markdown, as_text, quantity
 from pecan import Settings, user_errors
 
@@ -133,7 +138,8 @@ def test_other_settings_do_not_mix(tmp_path):
     assert run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r").returncode == 0
     kept = path.read_bytes()
     other = run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r", "--patience", 2)
-    assert other.returncode == 2 and "another settings" in other.stderr and "--overwrite" in other.stderr
+    assert other.returncode == 2 and "--overwrite" in other.stderr
+    assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in other.stderr
     assert path.read_bytes() == kept, "nothing written before is lost"
     graph, = (tmp_path / "r" / "graphs").iterdir()
     built = graph.stat().st_mtime_ns
@@ -175,7 +181,8 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
     (["--method", "magic"], "magic: unknown"), (["--dataset", "no.jsonl"], "no.jsonl"),
     (["--model", "no/such/model"], "no such folder"), (["--window", "100"], "window 100 is too small"),
     (["--window", "9999"], "made for 512"), (["--table", "2"], "--searcher"),
-    (["--limit", "0"], "--limit is 0"), (["--confidence", "2"], "confidence is 2"),
+    (["--limit", "0"], "--limit is 0"), (["--seed", "9" * 20], "--seed is 9"),
+    (["--confidence", "2"], "confidence is 2"),
     (["--dtype", "int8"], "'int8' is unknown"), (["--device", "abacus"], "abacus"),
     (["--score", "no.jsonl"], "no.jsonl"), (["--encoder", "no/such/model"], "no such folder"),
     (["--output", "README.md"], "README.md")])
@@ -232,17 +239,25 @@ def test_measured_stands_beside_published():
     """In Table 1: what was run, the paper's figure of the same cell, and that the others were not run."""
     results = {"Qasper": {"runs": {"pecan": result(50.0, 2e13), "whole": result(40.0, 3e13)}}}
     qasper, *others = tables.table1(results)
-    assert cells(qasper, "PECAN") == [["PECAN", "50.0", "49.0-51.0", "48.0", "20.0T", "1.00x", "7", "49.7", "47.9",
-                                       "66.9T", "1.00x"]]
-    whole, = cells(qasper, "Llama-3.1-8B (whole document)")
-    assert whole[4:6] == ["30.0T", "1.50x"] and whole[-2:] == ["92.5T", "1.38x"]
-    assert cells(qasper, "MeMWalker")[0][1:7] == ["not run"] * 6 and cells(qasper, "MeMWalker")[0][7] == "39.0"
+    assert cells(qasper, "PECAN") == [["PECAN", "50.0", "49.0-51.0", "48.0", "20.0T", "1.00x", "1/2", "7",
+                                       "49.7", "47.9", "66.9T", "1.00x"]]
+    whole, = cells(qasper, "whole document (published: Llama-3.1-8B)")
+    assert whole[4:7] == ["30.0T", "1.50x", "1/2"] and whole[-2:] == ["92.5T", "1.38x"]
+    assert cells(qasper, "MeMWalker")[0][1:8] == ["not run"] * 7 and cells(qasper, "MeMWalker")[0][8] == "39.0"
     assert len(qasper.rows) == 13 and [table.title for table in others] == [
         "Table 1, NarrativeQA", "Table 1, HotpotQA", "Table 1, MuSiQue"]
-    assert cells(others[0], "PECAN")[0][1:8] == ["not run"] * 6 + ["61.1"]
+    assert cells(others[0], "PECAN")[0][1:9] == ["not run"] * 7 + ["61.1"]
     mine = tables.table1({"mine": {"runs": {"pecan": result(50.0, 2e13)}}})[0]
-    assert cells(mine, "PECAN")[0][7:] == ["none"] * 4
-    assert cells(mine, "BM25 Top-5")[0][1:] == ["not run"] * 6 + ["none"] * 4
+    assert cells(mine, "PECAN")[0][8:] == ["none"] * 4
+    assert cells(mine, "BM25 Top-5")[0][1:] == ["not run"] * 7 + ["none"] * 4
+
+
+def test_table_2_knows_its_models():
+    """A checkpoint's name with and without -Instruct is the paper's; what was not run stands below."""
+    by = {"graph by": "Llama-3.1-8B-Instruct", "search by": "Llama-3.2-3B-Instruct"}
+    table = tables.table2({"Qasper": {"runs": {"a": result(50.0, 1e12, **by), "b": result(40.0, 1e12)}}})[0]
+    assert [row[-1] for row in table.rows[:2]] == ["49.6", "none"] and len(table.rows) == 2 + 4
+    assert all(row[2] == "not run" for row in table.rows[2:])
 
 
 @pytest.mark.parametrize("name", [name for name in tables.SHOW if name])
@@ -278,8 +293,8 @@ def test_the_tables_of_the_paper_are_run(tmp_path):
             assert (tmp_path / "r" / f"table-{table}.{suffix}").read_text()
         assert (tmp_path / "r" / f"table-{table}.txt").read_text().strip() in done.stdout
     assert len(list((tmp_path / "r" / "graphs").iterdir())) == 2
-    patience = [json.loads((tmp_path / "r" / "results.json").read_text())["data"]["embedded"]["runs"]]
-    assert patience[0]["pecan"]["setup"]["settings"]["patience"] == 1
+    patience = json.loads((tmp_path / "r" / "results-patience.json").read_text())["data"]["embedded"]["runs"]
+    assert [run["setup"]["patience"] for run in patience.values()] == list(range(1, 9))
 
 
 def test_a_picture_or_a_clear_word(tmp_path, monkeypatch):
@@ -366,9 +381,10 @@ def test_a_gated_repository_and_an_interrupted_download(tmp_path, gated, words):
         place = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
         done = run("--model", "a/b", "--output", tmp_path / "r", env=os.environ | place)
         hub.shutdown()
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("error: a/b: cannot be fetched from the hub (") and words in done.stderr
-    assert ("gated" in done.stderr.split(");")[0]) is gated
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 2                     # the data set's line, and
+    error = done.stderr.splitlines()[1]
+    assert error.startswith("error: a/b: cannot be fetched from the hub (") and words in error
+    assert ("gated" in error.split(");")[0]) is gated
 
 
 def test_a_full_disk_loses_nothing(undisturbed, tmp_path):
@@ -449,3 +465,86 @@ def test_setups_name_what_a_method_uses(tmp_path):
     (scorer / "config.json").write_text((scorer / "config.json").read_text() + "\n")
     done = run(*arguments, "--scorer", scorer)
     assert done.returncode == 2 and "longllmlingua.jsonl holds answers of another scorer" in done.stderr
+
+
+def test_what_need_not_be_the_same(tmp_path):
+    """Windows that run together may be fewer after a run was out of memory; more documents may follow, and where
+    PECAN's run tells how much a method reads, that is a run of its own; Top-X without PECAN's is not recalled."""
+    output = "--output", tmp_path / "r"
+    assert run("--limit", 1, "--method", "pecan,bm25-x", *output).returncode == 0
+    assert run("--limit", 1, "--method", "pecan", "--batch", 2, *output).returncode == 0
+    done = run("--limit", 2, "--method", "whole", *output)
+    assert done.returncode == 0 and "BM25" not in done.stdout, done.stderr
+    assert run("--limit", 2, "--method", "pecan,bm25-x", *output).returncode == 0
+    names = sorted(path.name for path in (tmp_path / "r" / "embedded").glob("bm25-x-*.jsonl"))
+    assert 1 <= len(names) <= 2
+    for table in ("3", "3"):
+        assert run("--limit", 1, "--table", table, *output).returncode == 0
+    assert run("--limit", 2, "--table", "3", *output).returncode == 0
+
+
+def test_other_line_ends_inside_of_a_text(tmp_path):
+    """U+2028 and its like are characters of a text, not ends of a line of JSON."""
+    row = dict(FIRST, questions=FIRST["questions"][:2])
+    row["questions"][0]["answers"] = ["x\u2028y\u0085z"]
+    (tmp_path / "mine.jsonl").write_text(json.dumps(row, ensure_ascii=False), encoding="utf-8")
+    for _ in range(2):
+        done = run("--dataset", tmp_path / "mine.jsonl", "--method", "whole", "--output", tmp_path / "r")
+        assert done.returncode == 0, done.stderr
+    scored = run("--score", tmp_path / "r" / "mine" / "whole.jsonl")
+    assert scored.returncode == 0 and scored.stdout.splitlines()[1].split()[-1] == "2"
+
+
+def test_a_graph_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
+    """It would be built again for every question otherwise; a document that cannot be read is tried once."""
+    built = []
+
+    class Method:
+        def __init__(self, error):
+            self.error = error
+
+        def key(self, document):
+            return "k"
+
+        def prepare(self, document, path, progress):
+            built.append(document.id)
+            raise self.error
+    documents = read_jsonl(EMBEDDED, 2)
+    predictions, bar = Predictions(tmp_path / "p.jsonl"), tqdm(disable=True)
+    with pytest.raises(OutputError, match="no room"):
+        answer_all(Method(OutputError("no room")), documents, predictions, tmp_path, bar)
+    assert built == [documents[0].id]
+    failures = answer_all(Method(InputError("too long")), documents, predictions, tmp_path, bar)
+    assert built[1:] == [document.id for document in documents]
+    assert list(failures) == [q.id for document in documents for q in document.questions]
+
+
+def test_failures_are_told_in_the_order_of_the_questions(tmp_path):
+    rows = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:4]]
+    for row in rows[:3]:
+        row["questions"][0]["question"] = "Who " * 500
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arguments = "--dataset", tmp_path / "mine.jsonl", "--method", "whole", "--output"
+    one, two = run(*arguments, tmp_path / "one"), run(*arguments, tmp_path / "two", processes=2)
+    assert one.returncode == 1 and two.returncode != 0
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    failed = json.loads((tmp_path / "one" / "results.json").read_text())["not answered"]
+    assert [why.split(":")[0] for why in failed] == [
+        f"question {row['questions'][0]['id']} of document {row['id']}" for row in rows[:3]]
+
+
+def test_the_window_of_the_whole_document(tmp_path):
+    """The model's length, 100,000 tokens at most, whatever the other methods' is; or what is asked for."""
+    class Fixed(Evaluation):
+        def __init__(self, **options):
+            self.args = Namespace(**vars(parse([])) | options)
+
+        def checkpoints(self, run):
+            return SimpleNamespace(model=SimpleNamespace(config=config, folder=tmp_path), builder=None)
+    config = replace(read_config(ROOT / "tests" / "llama-3.1-8b"), max_length=131072)
+    dataset = SimpleNamespace(name="mine")
+    windows = [Fixed(window=wanted).settings(dataset, METHODS[name], {}).window
+               for wanted in (None, 4096) for name in ("whole", "pecan", "bm25")]
+    assert windows == [100_000, 8192, 8192, 4096, 4096, 4096]
+    config = replace(config, max_length=2048)
+    assert Fixed().settings(dataset, METHODS["whole"], {}).window == 2048
