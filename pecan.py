@@ -34,7 +34,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from data import Document, InputError, one_line, read_json, read_text, write_file
+from data import Document, InputError, OutputError, one_line, read_json, read_text, write_file
 from llama import Cache, Llama, Piece
 from sbert import load_encoder, similarities
 
@@ -205,6 +205,12 @@ class Graph:
 
 
 FORMAT = "pecan graph 1"
+
+
+def check_place(path: str | Path | None):
+    """Say before the long work, not after it, that a graph cannot be written (OutputError)."""
+    if path is not None and not os.access(Path(path).parent, os.W_OK):
+        raise OutputError(f"{path}: cannot be written; say another place for the graph")
 
 
 def load_graph(path: str | Path, document: Document | None = None, settings: dict | None = None,
@@ -613,8 +619,7 @@ class Pecan:
         if path is not None and Path(path).exists():
             graph = load_graph(path, document, self.settings.construction(), self.builder)
         else:
-            if path is not None and not os.access(Path(path).parent, os.W_OK):             # said before the long work
-                raise InputError(f"{path}: cannot be written; say another place for the graph")
+            check_place(path)
             graph = build(self.builder, document, self.settings, progress)
             if path is not None:
                 graph.save(path)

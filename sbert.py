@@ -8,6 +8,7 @@ All have the same interface: `encode(sentences)` gives unit vectors [n, D], so t
 another. BERT and MPNet share the class Encoder; where the two differ stands in their own.
 """
 import math
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -30,11 +31,15 @@ class TokenMean:
     def __init__(self, model: Llama, unit: bool = True):
         self.table, self.tokenizer, self.flops = model.weights["model.embed_tokens.weight"], model.tokenizer, 0
         self.mean, self.unit = self.table.mean(0, dtype=torch.float32), unit
+        self.fingerprint = f"whitened mean {model.fingerprint}"
+
+    @cached_property
+    def whitening(self) -> torch.Tensor:
+        """[D, D'], computed when it is first needed: it takes a minute where D is 4096."""
         covariance = sum((rows.float() - self.mean).T @ (rows.float() - self.mean) for rows in self.table.split(4096))
         variances, directions = torch.linalg.eigh(covariance.cpu().double() / len(self.table))
         kept = variances > 1e-6 * variances[-1]
-        self.whitening = (directions[:, kept] / variances[kept].sqrt()).float().to(self.table.device)      # [D, D']
-        self.fingerprint = f"whitened mean {model.fingerprint}"
+        return (directions[:, kept] / variances[kept].sqrt()).float().to(self.table.device)
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
         """Vectors [n, D'] float32."""
@@ -278,5 +283,5 @@ def load_towers(names: list[str] | None, model: Llama):
     """The two encoders of Dragon (Lin et al. 2023), of questions and of passages: BERT's last hidden state of [CLS] as
     it is, for a dot product. Without names, the mean of `model`'s own embeddings stands in for both, as it is too."""
     if names is None:
-        return TokenMean(model, unit=False), TokenMean(model, unit=False)
+        return (TokenMean(model, unit=False),) * 2
     return tuple(Bert(name, model.device, pooling="cls", unit=False) for name in names)

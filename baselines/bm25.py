@@ -1,7 +1,8 @@
 """BM25 (Robertson and Zaragoza 2009) over the chunks that PECAN's graph has at its bottom.
 
 Okapi's formula with the constants of the package rank_bm25, k1 = 1.5, b = 0.75, epsilon = 0.25. PECAN does not say
-what a word is; here lower-cased runs of letters and digits. No matrix product: retrieval costs nothing.
+what a word is; here it is a lower-cased run of letters, digits and underscores (Python's \\w, which breaks words at
+combining marks). No matrix product: retrieval costs nothing.
 """
 import math
 import re

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from data import Document, InputError
 from llama import Cache, Llama
@@ -20,6 +21,7 @@ from pecan import (
     Node,
     Settings,
     answer_pieces,
+    check_place,
     load_graph,
     node_pieces,
     question_pieces,
@@ -88,10 +90,11 @@ def turn(tokenizer, text: str) -> list[int]:
     return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
 
 
-def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1) -> list[list[int]]:
+def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1,
+            progress: bool = False) -> list[list[int]]:
     """Token ids of what the model says to each prompt, greedy, up to `limit` of them; `batch` prompts run together."""
     said = []
-    for start in range(0, len(prompts), batch):
+    for start in tqdm(range(0, len(prompts), batch), "summaries", unit="batch", leave=False, disable=not progress):
         rows = [[(None, ids)] for ids in prompts[start:start + batch]]
         cache = Cache(model, len(rows), max(map(size, rows)) + limit)
         hidden, _ = model.read(cache, rows)
@@ -99,11 +102,11 @@ def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1) 
     return said
 
 
-def summaries(model: Llama, texts: list[str], prompt: str, limit: int, batch: int) -> list[str]:
+def summaries(model: Llama, texts: list[str], prompt: str, limit: int, batch: int, progress: bool) -> list[str]:
     """A summary of each text, asked for by `prompt` with the text in it. Where the model says nothing, the beginning of
     the text stands in, so that no node is empty."""
     tokenizer = model.tokenizer
-    said = replies(model, [turn(tokenizer, prompt.format(text)) for text in texts], limit, batch)
+    said = replies(model, [turn(tokenizer, prompt.format(text)) for text in texts], limit, batch, progress)
     said = [" ".join(tokenizer.decode(ids).split()) for ids in said]
     return [summary or split(tokenizer, text, limit)[0] for summary, text in zip(said, texts)]
 
@@ -142,6 +145,7 @@ def tree(path: str | Path | None, document: Document, model: Llama, construction
     """
     if path is not None and Path(path).exists():
         return load_graph(path, document, construction, model)
+    check_place(path)
     flops, nodes, children = model.flops, [Node(1, text) for text in leaves()], {}
     first = 0                                               # of the level that is summarised
     while made := summarise([node.text for node in nodes[first:]]):

@@ -2,7 +2,9 @@
 (Lin et al. 2023), which differ by their encoders alone (sbert.py).
 
 SBERT has one encoder for questions and chunks, whose unit vectors make the dot product the cosine. Dragon has one for
-each and takes the dot product as it is. Only what is retrieved is read, the best first.
+each and takes the dot product as it is. Where no encoders are given, the mean of the model's own embeddings stands in,
+for SBERT at length 1, for Dragon as it is: those rows tell of that, and of neither. Only what is retrieved is read, the
+best first.
 """
 from pathlib import Path
 

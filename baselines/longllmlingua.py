@@ -5,15 +5,16 @@ question, and of a sentence behind it that says that the answer is there, given 
 until 2000 + 100 tokens are passed, the unit that passes them included. *Which tokens*: of the kept units those tokens
 stay that the question makes likelier, by the contrast -log p(x) + log p(x | question), given what was kept before; the
 first unit may keep a share of its tokens that is 0.3 above the mean, the last one 0.3 below, linearly between, so that
-2000 tokens are kept. All of it happens for a question, so nothing is prepared, and the scorer's FLOPs count as search.
+at most 2000 tokens are kept. All of it happens for a question, so nothing is prepared, and the scorer's FLOPs count as
+search.
 
 Where this is not the published code:
 - kept units are read in the order of their rank; its LongBench script keeps the document's, but PECAN's section 4.1
   explains a result by the reordering
 - the mean share is such that the target holds; there it holds where units are equally long
 - tokens are dropped in windows of up to 200 tokens that end where a unit ends; there windows run on
-- units of more than 300 tokens, as lines of books can be, are cut; where 2000 tokens hold everything, nothing is
-  scored
+- units of more than 300 tokens, as lines of books can be, are cut, and white space inside of one becomes a blank, as in
+  every chunk here; where 2000 tokens hold everything, nothing is scored
 - the paper's scorer is Phi-2, which is no Llama: `--scorer` takes a checkpoint, by default the model itself
 """
 from pathlib import Path
@@ -21,7 +22,7 @@ from pathlib import Path
 import torch
 
 from baselines.common import Prepared, read_best, scaled
-from data import Document
+from data import Document, InputError
 from llama import Cache, Llama
 from pecan import Answer, Settings, split
 
@@ -44,10 +45,17 @@ def shares(lengths: list[int], target: int) -> list[float]:
     return of(low)
 
 
+def check_length(scorer: Llama, tokens: int):
+    if tokens > scorer.config.max_length:
+        raise InputError(f"LongLLMLingua's scorer reads up to {tokens} tokens and was made for "
+                         f"{scorer.config.max_length}; take another --scorer")
+
+
 class Context:
     """A growing prompt of the scorer's: what stands in its cache, and the hidden state [1, D] of its last token."""
 
     def __init__(self, scorer: Llama, ids: list[int], room: int):
+        check_length(scorer, len(ids) + room)
         self.scorer, self.cache = scorer, Cache(scorer, 1, len(ids) + room)
         self.append(ids)
 
@@ -69,6 +77,7 @@ class LongLLMLingua:
     def __init__(self, model: Llama, scorer: Llama, settings: Settings):
         self.model, self.scorer, self.settings = model, scorer, settings
         self.target, self.most = scaled(TARGET, settings), scaled(TARGET + MORE, settings)
+        self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
 
     def key(self, document: Document) -> str | None:
@@ -108,6 +117,7 @@ class LongLLMLingua:
         asked = encode("\n" + question + HINT)
         for first in range(0, len(units), self.settings.batch):
             rows = [[*self.start, *encode(unit), *asked] for unit in units[first:first + self.settings.batch]]
+            check_length(self.scorer, max(map(len, rows)))
             cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
             means += [self.scorer.losses(h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item()
@@ -117,13 +127,14 @@ class LongLLMLingua:
     def drop(self, units: list[list[int]], question: str) -> list[str]:
         """What is left of units of token ids; a unit of which nothing is left is left out."""
         tokenizer, texts = self.scorer.tokenizer, []
-        newline, room = tokenizer.encode("\n"), sum(map(len, units)) + len(units) * len(tokenizer.encode("\n"))
+        newline = tokenizer.encode("\n")
+        room = self.target + len(units) * len(newline) + self.window                       # what is kept, and a window
         given = Context(self.scorer, [*self.start, *tokenizer.encode(question), *newline], room)
         alone = Context(self.scorer, self.start, room)
         for unit, share in zip(units, shares(list(map(len, units)), self.target)):
             left = []
-            for first in range(0, len(unit), WINDOW):
-                ids = unit[first:first + WINDOW]
+            for first in range(0, len(unit), self.window):
+                ids = unit[first:first + self.window]
                 contrast = alone.losses(ids) - given.losses(ids)                           # [T]
                 best = contrast.argsort(descending=True, stable=True)[:int(share * len(ids))]
                 kept = [ids[i] for i in best.sort().values.tolist()]

@@ -110,8 +110,12 @@ class MeMWalker:
     def __init__(self, model: Llama, settings: Settings):
         self.model, self.settings = model, settings
         self.segment, self.limit = scaled(1000, settings), scaled(200, settings)
+        prompt, blank = len(turn(model.tokenizer, SEGMENT + SUMMARIES)), len(model.tokenizer.encode("\n\n"))
+        longest = prompt + max(self.segment, CHILDREN * (self.limit + blank)) + self.limit
+        if longest > settings.window:
+            raise InputError(f"window {settings.window} is too small: a summary of MeMWalker's takes {longest} tokens")
         self.construction = {"method": "memwalker", "segment": self.segment, "summary": self.limit,
-                             "children": CHILDREN, "batch": settings.batch}
+                             "children": CHILDREN}
 
     def key(self, document: Document) -> str:
         return key(document, self.model, self.construction)
@@ -129,7 +133,7 @@ class MeMWalker:
             else:
                 return []
             together = ["\n\n".join(texts[i] for i in group) for group in below]
-            return list(zip(summaries(self.model, together, prompt, self.limit, self.settings.batch), below))
+            return list(zip(summaries(self.model, together, prompt, self.limit, self.settings.batch, progress), below))
         graph = tree(path, document, self.model, self.construction,
                      lambda: sentences(self.model.tokenizer, document, self.segment), summarise)
         return Prepared([node.text for node in graph.nodes], graph, graph.flops)

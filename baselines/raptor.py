@@ -15,7 +15,9 @@ Where this is not the published code:
 - a node is always of its likeliest cluster; there it is of none if no probability exceeds 0.1, and lost
 - a cluster that clustering does not make smaller is cut in document order; there that never ends
 - layers stand in document order, and one document's early end does not shorten the next one's tree
-- a sentence longer than a chunk is cut; there it is dropped
+- a sentence longer than a chunk is cut at white space; there it is cut at , ; : into pieces of any length, which come
+  before the chunk that is being filled
+- only the best few are retrieved; its other mode, by a threshold, keeps those that are far away
 - the collapsed tree stops at `top` nodes, as PECAN's Table 1 has it; there at 3500 tokens
 - in other words than PECAN's section 4, traversal does not follow "a single path": it is the code's top 5 of a layer
 
@@ -53,14 +55,15 @@ COMPONENTS, MEMBER, LAYERS, SEED = 50, 0.1, 5, 0
 # --- clustering -----------------------------------------------------------------------------------------------------
 
 def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
-    """UMAP by cosine to at most 10 dimensions, [n, D] to [n, 10]."""
+    """UMAP by cosine to at most 10 dimensions, [n, D] to [n, 10]; float64, in which a mixture can tell apart what is
+    close."""
     import umap
     if not np.ptp(vectors, axis=0).any():                    # all alike: there is nothing to tell apart
-        return vectors[:, :DIMENSIONS]
+        return vectors[:, :DIMENSIONS].astype(np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                      # of the one thread that a seed asks for
         return umap.UMAP(n_neighbors=neighbours, n_components=min(DIMENSIONS, len(vectors) - 2), metric="cosine",
-                         init="pca", random_state=SEED).fit_transform(vectors)
+                         init="pca", random_state=SEED).fit_transform(vectors).astype(np.float64)
 
 
 def mixture(points: np.ndarray) -> list[list[int]]:
@@ -111,14 +114,14 @@ class Raptor:
         self.most = min(scaled(3500, settings), settings.window - prompt - self.length)   # tokens of a cluster
         if self.most < 2 * self.length:
             raise InputError(f"window {settings.window} is too small for RAPTOR's summaries")
-        self.construction = {"method": "raptor", "chunk": self.length, "cluster": self.most, "batch": settings.batch,
+        self.construction = {"method": "raptor", "chunk": self.length, "cluster": self.most,
                              "encoder": encoder.fingerprint}
 
     def key(self, document: Document) -> str:
         return key(document, self.model, self.construction)
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """The tree, and vectors of its nodes [|V|, D]. `index` is both."""
+        """The tree, and vectors of its nodes [|V|, D]. `index` is both. (Vectors are not kept on disk.)"""
         encoder, vectors, flops = self.encoder, [], self.encoder.flops
 
         def summarise(texts):
@@ -128,7 +131,8 @@ class Raptor:
             tokens = [len(self.model.tokenizer.encode(f"\n\n{text}")) for text in texts]
             found = clusters(vectors[-1].numpy(), tokens, self.most)
             together = ["\n\n".join(texts[i] for i in cluster) for cluster in found]
-            return list(zip(summaries(self.model, together, PROMPT, self.length, self.settings.batch), found))
+            return list(zip(summaries(self.model, together, PROMPT, self.length, self.settings.batch, progress),
+                            found))
         graph = tree(path, document, self.model, self.construction,
                      lambda: sentences(self.model.tokenizer, document, self.length), summarise)
         texts, levels = [node.text for node in graph.nodes], [node.level for node in graph.nodes]

@@ -1,8 +1,8 @@
 """The whole document in one pass.
 
-Table 1's row "Llama-3.1-8B" gives the model all it can hold (100K tokens); here the window is that of the other
-methods unless `--window` says otherwise, and a document that is cut is counted. The document goes into the reader's
-prompt one passage a line. What does not fit is cut out of the middle, as LongBench does (Bai et al. 2024b).
+Table 1's row "Llama-3.1-8B" gives the model 100K tokens; eval.py gives it as many, or as many as it was made for where
+those are fewer, unless `--window` asks for another number. The document goes into the reader's prompt one passage a
+line. What does not fit is cut out of the middle, as LongBench does (Bai et al. 2024b), and the document counted as cut.
 """
 from pathlib import Path
 
