@@ -178,8 +178,9 @@ class Evaluation:
         together, and the place it runs on."""
         models, settings = self.checkpoints(run), self.settings(dataset, run, runs)
         top = top_of(run, models, settings, dataset.name, runs.get("pecan"), self.args.top)
+        kept = {name: value for name, value in asdict(settings).items() if name != "batch"}
         return {"method": run.method, "model": models.model.fingerprint, **models.fingerprints(run.method), "top": top,
-                "seed": self.args.seed, **asdict(settings)}
+                "seed": self.args.seed, **kept}
 
     def path(self, dataset: Dataset, run: Run, setup: dict) -> Path:
         """Where the predictions of a run stand. How much is read where PECAN's own run tells it is part of the name,
@@ -192,7 +193,6 @@ class Evaluation:
         team, setup, make = self.team, self.setup(dataset, run, runs), METHODS[run.method][0]
         path = self.path(dataset, run, setup)
         method = make(self.checkpoints(run), self.settings(dataset, run, runs), setup["top"])
-        setup.pop("batch")
         team.first(lambda: claim(path, setup, self.args.overwrite))
         predictions, questions = Predictions(path, team.rank), dataset.questions
         team.gather(None)                                        # all have read before one writes
@@ -216,12 +216,13 @@ class Evaluation:
 
     def recall(self, dataset: Dataset, run: Run, runs: dict):
         """Enter a run that an earlier call has done, if it is complete and of the same setup."""
+        if not any((self.output / dataset.name).glob(f"{run.name}*.jsonl")):
+            return                                               # before a checkpoint is loaded for nothing
         try:
             setup = self.setup(dataset, run, runs)
         except InputError:                                       # of Top-X, where PECAN's run is not here
             return
         path = self.path(dataset, run, setup)
-        setup.pop("batch")
         if path.exists() and read_json(setup_of(path)) == setup \
                 and not set(dataset.questions) - set(Predictions(path).rows):
             self.enter(dataset, run, runs, path, setup)

@@ -153,7 +153,8 @@ def test_padding_gets_no_attention(encoder, monkeypatch):
         for row, sentence in zip(weights, SENTENCES):
             n = len(ids_of(sentence))
             assert (row[:, :, n:] == 0).all(), f"padding weighs up to {row[:, :, n:].max():.1e}"
-            assert torch.allclose(row[:, :, :n].sum(-1), torch.ones(()), atol=1e-5)
+            mass = (row[:, :, :n].sum(-1) - 1).abs().max()       # float32, sums of up to 128 weights
+            assert mass < 1e-5, f"a row's mass is off by {mass:.1e}"
 
 
 def test_buckets_equal_hugging_face():
@@ -261,7 +262,7 @@ def test_embeddings_are_whitened(tiny):
     assert before.diagonal().max() > 2 * before.diagonal().min()                           # it was not so before
     ids = tiny.tokenizer.encode("Where is Tom?")
     vector, = encoder.encode(["Where is Tom?"])
-    assert torch.allclose(vector.double(), white[ids].mean(0), atol=1e-5)
+    torch.testing.assert_close(vector.double(), white[ids].mean(0), rtol=0, atol=1e-5)     # float32 of size 1
 
 
 @pytest.mark.parametrize("variable", ["PECAN_MINILM", "PECAN_MPNET"])
@@ -319,7 +320,7 @@ def test_towers_without_encoders_are_the_mean_as_it_is(tiny):
     vector, = questions.encode(["Where is Tom?"])
     unit, = TokenMean(tiny).encode(["Where is Tom?"])
     assert torch.equal(vector, passages.encode(["Where is Tom?"])[0]) and abs(vector.norm() - 1) > .1
-    assert torch.allclose(vector / vector.norm(), unit)
+    torch.testing.assert_close(vector / vector.norm(), unit, rtol=0, atol=1e-6)            # float32 of size 1
 
 
 def test_equal_vectors_have_equal_similarities(tiny):
