@@ -18,6 +18,9 @@ from llama import Llama  # noqa: E402
 # The same examples in every run: a red test is red again. Other examples: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
+# For mutations.py, where that a test fails is enough: to shrink the example takes longer than to find it.
+hypothesis.settings.register_profile("unshrunk", hypothesis.settings.get_profile("same"),
+                                     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
 hypothesis.settings.load_profile("same")
 
 

@@ -272,7 +272,8 @@ def caught(name: str, search: bool = False) -> list[str]:
         tests = ["tests", "--ignore", "tests/test_mutations.py", "--ignore", "tests/test_eval.py"]
         arguments = tests if search else ["-x", f"tests/{MUTATIONS[name][3]}"]
         with open("output", "w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = pytest.main([*arguments, "-q", "-p", "no:cacheprovider", "--basetemp", f"{folder}/tests"])
+            code = pytest.main([*arguments, "-q", "-p", "no:cacheprovider", "--hypothesis-profile=unshrunk",
+                                "--basetemp", f"{folder}/tests"])
         printed = Path("output").read_text()
         os.chdir("/")
         # A bug that crashes proves nothing about numbers.
