@@ -56,8 +56,10 @@ def read_config(folder: str | Path) -> Config:
         if raw.get(key, wanted) != wanted:
             raise InputError(f"{path}: {key} is {raw[key]!r}; only {wanted!r} is implemented")
 
-    rope = raw.get("rope_parameters") or (
-        {"rope_theta": raw.get("rope_theta", 10000.0)} | (raw.get("rope_scaling") or {}))
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise InputError(f"{path}: RoPE's parameters are {rope!r}; an object with rope_type is wanted")
+    rope = {"rope_theta": raw.get("rope_theta", 10000.0)} | rope
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "llama3"):
         raise InputError(f"{path}: rope_type {kind!r} is unknown; 'default' and 'llama3' are implemented")
@@ -72,7 +74,8 @@ def read_config(folder: str | Path) -> Config:
         config = Config(
             vocab=raw["vocab_size"], width=raw["hidden_size"], hidden=raw["intermediate_size"],
             layers=raw["num_hidden_layers"], heads=heads, kv_heads=raw.get("num_key_value_heads") or heads,
-            head_width=raw.get("head_dim") or raw["hidden_size"] // heads, norm_eps=raw.get("rms_norm_eps", 1e-6),
+            head_width=raw.get("head_dim") or raw["hidden_size"] // heads,
+            norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
             max_length=raw.get("max_position_embeddings", 2048), tied=raw.get("tie_word_embeddings", False),
             rope_theta=float(rope.get("rope_theta", 10000.0)), rope=scaling,
             eos=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
@@ -86,6 +89,8 @@ def read_config(folder: str | Path) -> Config:
     for name, value in numbers.items():
         if type(value) is not int or value < 1:
             raise InputError(f"{path}: {name} is {value!r}, not a positive whole number")
+    if not all(type(token) is int for token in config.eos):
+        raise InputError(f"{folder}: eos_token_id is {eos!r}, not a token id or several")
     if config.heads % config.kv_heads:
         raise InputError(f"{path}: {config.heads} query heads do not share {config.kv_heads} key/value heads evenly")
     return config
@@ -265,15 +270,17 @@ class Tokenizer:
         self.frame = Frame(opening, *(self.encode(text, specials=True) for text in (close, two[2], two[3])))
         if self.first("Yes") == self.first("No"):
             raise InputError(f"{folder}: Yes and No begin with the same token behind the chat template's header")
-        self.encode = lru_cache(1 << 16)(self.encode)            # nodes are encoded again for every query
+        anew, kept = self.encode, lru_cache(1 << 16)(self.encode)      # nodes are encoded again for every query,
+        self.encode = lambda text, specials=False: (kept if len(text) < 1 << 13 else anew)(text, specials)   # books not
 
     def encode(self, text: str, specials: bool = False) -> list[int]:
         """Ids of a piece of a prompt, without an added BOS; special tokens are recognised only where `specials`
         says."""
-        guarded = self.model.encode("\n" + text, specials) if self.guard else []
-        if guarded[:len(self.guard)] != self.guard or not self.guard:
-            return self.model.encode(text, specials)
-        return guarded[len(self.guard):]
+        if self.guard:
+            ids = self.model.encode("\n" + text, specials)
+            if ids[:len(self.guard)] == self.guard:
+                return ids[len(self.guard):]
+        return self.model.encode(text, specials)
 
     @property
     def bos(self) -> list[int]:
@@ -385,7 +392,8 @@ def _template(folder, settings):
             raise InputError(f"{path}: cannot be read ({error})") from None
     template = settings.get("chat_template")
     if isinstance(template, list):                          # several named templates: the default one
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        template = next((entry.get("template") for entry in template
+                         if isinstance(entry, dict) and entry.get("name") == "default"), None)
     if not isinstance(template, str):
         raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
     return folder / "tokenizer_config.json", template

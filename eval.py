@@ -104,10 +104,13 @@ def answer_all(method, documents: Iterator[Document], predictions: Predictions, 
             raise
         except InputError as error:
             refused = error
+        if refused:                                              # the document's fault, not the questions'
+            told = f"document {document.id}, questions left {len(unanswered)}: {refused}"
+            failures |= {question.id: told for question in unanswered}
+            bar.update(len(unanswered))
+            continue
         for question in unanswered:
             try:
-                if refused:                                      # the document's fault, not the question's
-                    raise refused
                 answer = method.answer(prepared, question.text)
             except InputError as error:
                 failures[question.id] = f"question {question.id} of document {document.id}: {error}"
@@ -145,9 +148,9 @@ class Evaluation:
         self.args, self.team, self.output = args, team, Path(args.output)
         self.graphs = Path(args.graphs or self.output / "graphs")
         self.models: dict = {}
-        team.first(self.claim)
+        team.first(self.claim_folder)
 
-    def claim(self):
+    def claim_folder(self):
         self.lock = lock(self.output)                            # held as long as this object lives
         self.graphs.mkdir(parents=True, exist_ok=True)
 
@@ -178,9 +181,11 @@ class Evaluation:
         together, and the place it runs on."""
         models, settings = self.checkpoints(run), self.settings(dataset, run, runs)
         top = top_of(run, models, settings, dataset.name, runs.get("pecan"), self.args.top)
-        kept = {name: value for name, value in asdict(settings).items() if name != "batch"}
+        kept = settings.reader()
+        if run.method == "pecan":
+            kept |= {name: value for name, value in asdict(settings).items() if name != "batch"}
         return {"method": run.method, "model": models.model.fingerprint, **models.fingerprints(run.method), "top": top,
-                "seed": self.args.seed, **kept}
+                **kept}
 
     def path(self, dataset: Dataset, run: Run, setup: dict) -> Path:
         """Where the predictions of a run stand. How much is read where PECAN's own run tells it is part of the name,
@@ -193,24 +198,26 @@ class Evaluation:
         team, setup, make = self.team, self.setup(dataset, run, runs), METHODS[run.method][0]
         path = self.path(dataset, run, setup)
         method = make(self.checkpoints(run), self.settings(dataset, run, runs), setup["top"])
-        team.first(lambda: claim(path, setup, self.args.overwrite))
+        team.first(lambda: claim_file(path, setup, self.args.overwrite))
         predictions, questions = Predictions(path, team.rank), dataset.questions
         team.gather(None)                                        # all have read before one writes
         with tqdm(total=len(questions) // team.size, desc=f"{dataset.name}: {run.label}", unit="question", leave=False,
                   disable=not sys.stderr.isatty() or team.rank > 0) as bar:
             failed = answer_all(method, team.share(dataset.documents()), predictions, self.graphs, bar)
         failed = {i: why for part in team.gather(failed) for i, why in part.items()}
-        failed = [failed[i] for i in questions if i in failed]
+        told = list(dict.fromkeys(failed[i] for i in questions if i in failed))       # a document's fault once
         if len(failed) == len(questions):                        # nothing can be answered: it is not the questions
-            raise InputError(failed[0])
+            raise InputError(told[0])
         team.first(lambda: predictions.finish(questions))
         self.enter(dataset, run, runs, path, setup)
-        return failed
+        return told
 
     def enter(self, dataset: Dataset, run: Run, runs: dict, path: Path, setup: dict):
         """Enter the summary of a run's predictions into `runs`."""
         rows, args = Predictions(path).rows, self.args
-        runs[run.name] = {"label": run.label, "search by": name_of(run.model or args.model),
+        changed = [f"w/o {name}" for name in args.without] + [f"{args.nodes} nodes"] * bool(args.nodes)
+        label = ", ".join([run.label, *(changed if run.method == "pecan" else [])])
+        runs[run.name] = {"label": label, "search by": name_of(run.model or args.model),
                           "graph by": name_of(run.builder or run.model or args.builder or args.model),
                           "setup": setup} | summary([rows[i] for i in dataset.questions if i in rows])
 
@@ -231,7 +238,8 @@ class Evaluation:
         """Write the results and the table as text and Markdown, print it, and what could not be answered."""
         args, versions = self.args, {"python": platform.python_version(), "torch": torch.__version__}
         device = next(iter(self.models.values())).model.device.type if self.models else None
-        everything = {"versions": versions, "device": device, "data": results, "not answered": failures}
+        everything = {"versions": versions, "device": device, "seed": args.seed, "data": results,
+                      "not answered": failures}
         shown, name = tables.SHOW[args.table](results), f"-{args.table}" if args.table else ""
         path, name, text = self.output / f"results{name}.json", f"table{name}", "\n\n".join(map(tables.as_text, shown))
         write_file(path, json.dumps(everything, indent=2, ensure_ascii=False) + "\n")
@@ -243,8 +251,10 @@ class Evaluation:
         print(text)
         if args.table in ("nodes", "patience"):
             print(tables.draw(args.table, results, self.output))
-        print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted,"
-              f" not timed.\nResults: {path}")
+        if args.table != "A3":
+            print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
+                  "counted, not timed.")
+        print(f"Results: {path}")
         print(f"peak memory of this process {peak_memory():.2f} GiB", file=sys.stderr)
 
 
@@ -271,7 +281,7 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2 ** 30
 
 
-def claim(path: Path, setup: dict, overwrite: bool):
+def claim_file(path: Path, setup: dict, overwrite: bool):
     """Make a file of predictions this run's; refuse one that holds answers given under another setup."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept, files = setup_of(path), Predictions(path).files()
@@ -296,7 +306,7 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout that data.py knows (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(tables.METHODS)} (default: pecan,whole; for "
-                                         "--table 1 all; of no meaning for the other tables)")
+                                         "--table 1 all)")
     parser.add_argument("--table", choices=[name for name in tables.SHOW if name],
                         help="a table or figure of the paper")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
@@ -316,7 +326,8 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
     add_model_options(parser)
     args = parser.parse_args(argv)
-    args.methods = args.method.split(",") if args.method else list(tables.METHODS) if args.table else DEFAULT
+    everything = list(tables.METHODS) if args.table else DEFAULT
+    args.methods = everything if args.method is None else args.method.split(",")
     for method in args.methods:
         if method not in tables.METHODS:
             raise InputError(f"--method {method}: unknown; choose from {', '.join(tables.METHODS)}")
@@ -325,8 +336,16 @@ def parse(argv) -> argparse.Namespace:
     for name in ("limit", "top"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise InputError(f"--{name} is {value}; it must be at least 1")
-    if args.table == "2" and not args.searcher:
-        raise InputError("--table 2 compares models: name the others with --searcher DIR")
+    if (args.table == "2") != bool(args.searcher):
+        raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
+    if args.top is not None and not any(tables.METHODS[method].top == "X" for method in args.methods):
+        raise InputError(f"--top {args.top} is for the methods of Top-X, none of which is run (they end in -x)")
+    for option, given, tables_of_its_own in (
+            ("--method", args.method, [name for name in tables.SHOW if name not in (None, "1")]),
+            ("--patience", args.patience, ["patience"]),
+            ("--nodes", args.nodes, tables.SHOW), ("--without", args.without, tables.SHOW)):
+        if given and args.table and args.table in tables_of_its_own:
+            raise InputError(f"{option} cannot be chosen with --table {args.table}, which says itself what is run")
     return args
 
 
@@ -346,7 +365,8 @@ def score_files(paths: list[str]) -> int:
 def lengths(dataset: Dataset, tokenizer: Tokenizer) -> dict:
     """Tokens of the documents (Table A3)."""
     counts = [sum(len(tokenizer.encode(passage)) for passage in document.passages) for document in dataset.documents()]
-    return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts), "documents": len(counts)}
+    return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts), "documents": len(counts),
+            "questions": len(dataset.questions)}
 
 
 def dry_run(args, datasets: list[Dataset]) -> int:
@@ -359,16 +379,17 @@ def dry_run(args, datasets: list[Dataset]) -> int:
     for dataset in datasets:
         chosen = {name: value for name, value in chosen_settings(args).items() if value is not None}
         settings, known = settings_for(stored, **settings_of(dataset.name) | chosen), paper.SETTINGS.get(dataset.name)
-        c = cost.expected(dataset.documents(), config, tokenizer, settings, known and known.fixed_nodes)
+        c = cost.expected(dataset.documents(), config, tokenizer, settings, known and known.fixed_nodes,
+                          args.window or min(paper.LONGEST, config.max_length))
         numbers = (c.documents, c.questions, c.tokens, c.windows, c.calls)
         rows.append([dataset.name, *(f"{n:,}" for n in numbers),
                      *map(tables.quantity, (c.construction, c.search, c.most, c.whole)),
-                     f"{sum(cost.memory(config, settings, dtype.itemsize)) / 2 ** 30:.2f} GiB"])
+                     f"{sum(cost.memory(config, settings, dtype.itemsize, c.longest)) / 2 ** 30:.2f} GiB"])
     print(tables.as_text(tables.Table("", ["data", "documents", "questions", "tokens", "windows", "calls",
                                            "construction", "search", "at most", "whole", "memory"], rows)))
     print(cost.ASSUMED)
-    print("That is one run of PECAN, and one of the whole document cut to the same window; of other methods, and of "
-          "further runs that a table makes, nothing is told.")
+    print("That is one run of PECAN, and one of the whole document; of other methods, and of further runs that a table "
+          "makes, nothing is told.")
     return 0
 
 
@@ -411,4 +432,5 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(user_errors(main))
+    sys.exit(user_errors(main, "; what was finished is kept, and the same command goes on (other settings want another "
+                               "--output)"))

@@ -19,7 +19,7 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
                             r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
     z = E^T r               z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
     z / sum(z)              .20    .45    .35
-    c / sum(c)              .30    .20    .50     negative cosines counting as 0; had the IPs a cosine of 0
+    c / sum(c)              .30    .20    .50     negative cosines count as 0 (those of the IPs are 0 here)
     final                   .50    .65    .85     chunk 2 is read next
 """
 import argparse
@@ -69,6 +69,10 @@ class Settings:
                 raise InputError(f"{name} is {value!r}; it must be a number of at least 0 and below 1")
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
+
+    def reader(self) -> dict:
+        """The settings of all that reads in a window, PECAN or not; without `batch`, which changes no answer."""
+        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "answer_tokens")}
 
     def construction(self) -> dict:
         """The settings that change a graph."""
@@ -235,6 +239,8 @@ def load_graph(path: str | Path, document: Document | None = None, settings: dic
             if not (0 <= j < i < len(nodes)) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
                 raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
             E[i, j] = weight
+        if type(raw["flops"]) is not int or raw["flops"] < 0:
+            raise InputError(f"{path}: flops is {raw['flops']!r}, not a number of operations")
         graph = Graph(nodes, E, raw["document"], raw["model"], raw["settings"], raw["flops"])
     except InputError:
         raise
@@ -530,7 +536,8 @@ class Search:
         The paper does not say what happens where it does not fit the window: those nodes most similar to the query
         are read, up to half of the window (one too long is passed over), in document order; the rest can still be
         retrieved. With a fixed number of nodes no more than that number divided by the number of levels start, chosen
-        by similarity (section 4.2). Raises InputError where not one node fits.
+        by similarity (section 4.2; its "many top-level nodes" are more than these). Raises InputError where not one
+        node fits.
         """
         top, chosen = self.graph.top, []
         number, space = len(top), self.nodes_end - self.cache.lengths[0]
@@ -655,7 +662,8 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first of them that is there)")
-    parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 (default: bfloat16 on cuda)")
+    parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
+                                                          "cuda, float32 elsewhere)")
 
 
 def load_models(args) -> tuple[Llama, object, Llama | None]:
@@ -669,27 +677,33 @@ def load_models(args) -> tuple[Llama, object, Llama | None]:
 
 def chosen_settings(args) -> dict:
     """The settings that the options choose; None where they leave one open."""
+    if args.nodes is not None and args.nodes < 1:
+        raise InputError(f"--nodes is {args.nodes}; it must be at least 1")
     without = {name: False if name in args.without else None for name in ("attention", "similarity")}
     return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
             "fixed_nodes": args.nodes, "batch": args.batch, "tree": "graph" in args.without or None, **without}
 
 
-def user_errors(main):
-    """Run a command line: what its user can mend is one line and exit code 2, an interruption exit code 130."""
+SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
+
+
+def user_errors(main, note: str = ""):
+    """Run a command line: what its user can mend is one line and exit code 2, an interruption exit code 130. `note`
+    is said where it is not the input that ended the run."""
     try:
         return main()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
     except (MemoryError, RuntimeError) as error:            # each device words its shortage of memory in its own way
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "memory" not in str(error):
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not SHORTAGE.search(str(error)):
             raise
-        print(f"error: out of memory ({one_line(error)}); lower --batch, or take a smaller "
-              "--window or --dtype bfloat16 in another --output; what was finished is kept", file=sys.stderr)
+        print(f"error: out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
+              f"bfloat16{note}", file=sys.stderr)
     except OSError as error:                                # a full disk, a folder that may not be written
         place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror or error}; what was finished is kept", file=sys.stderr)
+        print(f"error: {place}{error.strerror or error}{note}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("interrupted; what was finished is kept", file=sys.stderr)
+        print(f"interrupted{note}", file=sys.stderr)
         return 130
     return 2
 
@@ -719,11 +733,13 @@ def main(argv=None) -> int:
     for question in args.questions:
         answer = method.answer(prepared, question, progress=sys.stderr.isatty())
         print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
-              f"{answer.flops:.3g} FLOPs; {ENDS[answer.end]})")
+              f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})")
         for step in answer.trace if args.trace else []:
-            score = "top level " if step.score is None else f"score {step.score:.3f}"
+            score = "top level" if step.score is None else \
+                f"score {step.score:.3f} (z {step.z:.4f}, c {step.similarity:.3f})"
             check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
-            print(f"    {score}  level {step.level}  r {step.r:.4f}{check}  {prepared.graph.nodes[step.node].text}")
+            print(f"    #{step.node} of level {step.level}  {score}  r {step.r:.4f}{check}  "
+                  f"{prepared.graph.nodes[step.node].text}")
     return 0
 
 

@@ -25,8 +25,8 @@ from pecan import (
 
 SUMMARY, NODE, NODES = 0.5, 60, 30             # of the tokens summarised; tokens of a node; nodes of a query
 ASSUMED = (f"FLOPs of construction, of searches, of searches that fill their windows, of the whole document; memory is "
-           f"weights and caches. Assumed: summaries of {SUMMARY:.0%} of what they summarise, {NODE} tokens a node, the "
-           f"paper's number of nodes a query ({NODES} for other data).")
+           f"weights and caches. Assumed: summaries of {SUMMARY:.0%} of what they summarise, {NODE} tokens a node (no "
+           f"more than a chunk has), the paper's number of nodes a query ({NODES} for other data).")
 
 
 @dataclass
@@ -42,6 +42,7 @@ class Cost:
     search: int = 0
     most: int = 0                 # FLOPs of searches that all fill their windows
     whole: int = 0
+    longest: int = 0              # tokens of the longest prompt of a whole document, answer included
 
 
 def generation(c: Config, prompt: int, tokens: int) -> int:
@@ -49,8 +50,10 @@ def generation(c: Config, prompt: int, tokens: int) -> int:
     return flops_of(c, prompt, prompt, 1) + sum(flops_of(c, 1, prompt + n, 1) for n in range(1, tokens))
 
 
-def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Settings, nodes: int | None = None) -> Cost:
-    """The cost of PECAN, and of the whole document in one pass, over the documents. Nothing but text is read."""
+def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Settings, nodes: int | None,
+             whole_window: int) -> Cost:
+    """The cost of PECAN, and of the whole document in one pass and a window of its own, over the documents. Nothing but
+    text is read."""
     cost, nodes = Cost(), settings.fixed_nodes or nodes or NODES
     limit, prompt = int(settings.window * settings.summary_share), size(summary_pieces(tokenizer, {}))
     probe, node = len(tokenizer.frame.close), min(NODE, settings.chunk)
@@ -84,11 +87,14 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
                 else:
                     cost.search += flops
                     cost.calls += checks + 1
-            cost.whole += generation(c, opening + min(total, room) + turn, settings.answer_tokens)
+            prompt_of_all = min(opening + total + turn, whole_window - settings.answer_tokens)
+            cost.whole += generation(c, prompt_of_all, settings.answer_tokens)
+            cost.longest = max(cost.longest, prompt_of_all + settings.answer_tokens)
     return cost
 
 
-def memory(c: Config, settings: Settings, width: int) -> tuple[int, int]:
-    """Bytes of the weights, and of the caches of a batch of windows, `width` bytes a number."""
+def memory(c: Config, settings: Settings, width: int, longest: int) -> tuple[int, int]:
+    """Bytes of the weights, and of the largest cache: of a batch of windows, or of a whole document's `longest` prompt;
+    `width` bytes a number."""
     weights = width * sum(map(math.prod, tensor_shapes(c).values()))
-    return weights, settings.batch * settings.window * 2 * c.layers * c.kv_heads * c.head_width * width
+    return weights, max(settings.batch * settings.window, longest) * 2 * c.layers * c.kv_heads * c.head_width * width

@@ -407,7 +407,11 @@ def _kind(file) -> str:
         return "Qasper"
     try:
         keys = set(json.loads(line))                             # of JSON lines
-    except (ValueError, TypeError):
+    except ValueError as error:
+        if file.name.endswith((".jsonl", ".jsonl.gz")):
+            raise InputError(f"{file}, line 1: not valid JSON ({error})") from None
+        return "unknown"
+    except TypeError:
         return "unknown"
     if {"paragraphs", "question"} <= keys:
         return "MuSiQue"

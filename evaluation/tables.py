@@ -135,7 +135,8 @@ def table1(results: dict) -> list[Table]:
         for label, published in paper.TABLE1.items():
             r, p = runs.get(ROWS[label]), published.get(dataset)
             if ROWS[label] == "whole":
-                label = f"whole document (published: {label})" if p else "whole document"
+                cut = f", {paper.CUT[dataset]} % cut" if dataset in paper.CUT else ""
+                label = f"whole document (published: {label}{cut})" if p else "whole document"
             row = [label, *score(r), get(r, "{:.1f}".format, "rouge_l"), get(r, quantity, "flops"),
                    get(r and base, lambda flops: f"{r['flops'] / flops:.2f}x", "flops"),
                    get(r, "{}/{}".format, "cut_documents", "documents"), get(r, str, "n")]
@@ -180,15 +181,16 @@ def runs_of(table: str) -> list[Run]:
 
 
 def table_a3(results: dict) -> list[Table]:
-    """Tokens of a document: average, least, most."""
+    """Tokens of a document: average, least, most; and how many questions there are, where the paper says so."""
     rows = []
     for dataset in [*results, *(name for name in paper.DATASETS if name not in results)]:
         measured, p = results.get(dataset, {}).get("lengths"), paper.TABLE_A3.get(dataset)
-        rows.append([dataset, *([f"{measured['average']:,.0f}", f"{measured['least']:,}", f"{measured['most']:,}",
-                                 f"{measured['documents']:,}"] if measured else [NOT_RUN] * 4),
-                     *([f"{n:,}" for n in p] if p else [NONE] * 3)])
-    return [Table("Table A3, tokens of a document", ["data", "average", "min", "max", "documents", "published average",
-                                                     "min", "max"], rows)]
+        names = "average", "least", "most", "documents", "questions"
+        rows.append([dataset, *(f"{measured[name]:,.0f}" if measured else NOT_RUN for name in names),
+                     *([f"{n:,}" for n in p] if p else [NONE] * 3),
+                     f"{paper.QUESTIONS[dataset]:,}" if dataset in paper.QUESTIONS else NONE])
+    return [Table("Table A3, tokens of a document", ["data", "average", "min", "max", "documents", "questions",
+                                                     "published average", "min", "max", "questions"], rows)]
 
 
 def table_a4(results: dict) -> list[Table]:
@@ -254,7 +256,8 @@ def as_text(table: Table) -> str:
     """Columns aligned: words and bars to the left, numbers to the right."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
-        width, left = max(map(len, column)), n < 2 and not column[-1][:1].isdigit() or any("#" in c for c in column)
+        numbers, bars = any(c[:1].isdigit() for c in column), any("#" in c for c in column)
+        width, left = max(map(len, column)), bars or n < 2 and not numbers
         columns.append([cell.ljust(width) if left else cell.rjust(width) for cell in column])
     lines = ["  ".join(cells).rstrip() for cells in zip(*columns)]
     return "\n".join([table.title, *lines] if table.title else lines)

@@ -54,6 +54,10 @@ def truncate(folder):
 @pytest.mark.parametrize("damage, words", [
     (edit_config(architectures=["MistralForCausalLM"]), ["config.json", "MistralForCausalLM"]),
     (edit_config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
+    (edit_config(rope_parameters=None, rope_scaling="llama3"), ["config.json", "'llama3'; an object"]),
+    (edit_config(rope_parameters=[1]), ["config.json", "[1]; an object"]),
+    (edit_config(rms_norm_eps="small"), ["config.json", "'small'"]),
+    (lambda f: (f / "generation_config.json").write_text('{"eos_token_id": "x"}'), ["eos_token_id is 'x'"]),
     (edit_config(attention_bias=True), ["attention_bias"]),
     (edit_config(num_key_value_heads=3), ["config.json", "3 key/value heads"]),
     (edit_config(num_attention_heads=0), ["config.json"]), (edit_config(hidden_size="wide"), ["config.json"]),
@@ -66,6 +70,7 @@ def truncate(folder):
     (lambda f: (f / "tokenizer.json").write_text("{}"), ["tokenizer.json"]),
     (lambda f: (f / "tokenizer.json").unlink(), ["tokenizer"]),
     (lambda f: (f / "tokenizer_config.json").write_text("{}"), ["chat template"]),
+    (lambda f: (f / "tokenizer_config.json").write_text('{"chat_template": [{"nme": 1}]}'), ["chat template"]),
 ])
 def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
     shutil.copytree(folder, tmp_path / "m")

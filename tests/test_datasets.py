@@ -225,6 +225,12 @@ def test_what_is_no_data_set(tmp_path, content, words):
         Dataset(tmp_path / "x.json")
 
 
+def test_a_broken_first_line_is_named(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "a", "questions": [}\n')
+    with pytest.raises(InputError, match="x.jsonl, line 1: not valid JSON"):
+        Dataset(tmp_path / "x.jsonl")
+
+
 def test_a_folder_of_two_layouts_and_a_broken_zip(tmp_path):
     objects(tmp_path / "h.json", [hotpotqa()])
     narrativeqa(tmp_path / "n", a=b"The mill.")

@@ -243,6 +243,7 @@ def test_save_and_load(tmp_path, tiny, graph, document, settings):
     (lambda g: g["edges"][0].__setitem__(2, 1.5), "does not lead one level down"),
     (lambda g: g["edges"].pop(), "sum to"),
     (lambda g: g.pop("edges"), "not a complete graph"),
+    (lambda g: g.update(flops="many"), "flops is 'many'"),
     (lambda g: g.update(document="0" * 64), "another document"),
     (lambda g: g.update(model="0" * 64), "another model"),
     (lambda g: g["settings"].update(chunk=31), "was built with"),
