@@ -233,7 +233,7 @@ def nodes(results: dict) -> list[Table]:
     tables = []
     for dataset, runs in blocks(results):
         r, known = runs.get("pecan"), paper.SETTINGS.get(dataset)
-        rows = [["average", get(r, "{:.1f}".format, "nodes"), "", f"{known.fixed_nodes}" if known else NONE]]
+        rows = [["average", get(r, "{:.1f}".format, "nodes"), "", f"{known.fixed_nodes} (GARLIC)" if known else NONE]]
         if r:
             histogram = {int(n): count for n, count in r["histogram"].items()}
             width = max(1, -(-(max(histogram) + 1) // 20))                                 # at most 20 rows
