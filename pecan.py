@@ -97,7 +97,8 @@ def settings_for(model: Llama, builder: Llama | None = None, **chosen) -> Settin
 
 # --- prompts --------------------------------------------------------------------------------------------------------
 
-# Table A1, word for word. A node of any level stands on a line of its own behind "* ", as in the table's example.
+# Table A1, word for word. A node of any level stands on a line of its own behind "* ", as in the table's example; blank
+# lines between the example's nodes, and quotes that curl, are taken for layout.
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
 Split your summary into different summary points according to the semantic information in these information points. \

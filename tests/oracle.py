@@ -43,9 +43,9 @@ def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
     return Path(folder)
 
 
-def hugging_face(folder, dtype=torch.float32) -> LlamaForCausalLM:
+def hugging_face(folder, dtype=torch.float32, attention="eager") -> LlamaForCausalLM:
     """The same checkpoint in Hugging Face's forward pass. Loaded in its dtype, not cast: casting rounds inv_freq."""
-    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
 
 
 @torch.no_grad()
@@ -58,6 +58,12 @@ def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
 def mean_attention(hf, ids: list[int]) -> torch.Tensor:
     """[T, T] float64: the naive path to a(x, y), mean over all layers and heads after keeping all of them."""
     return attention_of_layers(hf, ids).mean(0)
+
+
+def assert_same(ours, wanted, what: str):
+    """Bit by bit; a failure tells how far off."""
+    assert ours.dtype == wanted.dtype and ours.shape == wanted.shape, (what, ours.dtype, ours.shape, wanted.shape)
+    assert torch.equal(ours, wanted), f"{what} is off by {(ours.double() - wanted.double()).abs().max()}"
 
 
 def relative(ours, wanted) -> float:

@@ -7,8 +7,8 @@ read.
 """
 import pytest
 import torch
-from benchmark import peak_memory
-from oracle import hugging_face, mean_attention, relative
+from benchmark import NODE, peak_memory
+from oracle import hugging_face, mean_attention, relative, write_checkpoint
 
 from llama import Cache, Llama
 from pecan import edge_weights
@@ -113,3 +113,12 @@ def test_peak_memory_grows_linearly(model, hf, stage):
     naive = [peak_memory(hf, length, stage) for length in (256, 512)]
     assert all(b / a < 2.1 for a, b in zip(ours, ours[1:])), ours
     assert naive[1] / naive[0] > 3, naive
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_nothing_outlives_a_layer_but_the_sum(model, tmp_path, stage):
+    """Twelve layers take no byte more than three, keys and values apart."""
+    deep = Llama.load(write_checkpoint(tmp_path, num_hidden_layers=12), "cpu")
+    kept = [2 * m.config.layers * m.config.kv_heads * m.config.head_width * (1024 + NODE) * 4 for m in (model, deep)]
+    shallow, deep = (peak_memory(m, 1024, stage) - bytes for m, bytes in zip((model, deep), kept))
+    assert shallow == deep

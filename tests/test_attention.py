@@ -1,7 +1,7 @@
 """Ring 2, one attention and one block: the weights that the method lives on, against Hugging Face's and by hand."""
 import pytest
 import torch
-from oracle import T, hugging_face
+from oracle import T, assert_same, hugging_face
 from torch import nn
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
@@ -40,8 +40,8 @@ def test_attention_equals_hugging_face(dtype, heads, kv_heads):
     module.num_key_value_groups = group
     mask = torch.zeros(1, 1, T, T, dtype=dtype).masked_fill(~causal(T)[:, None], torch.finfo(dtype).min)
     wanted, wanted_weights = eager_attention_forward(module, q, k, v, mask, scaling=16 ** -0.5)
-    assert torch.equal(weights.reshape(1, heads, T, T).to(dtype), wanted_weights)
-    assert torch.equal(out.reshape(1, heads, T, 16).transpose(1, 2), wanted)
+    assert_same(weights.reshape(1, heads, T, T).to(dtype), wanted_weights, "the weights")
+    assert_same(out.reshape(1, heads, T, 16).transpose(1, 2), wanted, "the output")
     assert weights.dtype == torch.float32, "the accumulator wants float32 whatever the model is"
 
 
@@ -53,7 +53,7 @@ def test_masked_weights_are_exactly_0_and_rows_sum_to_1():
     mask |= torch.eye(64, dtype=torch.bool)
     _, weights = attention(q, k, v, mask)
     hidden = ~mask[:, None, None].expand_as(weights)
-    assert torch.equal(weights[hidden], torch.zeros(hidden.sum()))
+    assert_same(weights[hidden], torch.zeros(hidden.sum()), "a masked weight")
     error = (weights.sum(-1) - 1).abs().max()
     assert error < 64 * 2 ** -24, f"{error}: 64 roundings of float32 are the most a sum may be off"
 

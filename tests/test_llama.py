@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from oracle import LLAMA3, T, attention_of_layers, hugging_face, write_checkpoint
+from oracle import LLAMA3, T, assert_same, attention_of_layers, hugging_face, write_checkpoint
 
 from llama import Cache, Llama
+from pecan import summary_pieces
 
 DTYPES = [torch.float32, torch.bfloat16]
 # Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width of its own (H K
@@ -41,16 +42,17 @@ def test_model_equals_hugging_face(tmp_path, ids, spy, changes):
         with torch.no_grad():
             theirs = hf(torch.tensor([ids(T)]), use_cache=True, output_attentions=True)
             hidden, _ = model.forward(torch.tensor([ids(T)]), torch.arange(T)[None], mask, cache, torch.zeros(1, T, 1))
-        assert torch.equal(model.logits(hidden), theirs.logits), (model.logits(hidden) - theirs.logits).abs().max()
+        assert_same(model.logits(hidden), theirs.logits, "logits")
+        assert len(calls) == model.config.layers
         for layer, (_, (_, weights)) in enumerate(calls):
-            ours, wanted = weights.flatten(1, 2).to(dtype), theirs.attentions[layer]
-            assert torch.equal(ours, wanted), f"attention of layer {layer}: {(ours - wanted).abs().max()}"
-            assert torch.equal(ours.mean(1), wanted.mean(1)), f"head-mean attention of layer {layer}"
+            assert_same(weights.flatten(1, 2).to(dtype), theirs.attentions[layer], f"attention of layer {layer}")
             kept = theirs.past_key_values.layers[layer]
-            for name, ours, wanted in (("keys", cache.keys, kept.keys), ("values", cache.values, kept.values)):
-                assert torch.equal(ours[layer], wanted), f"{name} of layer {layer}: a shift of all positions, say"
-        # An attention that is all but uniform shows no bug: the tests that follow stand on this.
-        assert attention_of_layers(hf, ids(T)).mean(0).max() > 0.2, "attention is too flat to show a bug"
+            assert_same(cache.keys[layer], kept.keys, f"keys of layer {layer} (a shift of all positions, say)")
+            assert_same(cache.values[layer], kept.values, f"values of layer {layer}")
+        # An attention that is all but uniform shows no bug: the tests that follow stand on this. Of the rows of the
+        # second half, which see 256 tokens and more, the largest weight: .07 here, .003 with the usual initialisation.
+        largest = torch.stack(theirs.attentions)[..., T // 2:, :].float().max(-1).values.mean()
+        assert largest > 0.03, f"{largest}: attention is too flat to show a bug"
 
 
 def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
@@ -59,11 +61,32 @@ def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
     error = (seen - attention_of_layers(hf, ids(T)).mean(0)).abs().max()
     assert error < 1e-6, f"{error}: a sum of {T} products of float32 numbers below 1"
     assert torch.equal(seen.triu(1), torch.zeros(T, T)), "a masked weight is not exactly 0"
-    assert (seen.sum(1) - 1).abs().max() < 1e-5
+    error = (seen.sum(1) - 1).abs().max()
+    assert error < 1e-5, f"{error}: the rounding of {T} float32 weights, three layers and eight heads is 1e-6"
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 8},
+                                     {"num_key_value_heads": 1}], ids=str)
+def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, changes):
+    """Where no attention is wanted, as for the prompts of summaries and for probes: bit by bit what Hugging Face has
+    from the same kernel, in float32 and bfloat16; a prompt, and a node read behind it."""
+    folder = write_checkpoint(tmp_path, **changes)
+    for dtype in DTYPES:
+        model = Llama.load(folder, "cpu", str(dtype).removeprefix("torch."))
+        hf, cache, past = hugging_face(folder, dtype, "sdpa"), Cache(model, 1, T + 40), None
+        for part in (ids(T), ids(40, seed=1)):
+            hidden, _ = model.read(cache, [[(None, part)]])
+            with torch.no_grad():
+                theirs = hf(torch.tensor([part]), past_key_values=past, use_cache=True, logits_to_keep=1)
+            past = theirs.past_key_values
+            assert_same(model.logits(hidden), theirs.logits[0], "logits")
+            for layer, kept in enumerate(past.layers):
+                assert_same(cache.keys[layer][:, :, :cache.lengths[0]], kept.keys, f"keys of layer {layer}")
+                assert_same(cache.values[layer][:, :, :cache.lengths[0]], kept.values, f"values of layer {layer}")
 
 
 def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
-    """Prompts of summaries go through scaled_dot_product_attention, whose sums run in another order."""
+    """The two sum in different orders, and no farther apart than Hugging Face's own two are."""
     cache = Cache(model, 1, T)
     hidden, _ = model.read(cache, [[(None, ids(T))]])
     with torch.no_grad():
@@ -97,8 +120,8 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 
 def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
     """Trained weights, a prompt of Table A1's, and an end of its own."""
-    text = "Mara's job was baker. Tom's pet was goat."
-    prompt = tiny.tokenizer.frame.open + tiny.tokenizer.encode(text) + tiny.tokenizer.frame.close
+    texts = ["Mara's job was baker. Otto's pet was goat.", "Mara's home was Oslo. Otto's job was nurse."]
+    prompt = [i for _, ids in summary_pieces(tiny.tokenizer, dict(enumerate(texts))) for i in ids]
     theirs = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0)[0]
     theirs = [i for i in theirs[len(prompt):].tolist() if i not in tiny.config.eos]
     assert generate(tiny, prompt, 64) == theirs and len(theirs) > 1
@@ -123,7 +146,7 @@ def test_rows_of_different_lengths_are_independent(model, ids):
         assert ids_alone == replies[b]
         # The fused kernel of a batch and of a row sum in different orders: 1e-6 of the hidden state a layer or so.
         assert (error := (hidden[b] - h[0]).abs().max()) < 1e-4, f"row {b}: {error}"
-        assert (error := (a - attended[b]).abs().max()) < 1e-5, f"row {b}: {error}"
+        assert (error := (a - attended[b]).abs().max()) < 1e-5, f"row {b}: {error}: of weights below 1, the same"
 
 
 def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):

@@ -120,19 +120,23 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
             return [0]
     pecan.summary_pieces(Recorder(), {0: "Tom is fat.", 1: "He bursts."})
     table_a1 = "".join(literal)
-    assert table_a1.startswith(
+    assert table_a1 == (
         "Summary the following information. Each segment is separated by a new line symbol.\n\n* Tom is fat.\n"
         "* He bursts.\n\nSplit your summary into different summary points according to the semantic information in "
         "these information points. It is not necessary to generate each summary point for each information point. "
-        "Gather and organize information into summary points. In each summary point, try to avoid using pronouns ")
-    assert table_a1.endswith("Generate in the format of:\n\n* summary point\n* summary point\n* summary point\n\n"
-                             "Do not provide any explanation and start the summary directly.")
+        "Gather and organize information into summary points. In each summary point, try to avoid using pronouns "
+        "like he/she/they and instead use full names. Generate in the format of:\n\n"
+        "* summary point\n* summary point\n* summary point\n\n"
+        "Do not provide any explanation and start the summary directly.")
     literal.clear()
     pieces = pecan.question_pieces(Recorder(), "Where?") + pecan.node_pieces(Recorder(), 0, "The garden.")
     assert "".join(literal) == (
         'Can this question be answered by the following information? Response "Yes" or "No" in one word. '
         "Do not provide any explanation.\n\nQuestion:\nWhere?\n\nInformation:\n* The garden.")
     assert [node for node, _ in pieces] == [None, "q", None, None, 0]
+    literal.clear()
+    pecan.answer_pieces(Recorder(), 7)
+    assert literal == ["Given the above information and question, answer the question as concisely as you can."]
 
 
 # --- stage 1 with the embedded model --------------------------------------------------------------------------------
@@ -160,7 +164,15 @@ def test_graph_invariants(graph, document):
         below = [j for j in range(len(levels)) if levels[j] == levels[i] - 1]
         assert all(row[j] == 0 for j in range(len(levels)) if j not in below), "edges lead exactly one level down"
         assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
-    assert graph.flops > 0
+
+
+def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
+    """What the model spent between the start and the end of a build, whatever it spent before (Table A4); and the
+    encoder's beside it."""
+    before, encoder = tiny.flops, TokenMean(tiny)
+    assert before > 0 and build(tiny, document, settings).flops == tiny.flops - before == graph.flops
+    prepared = Pecan(tiny, encoder, settings).prepare(document)
+    assert prepared.flops == graph.flops + encoder.flops and encoder.flops > 0
 
 
 def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):

@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from oracle import LLAMA3
+from oracle import LLAMA3, assert_same
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
@@ -47,7 +47,9 @@ def test_cos_and_sin_equal_hugging_face(size, dtype):
     ours, theirs, _ = size
     cos, sin = rope_tables(POSITIONS, inverse_frequencies(ours), dtype)
     wanted = LlamaRotaryEmbedding(theirs)(torch.zeros(1, dtype=dtype), POSITIONS)
-    assert cos.dtype == dtype and torch.equal(cos[:, 0], wanted[0]) and torch.equal(sin[:, 0], wanted[1])
+    assert cos.dtype == dtype
+    assert_same(cos[:, 0], wanted[0], "cos")
+    assert_same(sin[:, 0], wanted[1], "sin")
 
 
 def test_cos_and_sin_are_those_of_the_angle(size):
@@ -79,7 +81,8 @@ def test_rotation_equals_hugging_face(size, dtype):
     q, k = (torch.randn(1, heads, 4, c.head_width, generator=g).to(dtype) for heads in (8, 2))
     cos, sin = rope_tables(POSITIONS, inverse_frequencies(c), dtype)
     wanted = apply_rotary_pos_emb(q, k, cos[:, 0], sin[:, 0])
-    assert torch.equal(rotate(q, cos, sin), wanted[0]) and torch.equal(rotate(k, cos, sin), wanted[1])
+    assert_same(rotate(q, cos, sin), wanted[0], "the rotated query")
+    assert_same(rotate(k, cos, sin), wanted[1], "the rotated key")
 
 
 def test_scores_depend_on_the_distance_alone(size):
