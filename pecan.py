@@ -98,7 +98,7 @@ def settings_for(model: Llama, builder: Llama | None = None, **chosen) -> Settin
 # --- prompts --------------------------------------------------------------------------------------------------------
 
 # Table A1, word for word. A node of any level stands on a line of its own behind "* ", as in the table's example; blank
-# lines between the example's nodes, and quotes that curl, are taken for layout.
+# lines between the nodes of the print are taken for layout.
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
 Split your summary into different summary points according to the semantic information in these information points. \
@@ -114,7 +114,7 @@ Generate in the format of:
 Do not provide any explanation and start the summary directly.""")
 
 # Table A2, word for word: first turn up to the first node, and second turn. (The blank line that PECAN's print leaves
-# behind "Information:" is taken for layout; GARLIC's Table 5 has none.)
+# behind "Information:" is taken for layout; GARLIC's Table 5 has none; so are its curly quotes.)
 ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
 Do not provide any explanation.
 

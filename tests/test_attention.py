@@ -1,6 +1,7 @@
 """Ring 2, one attention and one block: the weights that the method lives on, against Hugging Face's and by hand."""
 import pytest
 import torch
+from benchmark import peak_of
 from oracle import T, assert_same, hugging_face
 from torch import nn
 from transformers.models.llama.modeling_llama import eager_attention_forward
@@ -43,6 +44,13 @@ def test_attention_equals_hugging_face(dtype, heads, kv_heads):
     assert_same(weights.reshape(1, heads, T, T).to(dtype), wanted_weights, "the weights")
     assert_same(out.reshape(1, heads, T, 16).transpose(1, 2), wanted, "the output")
     assert weights.dtype == torch.float32, "the accumulator wants float32 whatever the model is"
+
+
+def test_the_keys_of_a_group_are_never_repeated():
+    """A token over 4,096 keys that eight query heads share: at the peak not even a second copy of the keys is held."""
+    q, k, v = torch.zeros(1, 1, 8, 1, 64), *torch.zeros(2, 1, 1, 4096, 64)
+    peak = peak_of(lambda: attention(q, k, v))
+    assert peak < k.numel() * 4, f"{peak} bytes; the keys are {k.numel() * 4}, repeated eight times that"
 
 
 def test_masked_weights_are_exactly_0_and_rows_sum_to_1():

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from oracle import write_checkpoint
+from transformers import LlamaConfig
 
 from checkpoint import choose_device, fingerprint, locate, read_config
 from data import InputError
@@ -28,6 +29,25 @@ def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
     shutil.copytree(folder, tmp_path / "m")
     (tmp_path / "m" / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
     assert read_config(tmp_path / "m").eos == (5, 6)
+
+
+@pytest.mark.parametrize("key", ["head_dim", "num_key_value_heads", "rms_norm_eps", "tie_word_embeddings",
+                                 "rope_parameters", "original_max_position_embeddings"])
+def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
+    """What config.json does not say, or says is null."""
+    raw = json.loads((write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16) / "config.json").read_text())
+    for absent in (True, False):
+        changed = json.loads(json.dumps(raw))
+        place = changed["rope_parameters"] if key.startswith("original") else changed
+        place.pop(key)
+        if not absent and key in ("head_dim", "num_key_value_heads", "rope_parameters"):
+            place[key] = None
+        (tmp_path / "config.json").write_text(json.dumps(changed))
+        ours, theirs = read_config(tmp_path), LlamaConfig.from_pretrained(tmp_path)
+        assert (ours.heads, ours.kv_heads, ours.head_width, ours.norm_eps, ours.tied, ours.rope_theta) == (
+            theirs.num_attention_heads, theirs.num_key_value_heads, theirs.head_dim, theirs.rms_norm_eps,
+            theirs.tie_word_embeddings, theirs.rope_parameters["rope_theta"])
+        assert (ours.rope or {}).get("original") == theirs.rope_parameters.get("original_max_position_embeddings")
 
 
 def edit_config(**changes):
@@ -58,7 +78,8 @@ def truncate(folder):
     (edit_config(rope_parameters=[1]), ["config.json", "[1]; an object"]),
     (edit_config(rms_norm_eps="small"), ["config.json", "'small'"]),
     (lambda f: (f / "generation_config.json").write_text('{"eos_token_id": "x"}'), ["eos_token_id is 'x'"]),
-    (edit_config(attention_bias=True), ["attention_bias"]),
+    (edit_config(attention_bias=True), ["attention_bias"]), (edit_config(mlp_bias=True), ["mlp_bias"]),
+    (edit_config(hidden_act="gelu"), ["hidden_act", "'gelu'"]),
     (edit_config(num_key_value_heads=3), ["config.json", "3 key/value heads"]),
     (edit_config(num_attention_heads=0), ["config.json"]), (edit_config(hidden_size="wide"), ["config.json"]),
     (edit_tensors(lambda t: t.pop("model.layers.1.mlp.up_proj.weight")), ["missing", "layers.1.mlp.up_proj.weight"]),
@@ -97,11 +118,12 @@ def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
     (copy / "notes.txt").write_text("")
     assert fingerprint(copy) == first == fingerprint(folder)
     seen = {first}
-    for name in ("vocab.txt", "1_Pooling/config.json", "tokenizer.json"):
+    for name in ("vocab.txt", "1_Pooling/config.json", "tokenizer.json", "chat_template.jinja"):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("{}")
         seen.add(fingerprint(copy))
-    assert len(seen) == 4
+    assert len(seen) == 5
+    assert Llama.load(folder, "cpu").fingerprint != Llama.load(folder, "cpu", "bfloat16").fingerprint
 
 
 def test_a_missing_checkpoint_and_a_wrong_device_are_named():

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmark import PAPER, whole_document
+from oracle import hugging_face, write_checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from llama import Cache, Llama, flops_of
@@ -17,8 +18,13 @@ def counted(hf, tokens: int, past=None, logits: int = 1) -> tuple[int, object]:
     return counter.get_total_flops(), out.past_key_values
 
 
-def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(model, hf, ids):
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "num_key_value_heads": 1, "head_dim": None}],
+                         ids=str)
+def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_path, ids, changes):
     """Exactly, in the four ways the method runs the model; the formula too."""
+    folder = write_checkpoint(tmp_path, **changes)
+    model, hf = Llama.load(folder, "cpu"), hugging_face(folder)
+
     def spent(run):
         before = model.flops
         run()
