@@ -214,7 +214,7 @@ class Llama:
             else:                                                                          # written out
                 out, weights = attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)
                 mean = weights.mean((1, 2))                                                # over heads: [B, T, S]
-                S = min(mean.shape[2], watch.shape[1])                                     # a longer row may have left
+                S = min(mean.shape[2], watch.shape[1])                                     # less where a long row left
                 accumulator += (mean[:, :, :S] @ watch[:, :S].to(mean.dtype)).to(accumulator.dtype)
                 out = out.view(B, c.heads, T, c.head_width)
             x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj.weight")
