@@ -11,8 +11,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from data import EMBEDDED, read_jsonl
-from pecan import load_graph
+from data import EMBEDDED, InputError, read_jsonl
+from pecan import load_graph, user_errors
 from tiny.world import KEPT, facts_in
 
 
@@ -24,7 +24,10 @@ def mean(values) -> float:
 def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
     """Means by name, all but "nodes read" in 0..1."""
     questions = {q.id: q for document in read_jsonl(dataset) for q in document.questions}
-    rows = [json.loads(line) for line in (results / "embedded" / "pecan.jsonl").read_text().splitlines()]
+    path = results / "embedded" / "pecan.jsonl"
+    if not path.exists():
+        raise InputError(f"{path}: is not there; run eval.py first")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
     graphs = {row["graph"]: load_graph(results / "graphs" / f"{row['graph']}.json") for row in rows}
     scores = defaultdict(list)
 
@@ -59,6 +62,10 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
     return {name: mean(values) for name, values in sorted(scores.items())}
 
 
-if __name__ == "__main__":
+def main():
     for name, value in measure(Path(sys.argv[1] if len(sys.argv) > 1 else "results"), *sys.argv[2:3]).items():
         print(f"{value:8.3f}  {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(user_errors(main))
