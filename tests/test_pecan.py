@@ -35,8 +35,8 @@ from sbert import TokenMean
 from tiny.world import make_world
 
 # Of numbers that went through float32 twice, in one pass over everything (Hugging Face) and node by node: the trained
-# weights multiply a rounding of 1e-7. The largest difference measured is 4e-7 of a number.
-TOLERANCE = 2e-6
+# weights multiply a rounding of 1e-7. The largest difference measured is 8e-7 of a number; processors differ.
+TOLERANCE = 4e-6
 
 # --- by hand --------------------------------------------------------------------------------------------------------
 
