@@ -501,6 +501,16 @@ def test_other_line_ends_inside_of_a_text(tmp_path):
     assert scored.returncode == 0 and scored.stdout.splitlines()[1].split()[-1] == "2"
 
 
+def test_a_documents_fault_is_told_once(undisturbed, tmp_path):
+    folder = shutil.copytree(undisturbed[0], tmp_path / "r")
+    first = json.loads((folder / "embedded" / "pecan.jsonl").read_text().splitlines()[0])
+    (folder / "graphs" / f"{first['graph']}.json").write_text("{}")
+    (folder / "embedded" / "pecan.jsonl").unlink()
+    done = run("--limit", 3, "--method", "pecan", "--output", folder)
+    assert done.returncode == 1 and done.stderr.count("not answered") == 1, done.stderr
+    assert "not answered: document world-0, questions left 6: " in done.stderr
+
+
 def test_a_graph_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
     """It would be built again for every question otherwise; a document that cannot be read is tried once."""
     built = []
