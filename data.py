@@ -1,8 +1,6 @@
 """Documents and questions, and the files they come from. Knows files, no models.
 
-    python data.py PATH [--tokenizer DIR]      what is in a data set: documents, questions, lengths, problems
-
-The layouts of the paper's data sets are read in evaluation/datasets.py. The format of one's own data is JSON lines, one
+The layouts of the paper's data sets are read in evaluation/layouts. The format of one's own data is JSON lines, one
 document each:
 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
@@ -10,31 +8,17 @@ document each:
 `text` is one long text; `passages`, a list of texts, may stand in its place and keeps the passages apart. Ids are
 made up from the line where they are missing.
 """
-import gzip
 import hashlib
 import itertools
 import json
-import os
-import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.files import InputError, open_bytes
+
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
-
-
-class InputError(ValueError):
-    """A mistake in what the user gave: the message names the file, key, line or value and says what would be right."""
-
-
-class OutputError(InputError):
-    """A file cannot be written: whatever is done next could not be kept either."""
-
-
-def one_line(error: BaseException) -> str:
-    """What an error says, in one line of at most 300 characters; its type where it says nothing."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -59,29 +43,6 @@ class Document:
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False).encode()).hexdigest()
 
 
-def read_json(path: str | Path) -> dict:
-    """The object in a JSON file; InputError where the file is missing, not JSON, or something else than an object."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds a {type(content).__name__} where an object is wanted")
-    return content
-
-
-def write_file(path: str | Path, text: str):
-    """Replace a file at once or not at all; OutputError where it cannot be written."""
-    partial = Path(f"{path}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
-
-
 def read_text(path: str | Path) -> Document:
     """A text file as a document without questions; InputError where it is missing, empty or not UTF-8 text."""
     try:
@@ -103,13 +64,6 @@ def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
     if not documents:
         raise InputError(f"{path}: holds no document")
     return documents
-
-
-def open_bytes(path):
-    """A file (of the disk or of a zip file) for reading, unpacked where it is gzipped, whatever its name says."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path.open("rb")) if packed else path.open("rb")
 
 
 def iterate_jsonl(path: Path) -> Iterator[Document]:
@@ -163,8 +117,3 @@ def _document(line: str, where: str, name: str) -> Document:
         about = {key: value for key, value in q.items() if key not in ("id", "question", "answers")}
         document.questions.append(Question(str(q.get("id", f"{document.id}-{n}")), q["question"], answers, about))
     return document
-
-
-if __name__ == "__main__":
-    from evaluation.datasets import main  # which imports this file anew: there is nothing else to run here
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """Run methods over data sets, score their answers, print the paper's tables.
 
     python eval.py                                     the embedded model on the embedded set
-    python eval.py --dataset FILE ... --model DIR      one's own data or the paper's (data.py), an instruct Llama
+    python eval.py --dataset FILE ... --model DIR      one's own data or the paper's, an instruct Llama
     python eval.py --table 1|2|3|A3|A4|patience|nodes  a table or figure of the paper (evaluation/tables.py)
     python eval.py --dry-run ...                       what a run would cost
     python eval.py --score FILE ...                    score predictions again, without a model
@@ -28,14 +28,17 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from baselines.common import MissingPackage
-from checkpoint import Tokenizer, choose_device, locate, read_config
-from data import EMBEDDED, Document, InputError, OutputError, read_json, write_file
+from data import EMBEDDED, Document
 from evaluation import cost, metrics, paper, tables
-from evaluation.datasets import Dataset
+from evaluation.layouts import Dataset
 from evaluation.methods import METHODS, Models, top_of
 from evaluation.predictions import Predictions, lock
 from evaluation.tables import Run, name_of
-from pecan import Settings, add_model_options, chosen_settings, settings_for, user_errors
+from support.checkpoint import choose_device, locate, read_config
+from support.files import InputError, OutputError, read_json, write_file
+from support.options import add_model_options, chosen_settings, user_errors
+from support.settings import Settings, settings_for
+from support.tokenizer import Tokenizer
 
 DEFAULT = ["pecan", "whole"]                   # methods, where neither --method nor --table says otherwise
 
@@ -304,7 +307,7 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
 def parse(argv) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eval.py", description="Evaluate PECAN and what it is compared with.")
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
-                        help="one or several, in a layout that data.py knows (default: the embedded set)")
+                        help="one or several, in a layout that evaluation/layouts.py knows (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(tables.METHODS)} (default: pecan,whole; for "
                                          "--table 1 all)")
     parser.add_argument("--table", choices=[name for name in tables.SHOW if name],

@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from checkpoint import Config, Tokenizer, choose_device, fingerprint, locate, read_config, read_weights
+from support.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
+from support.tokenizer import Tokenizer
 
 # --- the parts of a layer -------------------------------------------------------------------------------------------
 

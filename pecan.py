@@ -25,75 +25,22 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
 import argparse
 import hashlib
 import json
-import os
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from data import Document, InputError, OutputError, one_line, read_json, read_text, write_file
+from data import Document, read_text
 from llama import Cache, Llama, Piece
-from sbert import load_encoder, similarities
-
-# --- settings -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Every number and switch of the method; the defaults are the paper's for Llama-3.1-8B, where it gives one."""
-    # stage 1
-    chunk: int = 300              # tokens of a level-1 node (section 3.1)
-    window: int = 8192            # s, for construction and search (section 4)
-    summary_share: float = 0.25   # of the window, kept for the summary (the paper does not say how much)
-    tree: bool = False            # "w/o IP-based graph" (section 4.2): one summary node for each window
-    # stage 2
-    confidence: float = 0.5       # t_p; .5 NarrativeQA, .98 Qasper, .5 HotpotQA, .55 MuSiQue (Appendix E); GARLIC: .5
-    patience: int = 1             # t_n
-    attention: bool = True        # False: "w/o attention-guided retrieval", the final score is c
-    similarity: bool = True       # False: "w/o embedding similarity", the final score is z
-    fixed_nodes: int | None = None   # "w/o dynamic progress control": that many nodes are read, unchecked
-    answer_tokens: int = 128      # length limit of an answer (the paper does not say; LongBench's for single documents)
-    batch: int = 8                # windows of a level that run together: changes memory, rounding and padding FLOPs
-
-    def __post_init__(self):
-        for name in ("chunk", "window", "patience", "answer_tokens", "batch", "fixed_nodes"):
-            value = getattr(self, name)
-            if (type(value) is not int or value < 1) and not (name == "fixed_nodes" and value is None):
-                raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
-        for name in ("confidence", "summary_share"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 <= value < 1:
-                raise InputError(f"{name} is {value!r}; it must be a number of at least 0 and below 1")
-        if not (self.attention or self.similarity):
-            raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
-
-    def reader(self) -> dict:
-        """The settings of all that reads in a window, PECAN or not; without `batch`, which changes no answer."""
-        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "answer_tokens")}
-
-    def construction(self) -> dict:
-        """The settings that change a graph."""
-        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "tree")}
-
-
-def settings_for(model: Llama, builder: Llama | None = None, **chosen) -> Settings:
-    """The defaults, overridden by a `pecan.json` in the checkpoint folder (the embedded model is small and brings one),
-    overridden by what was chosen (None: not chosen). The window is no larger than the models were made for."""
-    own = model.folder / "pecan.json"
-    values = read_json(own) if own.exists() else {}
-    unknown = set(values) - set(Settings.__dataclass_fields__)
-    if unknown:
-        raise InputError(f"{own}: unknown setting {sorted(unknown)[0]}")
-    longest = min(m.config.max_length for m in (model, builder or model))
-    values = {"window": min(Settings.window, longest)} | values
-    settings = Settings(**values | {name: value for name, value in chosen.items() if value is not None})
-    if settings.window > longest:
-        raise InputError(f"window {settings.window} is too large: the model was made for {longest} tokens")
-    return settings
-
+from support.files import InputError, read_json, write_file
+from support.graph_file import FORMAT, check_place
+from support.method import ENDS, Answer
+from support.options import add_model_options, chosen_settings, load_models, user_errors
+from support.sbert import similarities
+from support.settings import Settings, settings_for
 
 # --- prompts --------------------------------------------------------------------------------------------------------
 
@@ -207,15 +154,6 @@ class Graph:
         for key, rows in (("nodes", nodes), ("edges", edges)):                             # a line for each
             text += f',\n"{key}": [\n' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]"
         write_file(path, text + "\n}\n")
-
-
-FORMAT = "pecan graph 1"
-
-
-def check_place(path: str | Path | None):
-    """Say before the long work, not after it, that a graph cannot be written (OutputError)."""
-    if path is not None and not os.access(Path(path).parent, os.W_OK):
-        raise OutputError(f"{path}: cannot be written; say another place for the graph")
 
 
 def load_graph(path: str | Path, document: Document | None = None, settings: dict | None = None,
@@ -432,23 +370,6 @@ class Step:
     flops: int = 0                # spent so far
 
 
-@dataclass
-class Answer:
-    """What a method says to a question, and what it cost."""
-    text: str
-    nodes: list[int]              # ids of the nodes that were read, in order
-    flops: int
-    tokens: int                   # prompt, nodes, probes and answer
-    end: str = "read"             # why reading ended: a key of ENDS
-    cut: bool = False             # the document did not fit and was cut
-    trace: list[Step] = field(default_factory=list)
-
-
-ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
-        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once",
-        "none": "nothing was found to answer from"}
-
-
 def share(x: torch.Tensor) -> torch.Tensor:
     """x / sum(x); a sum of 0 stays 0 (GARLIC 3.2.2)."""
     total = x.sum()
@@ -645,69 +566,6 @@ class Pecan:
 
 
 # --- command line ---------------------------------------------------------------------------------------------------
-
-def add_model_options(parser: argparse.ArgumentParser):
-    """The options that pecan.py and eval.py share."""
-    parser.add_argument("--model", default=str(Path(__file__).parent / "tiny"), metavar="DIR",
-                        help="checkpoint folder or hub repository of an instruct Llama (default: the embedded model)")
-    parser.add_argument("--encoder", metavar="DIR",
-                        help="BERT or MPNet sentence encoder for the similarity (default: the mean of the model's "
-                             "own embeddings)")
-    parser.add_argument("--builder", metavar="DIR", help="another checkpoint that builds the graphs (Table 2)")
-    parser.add_argument("--chunk", type=int, help="tokens of a chunk (paper: 300)")
-    parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
-    parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
-    parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int, help="windows of a document that run together (default: 8)")
-    parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
-    parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
-                        help="an ablation of section 4.2; may be given twice")
-    parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first of them that is there)")
-    parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
-                                                          "cuda, float32 elsewhere)")
-
-
-def load_models(args) -> tuple[Llama, object, Llama | None]:
-    """Model, encoder and builder that the options ask for; says what runs, on which device and in which dtype."""
-    model = Llama.load(args.model, args.device, args.dtype)
-    builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
-    print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}; "
-          f"similarity by {args.encoder or 'the mean of its own embeddings'}", file=sys.stderr)
-    return model, load_encoder(args.encoder, model), builder
-
-
-def chosen_settings(args) -> dict:
-    """The settings that the options choose; None where they leave one open."""
-    if args.nodes is not None and args.nodes < 1:
-        raise InputError(f"--nodes is {args.nodes}; it must be at least 1")
-    without = {name: False if name in args.without else None for name in ("attention", "similarity")}
-    return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
-            "fixed_nodes": args.nodes, "batch": args.batch, "tree": "graph" in args.without or None, **without}
-
-
-SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
-
-
-def user_errors(main, note: str = ""):
-    """Run a command line: what its user can mend is one line and exit code 2, an interruption exit code 130. `note`
-    is said where it is not the input that ended the run."""
-    try:
-        return main()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-    except (MemoryError, RuntimeError) as error:            # each device words its shortage of memory in its own way
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not SHORTAGE.search(str(error)):
-            raise
-        print(f"error: out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
-              f"bfloat16{note}", file=sys.stderr)
-    except OSError as error:                                # a full disk, a folder that may not be written
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror or error}{note}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print(f"interrupted{note}", file=sys.stderr)
-        return 130
-    return 2
-
 
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="pecan.py", description="Answer questions about a long document with PECAN.")

@@ -12,7 +12,9 @@ from pathlib import Path
 from baselines.common import Prepared, read_best
 from data import Document
 from llama import Llama
-from pecan import Answer, Settings, chunks
+from pecan import chunks
+from support.method import Answer
+from support.settings import Settings
 
 
 class Okapi:

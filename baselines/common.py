@@ -12,23 +12,13 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from data import Document, InputError
+from data import Document
 from llama import Cache, Llama
-from pecan import (
-    FORMAT,
-    Answer,
-    Graph,
-    Node,
-    Settings,
-    answer_pieces,
-    check_place,
-    load_graph,
-    node_pieces,
-    question_pieces,
-    room_for_nodes,
-    size,
-    split,
-)
+from pecan import Graph, Node, answer_pieces, load_graph, node_pieces, question_pieces, room_for_nodes, size, split
+from support.files import InputError
+from support.graph_file import FORMAT, check_place
+from support.method import Answer
+from support.settings import Settings
 
 
 class MissingPackage(InputError):

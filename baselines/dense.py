@@ -11,8 +11,10 @@ from pathlib import Path
 from baselines.common import Prepared, read_best
 from data import Document
 from llama import Llama
-from pecan import Answer, Settings, chunks
-from sbert import similarities
+from pecan import chunks
+from support.method import Answer
+from support.sbert import similarities
+from support.settings import Settings
 
 
 class Dense:

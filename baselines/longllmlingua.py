@@ -22,9 +22,12 @@ from pathlib import Path
 import torch
 
 from baselines.common import Prepared, read_best, scaled
-from data import Document, InputError
+from data import Document
 from llama import Cache, Llama
-from pecan import Answer, Settings, split
+from pecan import split
+from support.files import InputError
+from support.method import Answer
+from support.settings import Settings
 
 HINT = " We can get the answer to this question in the given documents."
 LINES, TARGET, MORE, WINDOW, SPREAD = 4, 2000, 100, 200, 0.3

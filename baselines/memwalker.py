@@ -17,9 +17,12 @@ import re
 from pathlib import Path
 
 from baselines.common import Prepared, children, key, read_best, replies, scaled, sentences, summaries, tree, turn
-from data import Document, InputError
+from data import Document
 from llama import Llama
-from pecan import Answer, Graph, Settings
+from pecan import Graph
+from support.files import InputError
+from support.method import Answer
+from support.settings import Settings
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
 SUMMARIES = "{}\n\nCompress each summary into a much shorter summary."

@@ -42,10 +42,13 @@ from baselines.common import (
     tree,
     turn,
 )
-from data import Document, InputError
+from data import Document
 from llama import Llama
-from pecan import Answer, Graph, Settings, pack
-from sbert import similarities
+from pecan import Graph, pack
+from support.files import InputError
+from support.method import Answer
+from support.sbert import similarities
+from support.settings import Settings
 
 PROMPT = "Write a summary of the following, including as many key details as possible: {}:"
 DIMENSIONS, NEIGHBOURS, SMALL = 10, 10, 11     # a layer or cluster of SMALL nodes is not clustered

@@ -9,7 +9,9 @@ from pathlib import Path
 from baselines.common import Prepared, line, read
 from data import Document
 from llama import Llama
-from pecan import Answer, Settings, room_for_nodes
+from pecan import room_for_nodes
+from support.method import Answer
+from support.settings import Settings
 
 
 class Whole:

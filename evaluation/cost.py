@@ -9,19 +9,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from checkpoint import Config, tensor_shapes
 from data import Document
 from llama import flops_of
-from pecan import (
-    Settings,
-    answer_pieces,
-    chunks,
-    node_pieces,
-    pack,
-    question_pieces,
-    size,
-    summary_pieces,
-)
+from pecan import answer_pieces, chunks, node_pieces, pack, question_pieces, size, summary_pieces
+from support.checkpoint import Config, tensor_shapes
+from support.settings import Settings
 
 SUMMARY, NODE, NODES = 0.5, 60, 30             # of the tokens summarised; tokens of a node; nodes of a query
 ASSUMED = (f"FLOPs of construction, of searches, of searches that fill their windows, of the whole document; memory is "

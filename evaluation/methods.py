@@ -9,12 +9,14 @@ from baselines.longllmlingua import LongLLMLingua
 from baselines.memwalker import MeMWalker
 from baselines.raptor import Raptor
 from baselines.whole import Whole
-from data import InputError
 from evaluation import paper
 from evaluation.tables import Run
 from llama import Llama, flops_of
-from pecan import Pecan, Settings, load_models
-from sbert import load_towers
+from pecan import Pecan
+from support.files import InputError
+from support.options import load_models
+from support.sbert import load_towers
+from support.settings import Settings
 
 # Each takes (models, settings, top) and has key, prepare and answer; beside it, what it uses but the model.
 METHODS = {

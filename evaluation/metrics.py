@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data import InputError
+from support.files import InputError
 
 
 def f1(prediction: str, answers: list[str]) -> float:

@@ -3,7 +3,8 @@ import json
 import os
 from pathlib import Path
 
-from data import Document, InputError, Question, write_file
+from data import Document, Question
+from support.files import InputError, write_file
 
 
 def lock(output: Path):

@@ -19,9 +19,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
-from checkpoint import Config, read_config, tensor_shapes  # noqa: E402
 from evaluation.paper import TABLE1, TABLE_A3  # noqa: E402
 from llama import Cache, Llama, flops_of  # noqa: E402
+from support.checkpoint import Config, read_config, tensor_shapes  # noqa: E402
 
 NODE = 64                                      # tokens of a node here
 

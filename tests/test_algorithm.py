@@ -19,9 +19,11 @@ from naive import scores as naive_scores
 from naive import search as naive_search
 
 import pecan
-from data import Document, InputError
+from data import Document
 from llama import Llama
-from pecan import Graph, Node, Search, Settings, build, edge_weights, final_scores
+from pecan import Graph, Node, Search, build, edge_weights, final_scores
+from support.files import InputError
+from support.settings import Settings
 
 ROWS, CAPACITY = 211, 2048                     # of the attention table
 WORDS = "Mara Theo Ada Igor Ulla Carl Dora Emil Felix Oslo baker job".split()

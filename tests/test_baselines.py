@@ -20,11 +20,13 @@ from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker, Walk, groups
 from baselines.raptor import Raptor
 from baselines.whole import Whole
-from data import EMBEDDED, Document, InputError, read_jsonl
+from data import EMBEDDED, Document, read_jsonl
 from evaluation.cost import generation
 from llama import Llama, flops_of
-from pecan import Graph, Node, Settings
-from sbert import TokenMean
+from pecan import Graph, Node
+from support.files import InputError
+from support.sbert import TokenMean
+from support.settings import Settings, settings_for
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def long(documents):
 
 @pytest.fixture
 def settings(tiny):
-    return pecan.settings_for(tiny)
+    return settings_for(tiny)
 
 
 @pytest.fixture
@@ -194,7 +196,7 @@ def test_chunks_in_tight_groups_are_clustered(seed):
 @pytest.fixture(scope="module")
 def tree(tiny, long, tmp_path_factory):
     """The tree of the long document, and where it is kept."""
-    method = Raptor(tiny, TokenMean(tiny), pecan.settings_for(tiny))
+    method = Raptor(tiny, TokenMean(tiny), settings_for(tiny))
     path = tmp_path_factory.mktemp("raptor") / "tree.json"
     return method.prepare(long, path), path
 

@@ -7,9 +7,9 @@ import torch
 from oracle import write_checkpoint
 from transformers import LlamaConfig
 
-from checkpoint import choose_device, fingerprint, locate, read_config
-from data import InputError
 from llama import Llama
+from support.checkpoint import choose_device, fingerprint, locate, read_config
+from support.files import InputError
 
 
 def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):

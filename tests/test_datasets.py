@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from data import Document, InputError
-from evaluation.datasets import Dataset
+from data import Document
+from evaluation.layouts import Dataset
+from support.files import InputError
 
 ROOT = Path(__file__).parents[1]
 
@@ -242,16 +243,18 @@ def test_a_folder_of_two_layouts_and_a_broken_zip(tmp_path):
 
 
 def test_the_command_line(tmp_path):
-    """python data.py tells documents, questions, lengths, problems; a mistake is one line."""
+    """python -m evaluation.layouts tells documents, questions, lengths, problems; a mistake is one line."""
     path = lines(tmp_path / "musique.jsonl", musique(), "{")
-    command = [sys.executable, str(ROOT / "data.py"), str(path)]
-    told = subprocess.run([*command, "--tokenizer", str(ROOT / "tiny")], capture_output=True, text=True)
+    command = [sys.executable, "-m", "evaluation.layouts", str(path)]
+    told = subprocess.run([*command, "--tokenizer", str(ROOT / "tiny")], capture_output=True, text=True,
+                          cwd=ROOT)
     assert told.returncode == 0, told.stderr
     assert "MuSiQue, 1 rows" in told.stdout and "1 documents, 1 questions" in told.stdout
     assert "2.0 answers to a question" in told.stdout
     assert "tokens of a document: average" in told.stdout and "skipped, 1 times: not valid JSON" in told.stdout
-    assert "words of a document" in subprocess.run(command, capture_output=True, text=True).stdout
-    wrong = subprocess.run([*command, "nowhere"], capture_output=True, text=True)
+    assert "words of a document" in subprocess.run(command, capture_output=True, text=True,
+                                                         cwd=ROOT).stdout
+    wrong = subprocess.run([*command, "nowhere"], capture_output=True, text=True, cwd=ROOT)
     assert wrong.returncode == 2
     assert wrong.stderr == "error: nowhere: cannot be read (there is no such file or folder)\n"
 

@@ -18,14 +18,16 @@ import pytest
 import torch
 from tqdm import tqdm
 
-from checkpoint import read_config
-from data import EMBEDDED, InputError, OutputError, read_jsonl
+from data import EMBEDDED, read_jsonl
 from eval import Evaluation, answer_all, parse
 from evaluation import paper, tables
 from evaluation.methods import top_of
 from evaluation.predictions import Predictions
 from evaluation.tables import METHODS, Run, as_markdown, as_text, quantity
-from pecan import Settings, user_errors
+from support.checkpoint import read_config
+from support.files import InputError, OutputError
+from support.options import user_errors
+from support.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 FIRST = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])     # a document of the embedded set

@@ -10,8 +10,8 @@ from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
 
-from data import InputError
 from evaluation.metrics import bleu4, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
+from support.files import InputError
 
 # prediction, reference, F1 as LongBench computes it, ROUGE-L of rouge, ROUGE-L of rouge_score
 WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6667, .6154),

@@ -13,7 +13,7 @@ from evaluation.paper import (
     TABLE_A3,
     TABLE_A4,
 )
-from pecan import Settings
+from support.settings import Settings
 
 
 @pytest.mark.parametrize("dataset", DATASETS)

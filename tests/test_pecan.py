@@ -13,25 +13,14 @@ from oracle import mean_attention
 
 import pecan
 from baselines.whole import Whole, cut_middle
-from checkpoint import Frame
-from data import Document, InputError
+from data import Document
 from llama import Cache
-from pecan import (
-    Graph,
-    Node,
-    Pecan,
-    Search,
-    build,
-    bullets,
-    edge_weights,
-    final_scores,
-    load_graph,
-    pack,
-    settings_for,
-    share,
-    split,
-)
-from sbert import TokenMean
+from pecan import Graph, Node, Pecan, Search, build, bullets, edge_weights, final_scores, load_graph, pack, share, split
+from support.files import InputError
+from support.options import user_errors
+from support.sbert import TokenMean
+from support.settings import settings_for
+from support.tokenizer import Frame
 from tiny.world import make_world
 
 # Of numbers that went through float32 twice, in one pass over everything (Hugging Face) and node by node: the trained
@@ -538,7 +527,7 @@ def test_a_graph_that_cannot_be_kept_is_said_before_the_work(tmp_path, tiny, doc
 def test_what_stops_a_command_is_one_line(capsys, error, code, words):
     def main():
         raise error
-    assert pecan.user_errors(main) == code
+    assert user_errors(main) == code
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
 

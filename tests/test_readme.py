@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 README = ROOT / "README.md"
 MODULES = {path.stem: str(path.relative_to(ROOT))               # of the program: name -> file
-           for folder in (".", "evaluation", "baselines") for path in (ROOT / folder).glob("*.py")}
+           for folder in (".", "support", "evaluation", "baselines") for path in (ROOT / folder).glob("*.py")}
 
 
 def line_of(file: str, name: str) -> int:
@@ -40,7 +40,7 @@ def test_what_the_documents_name_exists():
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r"`(test_\w+)`", text):
             assert f"def {name}(" in source, f"{path.name}: there is no test {name}"
-        folders = ".", "tests", "tiny", "evaluation", "baselines"
+        folders = ".", "support", "tests", "tiny", "evaluation", "baselines"
         for name in re.findall(r"`((?:tests/)?\w+\.py)`", text):
             assert any((ROOT / folder / name).exists() for folder in folders), f"{path.name}: {name}"
         for name in re.findall(f"`((?:{'|'.join(MODULES)})\\.[\\w.]+)`", text):

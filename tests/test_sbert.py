@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, BertTokenizer, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-import sbert
-from data import InputError
-from sbert import Bert, MPNet, TokenMean, load_encoder, load_towers, relative_buckets, similarities
+from support import sbert
+from support.files import InputError
+from support.sbert import Bert, MPNet, TokenMean, load_encoder, load_towers, relative_buckets, similarities
 
 SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clothes in the rockery",
              " ".join(f"{word} the {word} and" for word in "tom kittens mittens garden moppet clothes".split() * 9)]

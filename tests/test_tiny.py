@@ -5,11 +5,12 @@ import random
 import pytest
 import torch
 
-from checkpoint import Tokenizer
 from data import EMBEDDED, read_jsonl
 from llama import Cache
-from pecan import Pecan, question_pieces, settings_for, size
-from sbert import TokenMean
+from pecan import Pecan, question_pieces, size
+from support.sbert import TokenMean
+from support.settings import settings_for
+from support.tokenizer import Tokenizer
 from tiny.lessons import Teacher, collate
 from tiny.train import Training
 from tiny.world import ALL, KEPT, VALUES, ask, bullet, facts_in, make_world, summarise

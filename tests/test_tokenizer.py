@@ -17,8 +17,6 @@ import transformers.utils.chat_template_utils
 from oracle import write_checkpoint
 from transformers import PreTrainedTokenizerFast
 
-from checkpoint import Tokenizer, read_config
-from data import InputError
 from llama import Cache, Llama
 from pecan import (
     ANSWER,
@@ -32,6 +30,9 @@ from pecan import (
     split,
     summary_pieces,
 )
+from support.checkpoint import read_config
+from support.files import InputError
+from support.tokenizer import Tokenizer
 
 # --- templates, tokenizers and conversations ------------------------------------------------------------------------
 

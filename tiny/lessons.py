@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 import pecan
-from checkpoint import Tokenizer
+from support.tokenizer import Tokenizer
 from tiny import world as W
 
 

@@ -11,8 +11,10 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from data import EMBEDDED, InputError, read_jsonl
-from pecan import load_graph, user_errors
+from data import EMBEDDED, read_jsonl
+from pecan import load_graph
+from support.files import InputError
+from support.options import user_errors
 from tiny.world import KEPT, facts_in
 
 

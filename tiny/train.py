@@ -23,8 +23,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import pecan
-from checkpoint import Config, Tokenizer, choose_device, read_config, save_checkpoint, tensor_shapes
 from llama import Llama
+from support.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from support.tokenizer import Tokenizer
 from tiny import world as W
 from tiny.lessons import Teacher, collate
 

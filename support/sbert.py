@@ -15,9 +15,9 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-from checkpoint import fingerprint, locate, read_tensors
-from data import InputError, read_json
 from llama import Llama
+from support.checkpoint import fingerprint, locate, read_tensors
+from support.files import InputError, read_json
 
 
 class TokenMean:

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data import EMBEDDED, Document, InputError, Question, iterate_jsonl, one_line, open_bytes
+from data import EMBEDDED, Document, Question, iterate_jsonl
+from support.files import InputError, one_line, open_bytes
 
 # --- data sets ------------------------------------------------------------------------------------------------------
 
@@ -434,8 +435,8 @@ def _fetch_longbench() -> str:
 # --- command line ---------------------------------------------------------------------------------------------------
 
 def main(argv=None) -> int:
-    """python data.py"""
-    parser = argparse.ArgumentParser(prog="data.py", description="Tell what is in a data set.")
+    """python -m evaluation.layouts"""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.layouts", description="Tell what is in a data set.")
     parser.add_argument("path", nargs="+", help="files, folders or zip files; LongBench's tasks as PATH:TASK")
     parser.add_argument("--tokenizer", metavar="DIR", help="checkpoint whose tokens are counted (default: words)")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
@@ -453,7 +454,8 @@ def tell(args) -> int:
     """Print what was found."""
     count = lambda text: len(text.split())                                                # noqa: E731
     if args.tokenizer:
-        from checkpoint import Tokenizer, locate
+        from support.checkpoint import locate
+        from support.tokenizer import Tokenizer
         tokenizer = Tokenizer(locate(args.tokenizer))
         count = lambda text: len(tokenizer.encode(text))                                  # noqa: E731
     for path in args.path:
@@ -464,3 +466,7 @@ def tell(args) -> int:
         print(f"  {'tokens' if args.tokenizer else 'words'} of a document: average {sum(lengths) / len(lengths):,.0f}, "
               f"min {min(lengths):,}, max {max(lengths):,}; {sum(answers) / len(answers):.1f} answers to a question")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
