@@ -1,16 +1,14 @@
-"""The Llama-3 forward pass by hand, with attention accumulated layer by layer into a float32 node accumulator, and a
-key/value cache that is made of nodes.
+"""The Llama-3 forward pass by hand. Attention to nodes is summed layer by layer, and the KV cache is made of nodes.
 
     B   rows of a batch (windows)            L   layers            H   query heads
     T   new tokens of a row                  D   model width       KV  key/value heads
-    S   cached tokens, the new ones included K   head width        G   query heads per key/value head, H = KV G
-    N   watched nodes                        V   vocabulary
+    P   cached tokens, new ones included     K   head width        G   query heads per key/value head, H = KV G
+    N   nodes whose attention is wanted
 
-    a(x, j)   attention of token x to node j: mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
+    a(x, j)   attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
 
-Shapes stand in brackets in this order. Weights keep the names of Hugging Face checkpoints, whose query and key rows
-are permuted for the half-split rotation, so nothing is permuted here. A key is cached after its rotation: it is valid
-at its own position only.
+Shapes are in brackets, in this order. Weights have the names of Hugging Face checkpoints, whose query and key rows are
+permuted for the half-split rotation, so nothing is permuted here.
 """
 import math
 from functools import cached_property
@@ -22,40 +20,51 @@ import torch.nn.functional as F
 from support.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
 from support.tokenizer import Tokenizer
 
+# A stretch of a prompt: the node that it belongs to (or None), and its token ids.
+Segment = tuple[object, list[int]]
+
+
+def length_of(segments: list[Segment]) -> int:
+    """Tokens of a prompt."""
+    return sum(len(ids) for _, ids in segments)
+
+
 # --- the parts of a layer -------------------------------------------------------------------------------------------
 
-def wide(x: torch.Tensor) -> torch.Tensor:
-    """float32, or float64 where it is that already: the precision of norms and softmax."""
+def at_least_float32(x: torch.Tensor) -> torch.Tensor:
+    """x in float32, or in float64 if it is that already: the precision of norms and softmax."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def rms_norm(x, weight, eps):
-    """x [.., D] / root mean square, in float32, then cast back and scaled by weight [D]."""
-    y = wide(x)
+    """x [.., D] divided by its root mean square in float32, cast back, then scaled by weight [D]."""
+    y = at_least_float32(x)
     y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps)
     return weight * y.to(x.dtype)
 
 
 def inverse_frequencies(c: Config) -> torch.Tensor:
-    """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by llama3 scaling where the config has it.
+    """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by llama3 scaling if the config has it.
 
-    Wavelengths longer than original/low are divided by `factor`, those shorter than original/high are kept, and between
-    the two the frequency is blended.
+    Wavelengths longer than original/low are divided by `factor`, those shorter than original/high are kept. Between
+    the two, the frequency is blended.
     """
     f = 1.0 / (c.rope_theta ** (torch.arange(0, c.head_width, 2, dtype=torch.int64).float() / c.head_width))
     if c.rope is None:
         return f
+
     factor, low, high, original = (c.rope[key] for key in ("factor", "low", "high", "original"))
     wavelength = 2 * math.pi / f
+    scaled = torch.where(wavelength > original / low, f / factor, f)
+
     smooth = (original / wavelength - low) / (high - low)
     blended = (1 - smooth) * f / factor + smooth * f
-    scaled = torch.where(wavelength > original / low, f / factor, f)
     between = (wavelength <= original / low) & (wavelength >= original / high)
     return torch.where(between, blended, scaled)
 
 
 def rope_tables(positions, inv_freq, dtype):
-    """cos and sin [B, 1, T, K] for positions [B, T]; the angles in float32 whatever the model's dtype."""
+    """cos and sin [B, 1, T, K] for positions [B, T]. The angles are float32 whatever the model's dtype."""
     angles = positions[:, None, :, None].float() * inv_freq
     angles = torch.cat((angles, angles), dim=-1)
     return angles.cos().to(dtype), angles.sin().to(dtype)
@@ -67,112 +76,138 @@ def rotate(x, cos, sin):
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def attention(q, k, v, mask=None):
-    """Attention written out: q [B, KV, G, T, K], k and v [B, KV, S, K], mask [B, T, S] (True: may be seen).
+def split_heads(x, head_width):
+    """[B, T, heads x K] as [B, heads, T, K]."""
+    B, T, _ = x.shape
+    return x.view(B, T, -1, head_width).transpose(1, 2)
 
-    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, S] in float32. The query heads of one key/value
-    head are an axis of their own (G), so keys are never repeated.
+
+def attention(q, k, v, mask=None):
+    """Attention written out: q [B, KV, G, T, K], k and v [B, KV, P, K], mask [B, T, P] (True: may be seen).
+
+    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, P] in float32. The query heads that share a
+    key/value head have their own axis (G), so keys are never repeated.
     """
-    scores = torch.einsum("bkgtd,bksd->bkgts", q, k) * q.shape[-1] ** -0.5
+    scores = torch.einsum("bkgtd,bkpd->bkgtp", q, k) * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
-    weights = wide(scores).softmax(-1)
-    return torch.einsum("bkgts,bksd->bkgtd", weights.to(v.dtype), v), weights
+
+    # Trap: the softmax is float32 in every dtype; the values are weighted in the model's dtype, as Hugging Face does.
+    weights = at_least_float32(scores).softmax(-1)
+    return torch.einsum("bkgtp,bkpd->bkgtd", weights.to(v.dtype), v), weights
 
 
-# --- cache ----------------------------------------------------------------------------------------------------------
+# --- node cache (Appendix B) ----------------------------------------------------------------------------------------
 
 class Cache:
-    """Keys and values of the tokens read so far, and which of them belong to which node (Appendix B).
+    """The KV cache of the tokens read so far, and which of them belong to which node (Appendix B).
 
-    Row b holds its token t in slot t of keys[layer][b] ([B, KV, capacity, K]); slot, position and count agree, so a
-    row needs no padding on its left and rows may differ in length. Slots from lengths[b] on are free: whatever stands
-    there is overwritten before a query can see it.
+    Row b keeps its token t in slot t of keys[layer][b] ([B, KV, capacity, K]). Slot, position and count agree, so a
+    row needs no padding on its left, and rows may differ in length. Slots from lengths[b] on are free: whatever they
+    hold is overwritten before a query can see it.
     """
 
     def __init__(self, model: "Llama", rows: int, capacity: int):
-        c, weight = model.config, model.weights["model.embed_tokens.weight"]
+        c = model.config
+        embedding = model.weights["model.embed_tokens.weight"]             # for its dtype and device
         shape = (rows, c.kv_heads, capacity, c.head_width)
-        self.keys = [weight.new_zeros(shape) for _ in range(c.layers)]
-        self.values = [weight.new_zeros(shape) for _ in range(c.layers)]
+        self.keys = [embedding.new_zeros(shape) for _ in range(c.layers)]
+        self.values = [embedding.new_zeros(shape) for _ in range(c.layers)]
         self.capacity = capacity
         self.lengths = [0] * rows
-        self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (first slot, slot behind its last)
+        self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (its first slot, the slot after it)
+
+    def register(self, b: int, segments: list[Segment]):
+        """Note which slots of row b the nodes among the next segments will take."""
+        end = self.lengths[b]
+        for node, ids in segments:
+            if node is not None:
+                self.nodes[b][node] = (end, end + len(ids))
+            end += len(ids)
 
     def write(self, layer, keys, values, slots):
-        """Store keys and values [B, KV, T, K] in slots [B, T]; returns all up to the last slot written, [B, KV, S,
-        K]."""
+        """Store keys and values [B, KV, T, K] in slots [B, T]; return all up to the last slot written, [B, KV, P, K].
+
+        Trap: keys are stored after their rotation, so a key is valid at its own position only.
+        """
         rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
-        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            store[rows, :, slots] = new.transpose(1, 2)
-        S = max(self.lengths) + slots.shape[1]
-        return self.keys[layer][:, :, :S], self.values[layer][:, :, :S]
+        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)
+        self.values[layer][rows, :, slots] = values.transpose(1, 2)
+        P = max(self.lengths) + slots.shape[1]
+        return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
 
-    def take_back(self, lengths: list[int]):
-        """Forget every token from lengths[b] on, and the nodes that end behind it."""
+    def rollback(self, lengths: list[int]):
+        """Forget every token from lengths[b] on, and the nodes that end after it."""
         self.lengths = list(lengths)
-        self.nodes = [{n: span for n, span in row.items() if span[1] <= end} for row, end in zip(self.nodes, lengths)]
+        self.nodes = [{node: span for node, span in row.items() if span[1] <= end}
+                      for row, end in zip(self.nodes, lengths)]
 
-    def keep(self, rows: list[int]):
-        """Keep these rows of the batch only."""
-        for store in (self.keys, self.values):                    # layer by layer, so that one copy is alive at a time
-            for layer in range(len(store)):
-                store[layer] = store[layer][rows]
+    def keep_rows(self, rows: list[int]):
+        """Keep only these rows of the batch."""
+        for layer in range(len(self.keys)):                     # layer by layer, so that one copy is alive at a time
+            self.keys[layer] = self.keys[layer][rows]
+            self.values[layer] = self.values[layer][rows]
         self.lengths = [self.lengths[b] for b in rows]
         self.nodes = [self.nodes[b] for b in rows]
 
-    def averages(self, nodes: list[list]) -> torch.Tensor:
-        """[B, S, N] float32: column n of row b averages over the tokens of nodes[b][n]. attention @ averages is a(x,
-        j)."""
-        watch = torch.zeros(len(nodes), max(self.lengths), max(map(len, nodes)), device=self.keys[0].device)
+    def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
+        """[B, P, N] float32, so that attention @ averaging is a(x, j).
+
+        Column n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere (section 3.1, "Aggregating").
+        """
+        matrix = torch.zeros(len(nodes), max(self.lengths), max(map(len, nodes)), device=self.keys[0].device)
         for b, names in enumerate(nodes):
-            for n, name in enumerate(names):
-                start, end = self.nodes[b][name]
-                watch[b, start:end, n] = 1 / (end - start)
-        return watch
+            for n, node in enumerate(names):
+                start, end = self.nodes[b][node]
+                matrix[b, start:end, n] = 1 / (end - start)
+        return matrix
 
 
 # --- model ----------------------------------------------------------------------------------------------------------
 
-def flops_of(c: Config, tokens: int, seen: int, logits: int = 0) -> int:
-    """FLOPs of running `tokens` tokens that see `seen` tokens each (themselves included), and of the output matrix at
-    `logits` positions: 2 m n k for every matrix product, attention as the full rectangle, 4 L H K T S. What Llama.flops
-    counts as it runs, told beforehand."""
-    of_layer = (2 * c.heads + 2 * c.kv_heads) * c.head_width * c.width + 3 * c.width * c.hidden
-    attended = 4 * c.layers * c.heads * c.head_width * tokens * seen
-    return 2 * c.layers * of_layer * tokens + attended + 2 * c.vocab * c.width * logits
+def flops_of(c: Config, tokens: int, keys: int, logits: int = 0) -> int:
+    """What Llama.flops counts for `tokens` tokens that see `keys` tokens each, and for `logits` rows of logits.
 
-
-Piece = tuple[object, list[int]]               # (node or None, its token ids): a stretch of a prompt
+    2 m n k for every matrix product, and attention as the full rectangle, 4 L H K T P.
+    """
+    projections = (2 * c.heads + 2 * c.kv_heads) * c.head_width * c.width
+    swiglu = 3 * c.width * c.hidden
+    scores_and_values = 4 * c.layers * c.heads * c.head_width * tokens * keys
+    return 2 * c.layers * (projections + swiglu) * tokens + scores_and_values + 2 * c.vocab * c.width * logits
 
 
 class Llama:
     """A checkpoint that reads, probes and generates, and counts what that costs.
 
-    `weights` maps the checkpoint's tensor names to tensors; `flops` adds up 2 m n k for every matrix product that ran:
-    linear layers over all tokens, the output matrix where logits are computed, attention as the full T x S rectangle,
-    and the padding of rows that run together, because it runs.
-    `tokenizer` and `folder` are those of the checkpoint it was loaded from.
+    `weights` maps the checkpoint's tensor names to tensors. `flops` adds up 2 m n k for every matrix product that ran:
+    linear layers over all tokens, the output matrix where logits are computed, attention as the full T x P rectangle,
+    and the padding of rows that run together, because it runs. `tokenizer` and `folder` are the checkpoint's.
     """
 
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
-        self.config, self.weights, self.tokenizer, self.folder = config, weights, tokenizer, folder
+        self.config = config
+        self.weights = weights
+        self.tokenizer = tokenizer
+        self.folder = folder
         self.device = weights["model.embed_tokens.weight"].device
         self.dtype = weights["model.embed_tokens.weight"].dtype
-        self.inv_freq = inverse_frequencies(config).to(self.device)       # float32 for good: bfloat16 ruins it
         self.flops = 0
+
+        # Trap: these stay float32. In bfloat16 they are wrong from position 8k on.
+        self.inv_freq = inverse_frequencies(config).to(self.device)
 
     @classmethod
     def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
-        """Load a checkpoint folder or hub repository; errors as in locate, read_config, read_weights."""
+        """Load a checkpoint folder or hub repository; errors as in locate, read_config, Tokenizer, read_weights."""
         folder = locate(model)
-        config, tokenizer = read_config(folder), Tokenizer(folder)
-        weights = read_weights(folder, config, *choose_device(device, dtype, config.dtype))
-        return cls(config, weights, tokenizer, folder)
+        config = read_config(folder)
+        tokenizer = Tokenizer(folder)
+        device, dtype = choose_device(device, dtype, config.dtype)
+        return cls(config, read_weights(folder, config, device, dtype), tokenizer, folder)
 
     @cached_property
     def fingerprint(self) -> str:
-        """What a graph was built with: the checkpoint's files and the dtype."""
+        """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
     def linear(self, x, name):
@@ -181,133 +216,152 @@ class Llama:
         self.flops += 2 * x.numel() * weight.shape[0]
         return F.linear(x, weight)
 
-    def forward(self, tokens, positions, mask=None, cache: Cache | None = None, watch=None):
-        """Run tokens [B, T] at positions [B, T] through all layers.
+    def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
+        """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        mask [B, T, S] tells which keys a query may see. Without one T tokens see each other causally, and a single
-        token sees all S; with watch it must be given. With a cache the keys and values of the new tokens are stored
-        at their positions. With watch [B, S', N] (S' <= S) every layer adds its head-mean attention, averaged over
-        the tokens of N nodes, to a float32 accumulator; attention over the other tokens is computed and dropped at
-        once, so nothing of shape [T, T] outlives a layer.
+        mask [B, T, P] is True where a query may see a key. Without a mask, T tokens see each other causally and a
+        single token sees all P; with `averaging` a mask is required. With a cache, the keys and values of the new
+        tokens are stored at their positions. With averaging [B, P', N] (P' <= P, Cache.averaging_matrix), every layer
+        adds its attention to a, averaged over heads and over the tokens of each node, and drops the rest at once:
+        nothing of shape [T, T] outlives a layer.
 
-        Returns the normalised last hidden states [B, T, D] and a(x, j) [B, T, N], the mean over layers and heads (None
-        without watch). (Section 3.1, "Extracting attention weights".)
+        Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] in float32 (None without averaging).
         """
         c = self.config
         B, T = tokens.shape
         x = F.embedding(tokens, self.weights["model.embed_tokens.weight"])                 # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
-        accumulator = None if watch is None else watch.new_zeros(B, T, watch.shape[2])     # [B, T, N] float32
+
+        # Trap: the sum over layers is float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
+        a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
 
         for layer in range(c.layers):
             at = f"model.layers.{layer}."
+
+            # Queries, keys and values; the cache adds those of the tokens read before.
             h = rms_norm(x, self.weights[at + "input_layernorm.weight"], c.norm_eps)
-            q, k, v = (self.linear(h, f"{at}self_attn.{name}_proj.weight").view(B, T, -1, c.head_width).transpose(1, 2)
-                       for name in "qkv")                                                  # [B, H or KV, T, K]
+            q = split_heads(self.linear(h, at + "self_attn.q_proj.weight"), c.head_width)  # [B, H, T, K]
+            k = split_heads(self.linear(h, at + "self_attn.k_proj.weight"), c.head_width)  # [B, KV, T, K]
+            v = split_heads(self.linear(h, at + "self_attn.v_proj.weight"), c.head_width)  # [B, KV, T, K]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             if cache is not None:
-                k, v = cache.write(layer, k, v, positions)                                 # [B, KV, S, K]
+                k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
             self.flops += 4 * B * c.heads * c.head_width * T * k.shape[2]
-            if watch is None:                                                              # the fused kernel
+
+            # Attention: by the fused kernel, or written out if its weights are wanted.
+            if averaging is None:
                 out = F.scaled_dot_product_attention(
                     q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
                     enable_gqa=c.heads != c.kv_heads)
-            else:                                                                          # written out
+            else:
                 out, weights = attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)
-                mean = weights.mean((1, 2))                                                # over heads: [B, T, S]
-                S = min(mean.shape[2], watch.shape[1])                                     # less where a long row left
-                accumulator += (mean[:, :, :S] @ watch[:, :S].to(mean.dtype)).to(accumulator.dtype)
+                head_mean = weights.mean((1, 2))                                           # [B, T, P]
+
+                # The nodes are among the first P' keys (among fewer after a long row has left the batch).
+                seen = min(head_mean.shape[2], averaging.shape[1])
+                a += (head_mean[:, :, :seen] @ averaging[:, :seen].to(head_mean.dtype)).to(a.dtype)
                 out = out.view(B, c.heads, T, c.head_width)
             x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj.weight")
 
+            # SwiGLU.
             h = rms_norm(x, self.weights[at + "post_attention_layernorm.weight"], c.norm_eps)
             gate, up = self.linear(h, at + "mlp.gate_proj.weight"), self.linear(h, at + "mlp.up_proj.weight")
             x = x + self.linear(F.silu(gate) * up, at + "mlp.down_proj.weight")
 
         x = rms_norm(x, self.weights["model.norm.weight"], c.norm_eps)
-        return x, None if watch is None else accumulator / c.layers
+        return x, None if a is None else a / c.layers
 
     def logits(self, hidden):
-        """Next-token logits [.., V] of hidden states [.., D]."""
+        """Next-token logits [.., vocabulary] of hidden states [.., D]."""
         return self.linear(hidden, "model.embed_tokens.weight" if self.config.tied else "lm_head.weight")
 
     @torch.no_grad()
-    def append(self, cache: Cache, rows: list[list[Piece]], watch=None):
-        """Append rows of pieces to the cache, which learns the slots of every named piece.
+    def append(self, cache: Cache, rows: list[list[Segment]], averaging=None):
+        """Append a row of segments to each row of the cache, which learns the slots of every node among them.
 
-        Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without watch); rows shorter
-        than T are followed by rows that mean nothing. Raises ValueError if the cache has no room.
+        Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without averaging), T being
+        the tokens of the longest row. Raises ValueError if the cache has no room; the cache is then unchanged.
         """
-        counts = []
-        for b, pieces in enumerate(rows):
-            end = cache.lengths[b]
-            for node, ids in pieces:
-                if node is not None:
-                    cache.nodes[b][node] = (end, end + len(ids))
-                end += len(ids)
-            counts.append(end - cache.lengths[b])
-        T, start = max(counts), list(cache.lengths)              # the offset is taken once, for all layers
+        ids = [[token for _, part in segments for token in part] for segments in rows]
+        counts = [len(row) for row in ids]
+        T = max(counts)
+        start = list(cache.lengths)                             # fixed here: no layer advances a position
         if max(start) + T > cache.capacity:
             raise ValueError(f"{max(start)} tokens and {T} more do not fit a cache of {cache.capacity}")
-        rows = [[i for _, ids in pieces for i in ids] for pieces in rows]
-        tokens = torch.tensor([ids + [0] * (T - len(ids)) for ids in rows], device=self.device)            # [B, T]
+        for b, segments in enumerate(rows):
+            cache.register(b, segments)
+
+        # Trap: a row of fewer than T tokens is padded on its right. What comes back for its padding means nothing, and
+        # what the padding writes into the cache lies beyond the row's length.
+        tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
+
+        # Trap: the fused kernel's own causal mask starts at the first key, so it serves the first pass only. A single
+        # token sees everything and needs none. All else needs a mask: a query sees the keys up to its own position.
+        first_pass = max(start) == 0
+        single_token = T == 1 and len(rows) == 1
         mask = None
-        if (max(start) > 0 and (T > 1 or len(rows) > 1)) or watch is not None:
-            mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]           # [B, T, S]
-        hidden, seen = self.forward(tokens, positions, mask, cache, watch)
-        cache.lengths = [s + n for s, n in zip(start, counts)]
-        return hidden, seen
+        if averaging is not None or not (first_pass or single_token):
+            mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]               # [B, T, P]
 
-    def read(self, cache: Cache, rows: list[list[Piece]], watch=None):
-        """Append rows; returns the hidden state of each row's last token [B, D], and a(x, j) as append does."""
-        hidden, seen = self.append(cache, rows, watch)
-        last = torch.tensor([sum(len(ids) for _, ids in pieces) - 1 for pieces in rows])
-        return hidden[torch.arange(len(rows)), last], seen
+        hidden, a = self.forward(tokens, positions, mask, cache, averaging)
+        cache.lengths = [before + count for before, count in zip(start, counts)]
+        return hidden, a
 
-    @torch.no_grad()
-    def losses(self, hidden, ids: list[int]) -> torch.Tensor:
-        """-log p [T] float32 of each of T tokens; hidden [T, D] are the last hidden states of the tokens before
-        them."""
-        logits = wide(self.logits(hidden))
-        return F.cross_entropy(logits, torch.tensor(ids, device=self.device), reduction="none").cpu()
+    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None):
+        """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does."""
+        hidden, a = self.append(cache, rows, averaging)
+        last = torch.tensor([length_of(segments) - 1 for segments in rows])
+        return hidden[torch.arange(len(rows)), last], a
 
     def probe(self, cache: Cache, ids: list[int]) -> torch.Tensor:
-        """Logits [B, V] after `ids`, whose keys and values are taken back: the cache is as if they had never been
-        read."""
+        """Logits [B, vocabulary] after `ids`, which are rolled back: the cache is as if they had never been read."""
         before = list(cache.lengths)
         hidden, _ = self.read(cache, [[(None, ids)]] * len(before))
-        cache.take_back(before)
+        cache.rollback(before)
         return self.logits(hidden)
 
     @torch.no_grad()
-    def generate(self, cache: Cache, hidden, limit: int, watch=None, progress=None):
-        """Continue every row greedily from `hidden` [B, D] until an eos token or `limit` tokens; the cache is used up.
+    def losses(self, hidden, ids: list[int]) -> torch.Tensor:
+        """-log p [T] float32 of each of T tokens, from the hidden states [T, D] of the tokens before them."""
+        logits = at_least_float32(self.logits(hidden))
+        return F.cross_entropy(logits, torch.tensor(ids, device=self.device), reduction="none").cpu()
 
-        Returns per row the ids (eos left out) and the attention a(x, j) of each of them *as a query*, [tokens, N]:
-        the row of a token is had when the token itself is run, so the last one may cost a forward pass more. A
-        finished row leaves the batch.
+    @torch.no_grad()
+    def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=None):
+        """Decode every row greedily from `hidden` [B, D], up to an eos token or `limit` tokens. Uses the cache up.
+
+        Returns for each row its ids (without eos), and a(x, j) of each of these tokens *as a query*, [tokens, N]
+        (None without averaging or without tokens). `progress` is called with the number of tokens after each step.
         """
-        rows = list(range(len(cache.lengths)))                   # of those still running: their place in the answer
+        rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
-        seen = [[] for _ in rows]
+        a = [[] for _ in rows]
         while True:
             chosen = self.logits(hidden).argmax(-1).tolist()
-            alive = [n for n, token in enumerate(chosen) if token not in self.config.eos and len(ids[rows[n]]) < limit]
-            if not alive:
+
+            # A row that has ended leaves the batch.
+            running = [b for b, token in enumerate(chosen)
+                       if token not in self.config.eos and len(ids[rows[b]]) < limit]
+            if not running:
                 break
-            if len(alive) < len(rows):
-                cache.keep(alive)
-                rows, chosen = [rows[n] for n in alive], [chosen[n] for n in alive]
-                watch = None if watch is None else watch[alive]
+            if len(running) < len(rows):
+                cache.keep_rows(running)
+                rows = [rows[b] for b in running]
+                chosen = [chosen[b] for b in running]
+                averaging = None if averaging is None else averaging[running]
+
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
-            if watch is None and all(len(ids[row]) == limit for row in rows):
+
+            # Trap: a token's row of attention comes one step after the token was chosen, when the token itself runs.
+            # So the last token runs too if attention is wanted, and need not run otherwise.
+            if averaging is None and all(len(ids[row]) == limit for row in rows):
                 break
-            hidden, attended = self.read(cache, [[(None, [token])] for token in chosen], watch)
-            if watch is not None:
-                for row, a in zip(rows, attended):
-                    seen[row].append(a[0])
+            hidden, of_step = self.read(cache, [[(None, [token])] for token in chosen], averaging)         # [B, 1, N]
+            if averaging is not None:
+                for row, of_token in zip(rows, of_step):
+                    a[row].append(of_token[0])
             if progress is not None:
                 progress(sum(map(len, ids)))
-        return ids, [torch.stack(a) if a else None for a in seen]
+        return ids, [torch.stack(of_tokens) if of_tokens else None for of_tokens in a]

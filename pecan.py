@@ -1,7 +1,12 @@
-"""PECAN: attention graph construction and dynamic graph search (ACL Findings 2025), and GARLIC, its earlier version.
+"""PECAN: attention graph construction and dynamic graph search.
+
+PECAN (Wang et al., Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/) and GARLIC, its earlier
+version (https://arxiv.org/abs/2410.04790v1). "The paper" is PECAN; sections and equations are its own unless GARLIC is
+named. The paper says that its code is at github.com/xnyuwg; we could not obtain it, so the choices below that the
+paper leaves open have not been compared with it.
 
     V        nodes of the graph, |V| of them; level 1 are chunks, higher levels information points (IPs)
-    a(x, j)  attention of token x to node j, the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
+    a(x, j)  attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
     e'_ij    the mean of a(x, j) over the tokens x of IP i
     E        edge weights [|V|, |V|]; E[i, j] = e_ij points from a higher node i to a lower node j
     q        the query;  S  the visited nodes, in the order they were read
@@ -10,10 +15,10 @@
     c        cosine similarity of query and node [|V|]
     s        the window;  t_p  confidence threshold;  t_n  stop patience
 
-Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (search, section 3.2) answers a query. A
+Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
 
-    attention e' of IP 3 to chunks 0, 1, 2 is .02 .06 .02, of IP 4 it is .01 .01 .03
+    e' of IP 3 to chunks 0, 1, 2 is .02 .06 .02, of IP 4 it is .01 .01 .03
     normalised by rows:     E[3] = [.2 .6 .2]      E[4] = [.2 .2 .6]
     S starts as (3, 4), at positions 2 and 3 (the query has position 1); mean attention to the query .10 and .04
                             r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
@@ -23,29 +28,29 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     final                   .50    .65    .85     chunk 2 is read next
 """
 import argparse
-import hashlib
-import json
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
 
 from data import Document, read_text
-from llama import Cache, Llama, Piece
-from support.files import InputError, read_json, write_file
-from support.graph_file import FORMAT, check_place
-from support.method import ENDS, Answer
-from support.options import add_model_options, chosen_settings, load_models, user_errors
+from llama import Cache, Llama, Segment, length_of
+from support.files import InputError
+from support.graph_file import Fields, check_place, file_name, read_graph, write_graph
+from support.method import ENDS, Answer, Prepared, Step
+from support.options import add_model_options, chosen_settings, load_models, max_length, user_errors, warn_if_unknown
 from support.sbert import similarities
-from support.settings import Settings, settings_for
+from support.settings import Settings, resolve
+from support.tokenizer import split
 
-# --- prompts --------------------------------------------------------------------------------------------------------
+# --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
-# Table A1, word for word. A node of any level stands on a line of its own behind "* ", as in the table's example; blank
-# lines between the nodes of the print are taken for layout.
+# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines
+# that the paper prints between nodes are taken for layout.
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
 Split your summary into different summary points according to the semantic information in these information points. \
@@ -60,8 +65,8 @@ Generate in the format of:
 
 Do not provide any explanation and start the summary directly.""")
 
-# Table A2, word for word: first turn up to the first node, and second turn. (The blank line that PECAN's print leaves
-# behind "Information:" is taken for layout; GARLIC's Table 5 has none; so are its curly quotes.)
+# Table A2, word for word: first turn up to the first node, and second turn. (The blank line
+# that PECAN prints after "Information:" is taken for layout, since GARLIC's Table 5 has none; so are its curly quotes.)
 ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
 Do not provide any explanation.
 
@@ -69,24 +74,25 @@ Question:
 """, "\n\nInformation:")
 ANSWER = "Given the above information and question, answer the question as concisely as you can."
 
-# A prompt is a list of pieces that are tokenised one by one: what is read into the cache node by node is then, token
-# for token, what one pass over the same pieces would read. (A tokenizer may join the end of one piece and the start of
-# the next, ".\n" say, where the whole text is given to it at once.)
+# A prompt is a list of segments that are tokenised one by one. So reading it node by node gives the same tokens as
+# reading it in one pass. (A tokenizer may join the end of one segment with the start of the next, such as ".\n", if it
+# is given the whole text at once.)
 
 
-def node_pieces(tokenizer, node, text: str) -> list[Piece]:
-    """The line of a node. Its tokens are those of its text: the marker belongs to no node."""
+def node_line(tokenizer, node, text: str) -> list[Segment]:
+    """The line of a node: its marker, which belongs to no node, and its text."""
     return [(None, tokenizer.encode("\n*")), (node, tokenizer.encode(" " + text))]
 
 
-def summary_pieces(tokenizer, nodes: dict) -> list[Piece]:
+def summary_prompt(tokenizer, texts: dict[int, str]) -> list[Segment]:
     """Table A1 for the nodes of one window (node -> text), one user turn."""
-    return [(None, tokenizer.frame.open + tokenizer.encode(SUMMARISE[0])),
-            *(piece for node, text in nodes.items() for piece in node_pieces(tokenizer, node, text)),
-            (None, tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)]
+    prompt = [(None, tokenizer.frame.open + tokenizer.encode(SUMMARISE[0]))]
+    for node, text in texts.items():
+        prompt += node_line(tokenizer, node, text)
+    return [*prompt, (None, tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)]
 
 
-def question_pieces(tokenizer, question: str) -> list[Piece]:
+def question_prompt(tokenizer, question: str) -> list[Segment]:
     """Table A2 up to its first node. The question is treated as a node, "q" (Appendix C)."""
     if not question.strip():
         raise InputError("the question is empty")
@@ -94,31 +100,26 @@ def question_pieces(tokenizer, question: str) -> list[Piece]:
             (None, tokenizer.encode(ASK[1]))]
 
 
-def answer_pieces(tokenizer, verdict: int) -> list[Piece]:
-    """The first assistant turn, which holds the token of the last verdict, and Table A2's second turn."""
+def answer_turn(tokenizer, verdict: int) -> list[Segment]:
+    """The first assistant turn, which is the token of the last verdict, and Table A2's second user turn."""
     frame = tokenizer.frame
     return [(None, [*frame.close, verdict, *frame.reopen, *tokenizer.encode(ANSWER), *frame.reclose])]
 
 
-def size(pieces: list[Piece]) -> int:
-    """Tokens of a prompt."""
-    return sum(len(ids) for _, ids in pieces)
-
-
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
-    """Tokens that the window leaves for nodes between the question and the answer; InputError where it leaves none.
+    """Tokens that the window leaves for nodes between the question and the answer; InputError if it leaves none.
 
-    What the answer needs is kept free to the end; a probe's tokens stand there for a moment only.
+    The answer's room is kept free to the end. A probe uses it for a moment and gives it back.
     """
-    turn = answer_pieces(tokenizer, tokenizer.first("Yes"))
-    room = settings.window - size(question_pieces(tokenizer, question)) - size(turn) - settings.answer_tokens
-    if room < 1:
+    opening = length_of(question_prompt(tokenizer, question))
+    closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
+    if opening + closing >= settings.window:
         raise InputError(f"window {settings.window} is too small: the question with its prompt and answer takes "
-                         f"{settings.window - room} tokens")
-    return room
+                         f"{opening + closing} tokens")
+    return settings.window - opening - closing
 
 
-# --- stage 1: attention graph construction (section 3.1) ------------------------------------------------------------
+# --- the graph (section 3) ------------------------------------------------------------------------------------------
 
 @dataclass
 class Node:
@@ -130,8 +131,8 @@ class Node:
 class Graph:
     """The hierarchical weighted directed acyclic graph of one document.
 
-    A node's place in `nodes` is its id, and levels come in order. E [|V|, |V|] float64: row i sums to 1, or is 0
-    throughout where i is a chunk. `flops` is what the construction cost.
+    A node's place in `nodes` is its id, and levels come in order. E [|V|, |V|] is float64: row i sums to 1, or is all
+    0 if i is a chunk. `flops` is what the construction cost.
     """
     nodes: list[Node]
     E: torch.Tensor
@@ -141,234 +142,227 @@ class Graph:
     flops: int = 0
 
     @property
-    def top(self) -> list[int]:
+    def top_level(self) -> list[int]:
         """Ids of the top level, in document order."""
         return [i for i, node in enumerate(self.nodes) if node.level == self.nodes[-1].level]
 
     def save(self, path: str | Path):
-        """Write one readable JSON file; a file that stands there already is replaced at once or not at all."""
-        nodes = [{"id": i, "level": node.level, "text": node.text} for i, node in enumerate(self.nodes)]
-        edges = [[i, j, self.E[i, j].item()] for i, j in self.E.nonzero().tolist()]
-        text = json.dumps({"format": FORMAT, "document": self.document, "model": self.model, "settings": self.settings,
-                           "flops": self.flops}, indent=0).removesuffix("\n}")
-        for key, rows in (("nodes", nodes), ("edges", edges)):                             # a line for each
-            text += f',\n"{key}": [\n' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]"
-        write_file(path, text + "\n}\n")
+        """Write a readable JSON file (support/graph_file.py)."""
+        edges = [(i, j, self.E[i, j].item()) for i, j in self.E.nonzero().tolist()]
+        write_graph(path, Fields([node.level for node in self.nodes], [node.text for node in self.nodes], edges,
+                                 self.document, self.model, self.settings, self.flops))
 
-
-def load_graph(path: str | Path, document: Document | None = None, settings: dict | None = None,
-               model: Llama | None = None) -> Graph:
-    """Read a graph and check it; InputError says what is wrong with the file, or that it is another version's, another
-    document's or another model's, or was built under other settings (Settings.construction)."""
-    raw = read_json(path)
-    if raw.get("format") != FORMAT:
-        raise InputError(f"{path}: format is {raw.get('format')!r}, this version reads {FORMAT!r}")
-    try:
-        nodes = [Node(row["level"], row["text"]) for row in raw["nodes"]]
-        if [row["id"] for row in raw["nodes"]] != list(range(len(nodes))):
-            raise InputError(f"{path}: node ids do not count from 0")
-        levels = [node.level for node in nodes]
-        if not nodes or any(type(level) is not int for level in levels) or levels[0] != 1 \
-                or any(b - a not in (0, 1) for a, b in zip(levels, levels[1:])):
-            raise InputError(f"{path}: levels do not rise from 1 one by one")
-        if not all(isinstance(node.text, str) and node.text for node in nodes):
-            raise InputError(f"{path}: a node without text")
+    @classmethod
+    def load(cls, path: str | Path, document: Document | None = None, settings: dict | None = None,
+             model: Llama | None = None) -> "Graph":
+        """Read a graph that save wrote; InputError if the file is damaged or belongs to something else."""
+        file = read_graph(path, document and document.hash, model and model.fingerprint, settings)
+        nodes = [Node(level, text) for level, text in zip(file.levels, file.texts)]
         E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
-        for i, j, weight in raw["edges"]:
-            if not (0 <= j < i < len(nodes)) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
-                raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
+        for i, j, weight in file.edges:
             E[i, j] = weight
-        if type(raw["flops"]) is not int or raw["flops"] < 0:
-            raise InputError(f"{path}: flops is {raw['flops']!r}, not a number of operations")
-        graph = Graph(nodes, E, raw["document"], raw["model"], raw["settings"], raw["flops"])
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InputError(f"{path}: not a complete graph ({type(error).__name__}: {error})") from None
-    for i, total in enumerate(E.sum(1).tolist()):
-        if abs(total - (levels[i] > 1)) > 1e-4:
-            raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to {int(levels[i] > 1)}")
-    if document is not None and graph.document != document.hash:
-        raise InputError(f"{path}: is the graph of another document")
-    if model is not None and graph.model != model.fingerprint:
-        raise InputError(f"{path}: was built by another model")
-    if settings is not None and graph.settings != settings:
-        raise InputError(f"{path}: was built with {graph.settings}, not with {settings}")
-    return graph
+        return cls(nodes, E, file.document, file.model, file.settings, file.flops)
 
 
-def split(tokenizer, text: str, limit: int) -> list[str]:
-    """Cut text into chunks of at most `limit` tokens, at white space; white space inside becomes one blank.
-
-    The paper does not say where to cut. At the last white space that fits, because half a word is no information; and
-    without newlines, because the prompt separates segments by them. Only a word longer than a chunk is cut inside.
-    """
-    chunks, chunk, used = [], [], 0
-    words = text.split()[::-1]
-    while words:
-        word = words.pop()
-        length = len(tokenizer.encode(" " + word))          # tokens never span white space
-        if length > limit and len(word) > 1:
-            words += [word[len(word) // 2:], word[:len(word) // 2]]
-            continue
-        if chunk and used + length > limit:
-            chunks.append(" ".join(chunk))
-            chunk, used = [], 0
-        chunk.append(word)
-        used += length
-    return chunks + [" ".join(chunk)] if chunk else chunks
-
+# --- stage 1: attention graph construction (section 3.1) ------------------------------------------------------------
 
 def chunks(tokenizer, document: Document, limit: int) -> list[str]:
-    """The chunks of a document, in order; passages are never mixed in one."""
-    return [text for passage in document.passages for text in split(tokenizer, passage, limit)]
+    """The chunks of a document, in order, of at most `limit` tokens; a chunk never mixes passages.
+
+    The paper does not say where to cut. At the last white space that fits, because half a word is no information. And
+    without newlines, because the prompt separates segments by them.
+    """
+    texts = []
+    for passage in document.passages:
+        texts += split(tokenizer, passage, limit)
+    return texts
 
 
-def pack(costs: list[int], space: int) -> list[range]:
-    """Windows: nodes in order, as long as their tokens fit in `space` (GARLIC 3.1)."""
-    windows, start, used = [], 0, 0
-    for i, cost in enumerate(costs):
-        if cost > space:
-            raise InputError(f"a node of {cost} tokens does not fit the {space} that prompt and summary leave in the "
+def pack(lengths: list[int], space: int) -> list[range]:
+    """Windows of neighbouring nodes: each takes nodes in order, as long as their tokens fit in `space` (GARLIC 3.1)."""
+    windows = []
+    start, used = 0, 0                                      # of the window that is being filled
+    for i, length in enumerate(lengths):
+        if length > space:
+            raise InputError(f"a node of {length} tokens does not fit the {space} that prompt and summary leave in the "
                              "window; take a larger window or smaller chunks")
-        if used + cost > space:
+        if used + length > space:
             windows.append(range(start, i))
-            start, used = i, 0
-        used += cost
-    return [*windows, range(start, len(costs))]
+            start = i
+            used = 0
+        used += length
+    return [*windows, range(start, len(lengths))]
 
 
 MARKER = re.compile(r"\s*(?:([*\-•])(?!\1)|\d+[.)](?=\s|$))\s*")         # not **bold**, --- or 1.5
 
 
 def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
-    """The information points of a reply, as (start, end) of their text, markers and outer white space left out.
+    """The information points of a reply, as (start, end) of their text without markers and outer white space.
 
     A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. What the paper does not say: an unmarked line
-    directly below a bullet continues it; other unmarked lines are a preamble or an afterword and are dropped; a reply
-    without any bullet is one IP, so that nothing is lost (markers alone are none); a last bullet cut off by the
-    length limit (complete=False) is dropped where others exist; empty bullets are dropped.
+    directly below a bullet continues it. Other unmarked lines are a preamble or an afterword and are dropped. A reply
+    without any bullet is one IP, so that nothing is lost, unless it is markers alone. The last bullet is dropped if the
+    length limit cut it off (complete=False) and there are others. Empty bullets are dropped.
     """
-    spans, position, goes_on = [], 0, False
+    spans = []
+    position = 0                                            # characters before the line
+    in_bullet = False
     for line in text.splitlines(keepends=True):
         marker = MARKER.match(line)
-        start, end = position + (marker.end() if marker else 0), position + len(line.rstrip())
+        end = position + len(line.rstrip())
         if marker:
+            start = position + marker.end()
             spans.append((start, max(start, end)))
-        elif goes_on and line.strip():
+            in_bullet = True
+        elif not line.strip():
+            in_bullet = False
+        elif in_bullet:
             spans[-1] = (spans[-1][0], end)
-        goes_on = bool(marker) or (goes_on and bool(line.strip()))
         position += len(line)
-    spans = [(a, b) for a, b in spans if text[a:b].strip()]
-    if not spans:
-        said = any(MARKER.sub("", line, count=1).strip() for line in text.splitlines())    # more than empty bullets
-        return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if said else []
-    return spans if complete or len(spans) == 1 else spans[:-1]
+
+    spans = [(start, end) for start, end in spans if text[start:end].strip()]
+    if spans:
+        return spans if complete or len(spans) == 1 else spans[:-1]
+    only_markers = not any(MARKER.sub("", line, count=1).strip() for line in text.splitlines())
+    return [] if only_markers else [(len(text) - len(text.lstrip()), len(text.rstrip()))]
 
 
-def edge_weights(attention: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
+    """The tokens of a reply that have a character in span = (start, end); token x ends before token_ends[x]."""
+    start, end = span
+    tokens = []
+    token_start = 0
+    for x, token_end in enumerate(token_ends):
+        if token_start < end and token_end > start:
+            tokens.append(x)
+        token_start = token_end
+    return tokens
+
+
+def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     """The edges of one IP to the N nodes of its window, [N]; they sum to 1.
 
-    attention [tokens of the reply, N] is a(x, j): attention of token x as a query, averaged over layers, heads and the
-    tokens of node j (section 3.1, "Extracting" and the first half of "Aggregating"). Here it is averaged over the IP's
-    tokens (their places in the reply), e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. No second
-    softmax. In a batch N is that of the largest window; what a smaller one lacks is 0.
+    a [tokens of the reply, N] is a(x, j), averaged over layers, heads and the tokens of node j (section 3.1,
+    "Extracting" and the first half of "Aggregating"). Here it is averaged over the IP's tokens (their places in the
+    reply), e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. There is no second softmax.
     """
-    e = attention[tokens].cpu().double().mean(0)
+    e = a[tokens].cpu().double().mean(0)
     return e / e.sum()
 
 
-def information_points(tokenizer, ids: list[int], attention: torch.Tensor, limit: int, tree: bool):
-    """The IPs of a reply and their edges: [(text, edges [N])]; with `tree` its bullets joined are one summary node."""
+class InformationPoint(NamedTuple):
+    """A bullet of a summary, before it becomes a node."""
+    text: str
+    window: list[int]             # ids of the nodes that were summarised
+    e: torch.Tensor               # its edges to them [N]
+
+
+def information_points(tokenizer, ids: list[int], a, window: list[int], limit: int,
+                       tree: bool) -> list[InformationPoint]:
+    """The IPs of a reply to the nodes of `window`; `ids` are the reply's tokens, a [tokens, at least N] their a(x, j).
+
+    With `tree` (w/o IP-based graph, section 4.2) the bullets joined are one summary node.
+    """
     if not ids:
         return []
-    text, ends = tokenizer.ends(ids)
+    text, token_ends = tokenizer.ends(ids)
     spans = bullets(text, complete=len(ids) < limit)
-    owners = [[x for x, (a, b) in enumerate(zip([0, *ends], ends)) if a < end and b > start] for start, end in spans]
     texts = [" ".join(text[start:end].split()) for start, end in spans]
+    tokens = [tokens_of(span, token_ends) for span in spans]
     if tree and spans:
-        texts, owners = [" ".join(texts)], [sorted({x for tokens in owners for x in tokens})]
-    return [(t, edge_weights(attention, tokens)) for t, tokens in zip(texts, owners) if tokens]
+        texts = [" ".join(texts)]
+        tokens = [sorted(set().union(*tokens))]
+
+    # In a batch, a has as many columns as the largest window. The columns of a smaller window are its first N, the rest
+    # are 0.
+    return [InformationPoint(bullet, window, edge_weights(a, places)[:len(window)])
+            for bullet, places in zip(texts, tokens, strict=True) if places]
 
 
-def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings, bar):
-    """Summarise the nodes of each window (ids) in up to `limit` tokens; returns [(text, window, edges [N])] for the
-    IPs, in order. Nodes of a window whose reply holds no IP are left without edges: similarity alone can find them.
+def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings,
+              progress: bool) -> list[InformationPoint]:
+    """Summarise the nodes of each window (ids) in up to `limit` tokens; returns the IPs of all windows, in order.
 
-    `settings.batch` windows run together. Their prompts go through the fused kernel; attention is had from the tokens
-    of the replies alone, as they are generated.
+    `settings.batch` windows run together. Prompts go through the fused kernel; attention is taken from the tokens of
+    the replies alone, as they are generated. If a reply holds no IP, the nodes of its window get no edges from above,
+    and similarity alone can find them (the paper does not say).
     """
-    made = []
+    points = []
+    bar = tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
+               disable=not progress)
     for first in range(0, len(windows), settings.batch):
         batch = windows[first:first + settings.batch]
+
+        # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
         cache = Cache(model, len(batch), settings.window)
-        prompts = [summary_pieces(model.tokenizer, {i: nodes[i].text for i in window}) for window in batch]
+        prompts = [summary_prompt(model.tokenizer, {i: nodes[i].text for i in window}) for window in batch]
         hidden, _ = model.read(cache, prompts)
-        replies, attention = model.generate(cache, hidden, limit, cache.averages(batch),
+
+        # Decode: every token of the replies comes with its attention to the window's nodes, a(x, j).
+        replies, attention = model.generate(cache, hidden, limit, cache.averaging_matrix(batch),
                                             lambda tokens: bar.set_postfix_str(f"{tokens} tokens written"))
-        for window, ids, a in zip(batch, replies, attention):
-            for text, e in information_points(model.tokenizer, ids, a, limit, settings.tree):
-                made.append((text, window, e))
+
+        for window, ids, a in zip(batch, replies, attention, strict=True):
+            points += information_points(model.tokenizer, ids, a, window, limit, settings.tree)
         bar.update(len(batch))
-    return made
+    bar.close()
+    return points
 
 
 def build(model: Llama, document: Document, settings: Settings, progress: bool = False) -> Graph:
-    """Stage 1: chunks, then level after level of IPs with their edges, until one window makes a level.
+    """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges. Raises InputError if nothing fits.
 
-    The paper does not say when to stop; a level made by a single window has seen everything below it together. A level
-    that does not have fewer tokens than the one below it is given up, and the one below is the top.
+    The paper does not say how much of the window a summary may take (settings.summary_share), nor when to stop: see
+    the two comments that begin with "Silent".
     """
-    tokenizer, flops = model.tokenizer, model.flops
+    tokenizer = model.tokenizer
+    flops_before = model.flops
     limit = int(settings.window * settings.summary_share)
-    space = settings.window - limit - size(summary_pieces(tokenizer, {}))
+    space = settings.window - limit - length_of(summary_prompt(tokenizer, {}))
     if space < settings.chunk + len(tokenizer.encode("\n*")):
         raise InputError(f"window {settings.window} is too small: the prompt and a summary of up to {limit} tokens "
                          f"leave {space}, a chunk takes up to {settings.chunk} and its marker; take a larger window")
 
-    def costs(texts):                                       # tokens of their lines in a prompt
-        return [size(node_pieces(tokenizer, None, text)) for text in texts]
+    def line_length(text):
+        return length_of(node_line(tokenizer, None, text))
+
+    # Level 1: the chunks of the document.
     nodes = [Node(1, text) for text in chunks(tokenizer, document, settings.chunk)]
-    edges: list[tuple[int, int, float]] = []
-    level = list(range(len(nodes)))                         # ids of the level that is summarised
+    level = list(range(len(nodes)))                         # ids of the level that is summarised next
+    edges = {}                                              # IP -> (its window, its edges to it)
+
     while True:
-        tokens = costs(nodes[i].text for i in level)
-        windows = [[level[k] for k in window] for window in pack(tokens, space)]
-        with tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
-                  disable=not progress) as bar:
-            made = summarise(model, nodes, windows, limit, settings, bar)
-        if not made or sum(costs(text for text, _, _ in made)) >= sum(tokens):
+        # Pack the level into windows of at most s tokens, prompt and summary included, in document order.
+        lengths = [line_length(nodes[i].text) for i in level]
+        windows = [[level[place] for place in window] for window in pack(lengths, space)]
+
+        # The model summarises each window; every bullet is an IP with its edges to the window's nodes.
+        points = summarise(model, nodes, windows, limit, settings, progress)
+
+        # Silent: a level that does not get shorter is given up, and the one below it is the top.
+        if not points or sum(line_length(point.text) for point in points) >= sum(lengths):
             break
-        level = list(range(len(nodes), len(nodes) + len(made)))
-        nodes += [Node(nodes[-1].level + 1, text) for text, _, _ in made]
-        edges += [(i, j, weight) for i, (_, window, e) in zip(level, made) for j, weight in zip(window, e.tolist())]
+
+        height = nodes[-1].level + 1
+        level = []
+        for point in points:
+            edges[len(nodes)] = point.window, point.e
+            level.append(len(nodes))
+            nodes.append(Node(height, point.text))
+
+        # Silent: a single window has seen everything below it together, so its IPs are the top.
         if len(windows) == 1:
             break
+
+    # One row of E for each IP; every other pair of nodes is exactly 0.
     E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
-    for i, j, weight in edges:
-        E[i, j] = weight
-    return Graph(nodes, E, document.hash, model.fingerprint, settings.construction(), model.flops - flops)
+    for i, (window, e) in edges.items():
+        E[i, window] = e
+    return Graph(nodes, E, document.hash, model.fingerprint, settings.of_construction(), model.flops - flops_before)
 
 
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
-
-@dataclass
-class Step:
-    """One visited node, why it was read and what was known after it."""
-    node: int
-    level: int
-    position: int                 # in the prompt; the query has position 1
-    r: float                      # relevance to the query, position factor included
-    z: float | None = None        # E^T r, when it was chosen; None for the nodes the search starts with
-    similarity: float | None = None                       # c
-    score: float | None = None    # final score
-    runner_up: int | None = None
-    runner_up_score: float | None = None
-    p_yes: float | None = None    # None where no check was made
-    verdict: str | None = None
-    tokens: int = 0               # read so far, probes included
-    flops: int = 0                # spent so far
-
 
 def share(x: torch.Tensor) -> torch.Tensor:
     """x / sum(x); a sum of 0 stays 0 (GARLIC 3.2.2)."""
@@ -379,36 +373,44 @@ def share(x: torch.Tensor) -> torch.Tensor:
 def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """z = E^T r (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
 
-    PECAN adds the similarity to z, GARLIC (3.2.2) says that both are first normalised to sum to 1 over V. The paper
-    does not say what a negative cosine is worth; 0, because a share of the sum cannot be negative. The ablations of
-    section 4.2 score by c or by z alone.
+    PECAN adds the similarity to z; GARLIC (3.2.2) says that both are first normalised to sum to 1 over V. The paper
+    does not say what a negative cosine is worth: 0, because a share of the sum cannot be negative. The ablations of
+    section 4.2 score by c alone (attention=False) or by z alone (similarity=False).
     """
     z = E.T @ r
     if not attention:
         return z, c
-    return z, share(z) + share(c.clamp(min=0)) if similarity else z
+    if not similarity:
+        return z, z
+    return z, share(z) + share(c.clamp(min=0))
 
 
 class Search:
-    """The state of one query: the node cache, the visited set S and the relevance r."""
+    """One query: the node cache, the visited nodes S with their relevance r, and what was spent."""
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings,
                  progress: bool = False):
-        self.model, self.graph, self.settings, self.c = model, graph, settings, c.double()
-        self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)
-        self.tokenizer, self.flops_before, self.tokens = model.tokenizer, model.flops, 0
-        self.yes, self.no = self.tokenizer.first("Yes"), self.tokenizer.first("No")
-        self.lines = [node_pieces(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
-        self.cache = Cache(model, 1, settings.window)
-        self.trace: list[Step] = []
+        self.model = model
+        self.tokenizer = model.tokenizer
+        self.graph = graph
+        self.settings = settings
+        self.c = c.double()                                               # [|V|]
+        self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)       # [|V|]
+        self.trace: list[Step] = []                                       # of the nodes in S, in order
+        self.tokens = 0
+        self.flops_before = model.flops
         self.bar = tqdm(desc="search", unit="node", leave=False, disable=not progress)
-        opening = question_pieces(self.tokenizer, question)
-        self.nodes_end = size(opening) + room_for_nodes(self.tokenizer, question, settings)
-        self._read(opening)
 
-    def _read(self, pieces, watch=None):
-        self.tokens += size(pieces)
-        return self.model.read(self.cache, [pieces], watch)
+        self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
+        opening = question_prompt(self.tokenizer, question)
+        self.nodes_end = length_of(opening) + room_for_nodes(self.tokenizer, question, settings)
+        self.cache = Cache(model, 1, settings.window)
+        self.read(opening)
+
+    def read(self, segments: list[Segment], averaging=None):
+        """Read segments into the cache, counted; returns what Llama.read does."""
+        self.tokens += length_of(segments)
+        return self.model.read(self.cache, [segments], averaging)
 
     @property
     def flops(self) -> int:
@@ -417,151 +419,175 @@ class Search:
 
     @property
     def visited(self) -> list[int]:
+        """S: the ids of the nodes that were read, in order."""
         return [step.node for step in self.trace]
 
     def fits(self, node: int) -> bool:
         """Whether the node can be read and the question still answered."""
-        return self.cache.lengths[0] + size(self.lines[node]) <= self.nodes_end
+        return self.cache.lengths[0] + length_of(self.lines[node]) <= self.nodes_end
 
     def visit(self, node: int, **why):
-        """Read a node into the cache and set r_i = position x mean attention of its tokens to the question's
-        (Appendix C).
+        """Read a node into the cache and set r_i = position x mean attention of its tokens to the question's.
 
-        The tokens of the node are the queries and those of the question the keys; attention inside the node and to
-        other nodes is left out, and r is not normalised. The position factor is the paper's, because later nodes
+        Appendix C: the tokens of the node are the queries and those of the question the keys. Attention inside the node
+        and to other nodes is left out, and r is not normalised. The position factor makes up for later nodes, which
         spread their attention over more nodes.
         """
-        marker, line = self.lines[node]
-        _, seen = self._read([marker, line], self.cache.averages([["q"]]))                 # [1, T, 1]
-        position = len(self.trace) + 2
-        self.r[node] = position * seen[0, len(marker[1]):, 0].cpu().double().mean()
+        marker, _ = self.lines[node]
+        _, a = self.read(self.lines[node], self.cache.averaging_matrix([["q"]]))           # a [1, T, 1]
+        of_text = a[0, len(marker[1]):, 0].cpu().double()                                  # without the marker
+
+        position = len(self.trace) + 2                                                     # the query has position 1
+        self.r[node] = position * of_text.mean()
         self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
                                tokens=self.tokens, flops=self.flops))
         self.bar.update()
 
     def check(self) -> bool:
-        """Dynamic Progress Control (3.2.1): does the model say that S is enough? p_yes > t_p.
+        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
-        The few tokens that close the user's turn are run against the cache, and taken back.
+        The few tokens that close the user's turn are run against the cache and rolled back, so that the next node can
+        continue the turn.
         """
-        logits = self.model.probe(self.cache, self.tokenizer.frame.close)[0]
-        self.tokens += len(self.tokenizer.frame.close)
-        p_yes = logits[[self.yes, self.no]].cpu().double().softmax(0)[0].item()
+        close = self.tokenizer.frame.close
+        logits = self.model.probe(self.cache, close)[0]                                    # [vocabulary]
+        self.tokens += len(close)
+
+        yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
+        p_yes = logits[yes_no].cpu().double().softmax(0)[0].item()
+
         step = self.trace[-1]
-        step.p_yes, step.verdict = p_yes, "Yes" if p_yes > self.settings.confidence else "No"
-        step.tokens, step.flops = self.tokens, self.flops
+        step.p_yes = p_yes
+        step.verdict = "Yes" if p_yes > self.settings.confidence else "No"
+        step.tokens = self.tokens
+        step.flops = self.flops
         return step.verdict == "Yes"
 
     def start(self):
-        """Visit the top level (3.2.1).
+        """Visit the top level (3.2.1), in document order. Raises InputError if not one of its nodes fits.
 
-        The paper does not say what happens where it does not fit the window: those nodes most similar to the query
-        are read, up to half of the window (one too long is passed over), in document order; the rest can still be
-        retrieved. With a fixed number of nodes no more than that number divided by the number of levels start, chosen
-        by similarity (section 4.2; its "many top-level nodes" are more than these). Raises InputError where not one
-        node fits.
+        The paper does not say what happens if it does not fit the window: then the nodes most similar to the query are
+        read, up to half of the window (one that is too long is passed over); the rest can still be retrieved. With a
+        fixed number of nodes, at most that number divided by the number of levels start, chosen by similarity (section
+        4.2; its "many top-level nodes" are more than these).
         """
-        top, chosen = self.graph.top, []
-        number, space = len(top), self.nodes_end - self.cache.lengths[0]
+        top_level = self.graph.top_level
+        most = len(top_level)
         if self.settings.fixed_nodes is not None:
-            number = min(number, max(1, self.settings.fixed_nodes // self.graph.nodes[-1].level))
-        if sum(size(self.lines[i]) for i in top) > space:
+            levels = self.graph.nodes[-1].level
+            most = min(most, max(1, self.settings.fixed_nodes // levels))
+
+        space = self.nodes_end - self.cache.lengths[0]
+        if sum(length_of(self.lines[i]) for i in top_level) > space:
             space = min(space, self.settings.window // 2)
-        for i in sorted(top, key=lambda i: -self.c[i].item()):
-            if len(chosen) < number and size(self.lines[i]) <= space:
-                space -= size(self.lines[i])
+
+        chosen = []
+        for i in sorted(top_level, key=lambda i: -self.c[i].item()):
+            length = length_of(self.lines[i])
+            if len(chosen) < most and length <= space:
                 chosen.append(i)
+                space -= length
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
+
         for i in sorted(chosen):
             self.visit(i)
 
     def next(self) -> bool:
-        """Visit the node outside S with the highest final score, of any level; False where none is left that fits.
+        """Visit the node outside S with the highest final score (3.2.2), of any level; False if none is left that fits.
 
-        Ties go to the lower id. Of the nodes that would overfill the window none is tried; the best that fits is.
+        Ties go to the lower id. In a full window the best node that still fits is taken (the paper does not say).
         """
         z, final = final_scores(self.graph.E, self.r, self.c, self.settings.attention, self.settings.similarity)
-        visited, scores = set(self.visited), final.tolist()
-        candidates = [i for i in range(len(scores)) if i not in visited and self.fits(i)]
+
+        visited = set(self.visited)
+        candidates = [i for i in range(len(self.graph.nodes)) if i not in visited and self.fits(i)]
         if not candidates:
             return False
-        best, second = (sorted(candidates, key=lambda i: (-scores[i], i)) + [None])[:2]
-        self.visit(best, z=z[best].item(), similarity=self.c[best].item(), score=final[best].item(), runner_up=second,
-                   runner_up_score=None if second is None else final[second].item())
+
+        scores = final.tolist()
+        order = sorted(candidates, key=lambda i: (-scores[i], i))
+        best = order[0]
+        runner_up = order[1] if len(order) > 1 else None
+        self.visit(best, z=z[best].item(), similarity=self.c[best].item(), score=scores[best], runner_up=runner_up,
+                   runner_up_score=None if runner_up is None else scores[runner_up])
         return True
 
     def run(self) -> str:
-        """Read until t_n checks said Yes, or the fixed number of nodes is read, or nothing more fits; returns why."""
+        """Read until t_n checks have said Yes, a fixed number of nodes is read, or nothing more fits.
+
+        Returns why reading ended, a key of ENDS.
+        """
         self.start()
-        verdicts = 0
+        yes = 0
         while True:
             if self.settings.fixed_nodes is None:
-                verdicts += self.check()
-                if verdicts >= self.settings.patience:
+                yes += self.check()
+                if yes >= self.settings.patience:
                     return "yes"
             elif len(self.trace) >= self.settings.fixed_nodes:
                 return "nodes"
+
             if not self.next():
                 return "all" if len(self.trace) == len(self.graph.nodes) else "window"
 
     def answer(self) -> Answer:
-        """Run the search, then Table A2's second turn in the same cache, greedy.
+        """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
 
-        The paper does not say what stays as the first assistant turn: the last verdict, which the threshold gave ("Yes"
-        where no check was made).
+        The paper does not say what stays as the first assistant turn: the last verdict, as the threshold gave it, or
+        "Yes" if no check was made.
         """
         end = self.run()
-        verdict = self.no if self.trace[-1].verdict == "No" else self.yes
-        hidden, _ = self._read(answer_pieces(self.tokenizer, verdict))
+
+        verdict = self.tokenizer.first("No" if self.trace[-1].verdict == "No" else "Yes")
+        hidden, _ = self.read(answer_turn(self.tokenizer, verdict))
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
         self.tokens += len(ids[0])
+
         self.bar.close()
         text = self.tokenizer.decode(ids[0]).strip()
         return Answer(text, self.visited, self.flops, self.tokens, end, trace=self.trace)
 
 
-@dataclass
-class Prepared:
-    """A document as a search wants it: its graph, unit vectors of the nodes [|V|, D], and what both cost."""
-    graph: Graph
-    vectors: torch.Tensor
-    flops: int
-
+# --- both stages ----------------------------------------------------------------------------------------------------
 
 class Pecan:
-    """The method as the evaluation runs it: prepare a document, answer a question.
+    """The method as it is run: prepare a document once, then answer its questions (support.method.Method).
 
-    `builder`, where given, is another model that builds the graph (Table 2); `encoder` gives the embedding similarity.
+    `encoder` gives the embedding similarity. `builder`, if given, is another model that builds the graph (Table 2).
     """
 
     def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None):
-        self.model, self.encoder, self.settings, self.builder = model, encoder, settings, builder or model
+        self.model = model
+        self.encoder = encoder
+        self.settings = settings
+        self.builder = builder or model
 
-    def key(self, document: Document) -> str:
-        """Names the graph of this document, this building model and these settings, on disk."""
-        parts = [FORMAT, document.hash, self.builder.fingerprint, self.settings.construction()]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    def file_name(self, document: Document) -> str:
+        """Names the graph of this document, this building model and these settings on disk."""
+        return file_name(document.hash, self.builder.fingerprint, self.settings.of_construction())
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Load the graph at `path`, or build it (and save it there); and embed its nodes."""
+        """Load the graph at `path`, or build it (and save it there), and embed its nodes (`index`, [|V|, D])."""
         if path is not None and Path(path).exists():
-            graph = load_graph(path, document, self.settings.construction(), self.builder)
+            graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
         else:
             check_place(path)
             graph = build(self.builder, document, self.settings, progress)
             if path is not None:
                 graph.save(path)
-        flops = self.encoder.flops
-        vectors = self.encoder.encode([node.text for node in graph.nodes])
-        return Prepared(graph, vectors, graph.flops + self.encoder.flops - flops)
+
+        flops_before = self.encoder.flops
+        texts = [node.text for node in graph.nodes]
+        vectors = self.encoder.encode(texts)
+        return Prepared(texts, graph.flops + self.encoder.flops - flops_before, graph, vectors)
 
     def answer(self, prepared: Prepared, question: str, progress: bool = False) -> Answer:
-        """Search the graph and answer; the FLOPs hold the query's embedding too."""
-        flops = self.encoder.flops
-        c = similarities(prepared.vectors, self.encoder.encode([question])[0])
+        """Search the graph and answer. The FLOPs include the embedding of the query."""
+        flops_before = self.encoder.flops
+        c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
         answer = Search(self.model, prepared.graph, question, c, self.settings, progress).answer()
-        answer.flops += self.encoder.flops - flops
+        answer.flops += self.encoder.flops - flops_before
         return answer
 
 
@@ -571,34 +597,32 @@ def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="pecan.py", description="Answer questions about a long document with PECAN.")
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
-    parser.add_argument("--graph", help="where the graph is kept (default: beside the document, named by its content)")
-    parser.add_argument("--trace", action="store_true", help="show every node that was read, and why")
+    parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
+    parser.add_argument("--trace", action="store_true", help="print every node that was read, and why")
     add_model_options(parser)
     args = parser.parse_args(argv)
+    progress = sys.stderr.isatty()
+
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
-    settings = settings_for(model, builder, **chosen_settings(args))
-    unknown = model.tokenizer.unknown(document.passages[0])
-    if unknown > 0.1:
-        print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "
-              "own small world only, take --model for others", file=sys.stderr)
+    warn_if_unknown(model, document)
+    settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
     method = Pecan(model, encoder, settings, builder)
-    path = Path(args.graph or f"{args.document}.{method.key(document)}.graph.json")
-    reloaded = path.exists()
-    prepared = method.prepare(document, path, progress=sys.stderr.isatty())
+
+    path = Path(args.graph or f"{args.document}.{method.file_name(document)}.graph.json")
+    verb = "reloaded" if path.exists() else "built"
+    prepared = method.prepare(document, path, progress)
     levels = [node.level for node in prepared.graph.nodes]
-    print(f"{'reloaded' if reloaded else 'built'} {path}: {len(levels)} nodes, by level "
-          f"{[levels.count(level) for level in range(1, levels[-1] + 1)]}", file=sys.stderr)
+    by_level = [levels.count(level) for level in range(1, levels[-1] + 1)]
+    print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}", file=sys.stderr)
+
     for question in args.questions:
-        answer = method.answer(prepared, question, progress=sys.stderr.isatty())
+        answer = method.answer(prepared, question, progress)
         print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
               f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})")
-        for step in answer.trace if args.trace else []:
-            score = "top level" if step.score is None else \
-                f"score {step.score:.3f} (z {step.z:.4f}, c {step.similarity:.3f})"
-            check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
-            print(f"    #{step.node} of level {step.level}  {score}  r {step.r:.4f}{check}  "
-                  f"{prepared.graph.nodes[step.node].text}")
+        if args.trace:
+            for step in answer.trace:
+                print(f"    {step.describe()}  {prepared.texts[step.node]}")
     return 0
 
 

@@ -9,11 +9,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from baselines.common import Prepared, read_best
+from baselines.common import read_best
 from data import Document
 from llama import Llama
 from pecan import chunks
-from support.method import Answer
+from support.method import Answer, Prepared
 from support.settings import Settings
 
 
@@ -50,13 +50,13 @@ class BM25:
     def __init__(self, model: Llama, settings: Settings, top: int = 5):
         self.model, self.settings, self.top = model, settings, top
 
-    def key(self, document: Document) -> str | None:
+    def file_name(self, document: Document) -> str | None:
         """Nothing is kept on disk: counting words is quicker than reading counts."""
         return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         texts = chunks(self.model.tokenizer, document, self.settings.chunk)
-        return Prepared(texts, Okapi([words(text) for text in texts]))
+        return Prepared(texts, index=Okapi([words(text) for text in texts]))
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         scores = prepared.index.scores(words(question))

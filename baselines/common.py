@@ -3,22 +3,20 @@
 A row of Table 1 differs from another by its method alone: all read Table A2's conversation, with what the method found
 in the place of PECAN's nodes, in the same window, through the same forward pass and counter.
 """
-import hashlib
-import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
 from data import Document
-from llama import Cache, Llama
-from pecan import Graph, Node, answer_pieces, load_graph, node_pieces, question_pieces, room_for_nodes, size, split
+from llama import Cache, Llama, length_of
+from pecan import Graph, Node, answer_turn, node_line, question_prompt, room_for_nodes
 from support.files import InputError
-from support.graph_file import FORMAT, check_place
+from support.graph_file import check_place
 from support.method import Answer
 from support.settings import Settings
+from support.tokenizer import split
 
 
 class MissingPackage(InputError):
@@ -31,29 +29,21 @@ def scaled(tokens: int, settings: Settings) -> int:
     return max(1, tokens * settings.chunk // 300)
 
 
-@dataclass
-class Prepared:
-    """A document as a method wants it: its texts, vectors [n, D] or whatever else finds them, and what that cost."""
-    texts: list[str]
-    index: object = None
-    flops: int = 0
-
-
 # --- the reader -----------------------------------------------------------------------------------------------------
 
 def line(tokenizer, text: str) -> list[int]:
     """Token ids of a text's line in the reader's prompt, as a node of PECAN's stands there."""
-    return [i for _, ids in node_pieces(tokenizer, None, " ".join(text.split())) for i in ids]
+    return [i for _, ids in node_line(tokenizer, None, " ".join(text.split())) for i in ids]
 
 
 def read(model: Llama, question: str, ids: list[int], settings: Settings) -> Answer:
     """Answer from the lines `ids`. No check is made: the first assistant turn is given as "Yes"."""
     tokenizer, flops = model.tokenizer, model.flops
-    prompt = [*question_pieces(tokenizer, question), (None, ids), *answer_pieces(tokenizer, tokenizer.first("Yes"))]
-    cache = Cache(model, 1, size(prompt) + settings.answer_tokens)
+    prompt = [*question_prompt(tokenizer, question), (None, ids), *answer_turn(tokenizer, tokenizer.first("Yes"))]
+    cache = Cache(model, 1, length_of(prompt) + settings.answer_tokens)
     hidden, _ = model.read(cache, [prompt])
     said = model.generate(cache, hidden, settings.answer_tokens)[0][0]
-    return Answer(tokenizer.decode(said).strip(), [], model.flops - flops, size(prompt) + len(said))
+    return Answer(tokenizer.decode(said).strip(), [], model.flops - flops, length_of(prompt) + len(said))
 
 
 def read_best(model: Llama, question: str, texts: list[str], order: list[int], settings: Settings) -> Answer:
@@ -86,7 +76,7 @@ def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1,
     said = []
     for start in tqdm(range(0, len(prompts), batch), "summaries", unit="batch", leave=False, disable=not progress):
         rows = [[(None, ids)] for ids in prompts[start:start + batch]]
-        cache = Cache(model, len(rows), max(map(size, rows)) + limit)
+        cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
         hidden, _ = model.read(cache, rows)
         said += model.generate(cache, hidden, limit)[0]
     return said
@@ -120,12 +110,6 @@ def sentences(tokenizer, document: Document, limit: int) -> list[str]:
     return packed + [" ".join(held)]
 
 
-def key(document: Document, model: Llama, construction: dict) -> str:
-    """Names the tree of this document, this model and these settings, on disk."""
-    parts = [FORMAT, document.hash, model.fingerprint, construction]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
 def tree(path: str | Path | None, document: Document, model: Llama, construction: dict, leaves, summarise) -> Graph:
     """The tree at `path`, or a new one, saved there: levels of nodes, each over nodes of the level below.
 
@@ -134,7 +118,7 @@ def tree(path: str | Path | None, document: Document, model: Llama, construction
     where there is none.
     """
     if path is not None and Path(path).exists():
-        return load_graph(path, document, construction, model)
+        return Graph.load(path, document, construction, model)
     check_place(path)
     flops, nodes, children = model.flops, [Node(1, text) for text in leaves()], {}
     first = 0                                               # of the level that is summarised

@@ -8,11 +8,11 @@ best first.
 """
 from pathlib import Path
 
-from baselines.common import Prepared, read_best
+from baselines.common import read_best
 from data import Document
 from llama import Llama
 from pecan import chunks
-from support.method import Answer
+from support.method import Answer, Prepared
 from support.sbert import similarities
 from support.settings import Settings
 
@@ -25,7 +25,7 @@ class Dense:
         self.model, self.questions, self.passages = model, questions, passages
         self.settings, self.top = settings, top
 
-    def key(self, document: Document) -> str | None:
+    def file_name(self, document: Document) -> str | None:
         """Nothing is kept on disk: a document is embedded once for all its questions."""
         return None
 
@@ -34,7 +34,7 @@ class Dense:
         texts = chunks(self.model.tokenizer, document, self.settings.chunk)
         flops = self.passages.flops
         vectors = self.passages.encode(texts)
-        return Prepared(texts, vectors, self.passages.flops - flops)
+        return Prepared(texts, self.passages.flops - flops, index=vectors)
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         flops = self.questions.flops

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import torch
 
-from baselines.common import Prepared, read_best, scaled
+from baselines.common import read_best, scaled
 from data import Document
 from llama import Cache, Llama
-from pecan import split
 from support.files import InputError
-from support.method import Answer
+from support.method import Answer, Prepared
 from support.settings import Settings
+from support.tokenizer import split
 
 HINT = " We can get the answer to this question in the given documents."
 LINES, TARGET, MORE, WINDOW, SPREAD = 4, 2000, 100, 200, 0.3
@@ -70,7 +70,7 @@ class Context:
         """-log p [T] of tokens that might come next; they are taken back."""
         before = list(self.cache.lengths)
         hidden, _ = self.scorer.append(self.cache, [[(None, ids)]])
-        self.cache.take_back(before)
+        self.cache.rollback(before)
         return self.scorer.losses(torch.cat((self.last, hidden[0, :-1])), ids)
 
 
@@ -83,7 +83,7 @@ class LongLLMLingua:
         self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
 
-    def key(self, document: Document) -> str | None:
+    def file_name(self, document: Document) -> str | None:
         """Nothing is kept on disk."""
         return None
 

@@ -16,12 +16,13 @@ No code was published; PECAN wrote its own from the paper (section 4), as this i
 import re
 from pathlib import Path
 
-from baselines.common import Prepared, children, key, read_best, replies, scaled, sentences, summaries, tree, turn
+from baselines.common import children, read_best, replies, scaled, sentences, summaries, tree, turn
 from data import Document
 from llama import Llama
 from pecan import Graph
 from support.files import InputError
-from support.method import Answer
+from support.graph_file import file_name
+from support.method import Answer, Prepared
 from support.settings import Settings
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
@@ -120,8 +121,8 @@ class MeMWalker:
         self.construction = {"method": "memwalker", "segment": self.segment, "summary": self.limit,
                              "children": CHILDREN}
 
-    def key(self, document: Document) -> str:
-        return key(document, self.model, self.construction)
+    def file_name(self, document: Document) -> str:
+        return file_name(document.hash, self.model.fingerprint, self.construction)
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """`index` is the tree."""
@@ -139,10 +140,10 @@ class MeMWalker:
             return list(zip(summaries(self.model, together, prompt, self.limit, self.settings.batch, progress), below))
         graph = tree(path, document, self.model, self.construction,
                      lambda: sentences(self.model.tokenizer, document, self.segment), summarise)
-        return Prepared([node.text for node in graph.nodes], graph, graph.flops)
+        return Prepared([node.text for node in graph.nodes], graph.flops, graph)
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        flops, walk = self.model.flops, Walk(self.model, prepared.index, question, self.limit, self.settings)
+        flops, walk = self.model.flops, Walk(self.model, prepared.graph, question, self.limit, self.settings)
         path = walk.run()
         if not path:
             return Answer("", [], self.model.flops - flops, walk.tokens, end="none")

@@ -32,9 +32,7 @@ import torch
 
 from baselines.common import (
     MissingPackage,
-    Prepared,
     children,
-    key,
     read_best,
     scaled,
     sentences,
@@ -46,7 +44,8 @@ from data import Document
 from llama import Llama
 from pecan import Graph, pack
 from support.files import InputError
-from support.method import Answer
+from support.graph_file import file_name
+from support.method import Answer, Prepared
 from support.sbert import similarities
 from support.settings import Settings
 
@@ -120,8 +119,8 @@ class Raptor:
         self.construction = {"method": "raptor", "chunk": self.length, "cluster": self.most,
                              "encoder": encoder.fingerprint}
 
-    def key(self, document: Document) -> str:
-        return key(document, self.model, self.construction)
+    def file_name(self, document: Document) -> str:
+        return file_name(document.hash, self.model.fingerprint, self.construction)
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """The tree, and vectors of its nodes [|V|, D]. `index` is both. (Vectors are not kept on disk.)"""
@@ -142,12 +141,12 @@ class Raptor:
         if not vectors:                                      # read from disk; layer by layer, as when it is built
             vectors = [encoder.encode([node.text for node in graph.nodes if node.level == level])
                        for level in range(1, levels[-1] + 1)]
-        return Prepared(texts, (graph, torch.cat(vectors)), graph.flops + encoder.flops - flops)
+        return Prepared(texts, graph.flops + encoder.flops - flops, graph, torch.cat(vectors))
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        (graph, vectors), flops = prepared.index, self.encoder.flops
-        scores = similarities(vectors, self.encoder.encode([question])[0]).tolist()
-        answer = read_best(self.model, question, prepared.texts, self.retrieve(graph, scores), self.settings)
+        flops = self.encoder.flops
+        scores = similarities(prepared.index, self.encoder.encode([question])[0]).tolist()
+        answer = read_best(self.model, question, prepared.texts, self.retrieve(prepared.graph, scores), self.settings)
         answer.flops += self.encoder.flops - flops
         return answer
 
@@ -157,7 +156,7 @@ class Raptor:
             return sorted(nodes, key=lambda i: (-scores[i], i))[:self.top]
         if self.collapsed:
             return best(range(len(scores)))
-        chosen, layer = [], graph.top
+        chosen, layer = [], graph.top_level
         while layer:
             taken = best(layer)
             chosen += taken

@@ -6,11 +6,11 @@ line. What does not fit is cut out of the middle, as LongBench does (Bai et al. 
 """
 from pathlib import Path
 
-from baselines.common import Prepared, line, read
+from baselines.common import line, read
 from data import Document
 from llama import Llama
 from pecan import room_for_nodes
-from support.method import Answer
+from support.method import Answer, Prepared
 from support.settings import Settings
 
 
@@ -20,14 +20,14 @@ class Whole:
     def __init__(self, model: Llama, settings: Settings):
         self.model, self.settings = model, settings
 
-    def key(self, document: Document) -> str | None:
+    def file_name(self, document: Document) -> str | None:
         """Nothing is kept on disk."""
         return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """`index` is the token ids of all lines."""
         lines = [line(self.model.tokenizer, text) for text in document.passages]
-        return Prepared(document.passages, [i for ids in lines for i in ids])
+        return Prepared(document.passages, index=[i for ids in lines for i in ids])
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         ids = cut_middle(prepared.index, room_for_nodes(self.model.tokenizer, question, self.settings))

@@ -6,12 +6,15 @@ tokens (Table 1's TFLOPs over the nodes a query reads, GARLIC 4.4). Where the pa
 are assumed.
 """
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
+
 from data import Document
 from llama import flops_of
-from pecan import answer_pieces, chunks, node_pieces, pack, question_pieces, size, summary_pieces
+from pecan import answer_turn, chunks, length_of, node_line, pack, question_prompt, summary_prompt
 from support.checkpoint import Config, tensor_shapes
 from support.settings import Settings
 
@@ -47,10 +50,10 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
     """The cost of PECAN, and of the whole document in one pass and a window of its own, over the documents. Nothing but
     text is read."""
     cost, nodes = Cost(), settings.fixed_nodes or nodes or NODES
-    limit, prompt = int(settings.window * settings.summary_share), size(summary_pieces(tokenizer, {}))
+    limit, prompt = int(settings.window * settings.summary_share), length_of(summary_prompt(tokenizer, {}))
     probe, node = len(tokenizer.frame.close), min(NODE, settings.chunk)
     for document in documents:
-        lines = [size(node_pieces(tokenizer, None, text)) for text in chunks(tokenizer, document, settings.chunk)]
+        lines = [length_of(node_line(tokenizer, None, text)) for text in chunks(tokenizer, document, settings.chunk)]
         total, level = sum(lines), lines
         while True:
             windows = pack(level, settings.window - limit - prompt)
@@ -65,7 +68,7 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
         cost.documents += 1
         cost.tokens += total
         for question in document.questions:
-            opening, turn = size(question_pieces(tokenizer, question.text)), size(answer_pieces(tokenizer, 0))
+            opening, turn = length_of(question_prompt(tokenizer, question.text)), length_of(answer_turn(tokenizer, 0))
             room = settings.window - opening - turn - settings.answer_tokens
             cost.questions += 1
             for full in (False, True):
@@ -90,3 +93,15 @@ def memory(c: Config, settings: Settings, width: int, longest: int) -> tuple[int
     `width` bytes a number."""
     weights = width * sum(map(math.prod, tensor_shapes(c).values()))
     return weights, max(settings.batch * settings.window, longest) * 2 * c.layers * c.kv_heads * c.head_width * width
+
+
+def peak_memory() -> float:
+    """GiB: of the GPU's memory if there is one, of the process otherwise (0 if the system does not say)."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2 ** 30
+    try:
+        import resource
+    except ImportError:                                           # Windows
+        return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2 ** 30

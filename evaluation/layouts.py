@@ -98,6 +98,13 @@ class Dataset:
             if not left:
                 return
 
+    def lengths(self, tokenizer) -> dict:
+        """Tokens of the documents (Table A3)."""
+        counts = [sum(len(tokenizer.encode(passage)) for passage in document.passages)
+                  for document in self.documents()]
+        return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts),
+                "documents": len(counts), "questions": len(self.questions)}
+
 
 # --- layouts: the rows of each, and what a row says -----------------------------------------------------------------
 

@@ -1,75 +1,21 @@
-"""The tables and figures of the paper: which runs each one needs, and how it is shown, measured beside published.
+"""The tables and figures of the paper: how runs are shown, measured next to published.
 
 A result that was not measured says "not run"; what the paper does not publish says "none". Scores are percentages with
 95 % bootstrap intervals; FLOPs are counted, K M G T being powers of 1000.
 """
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from evaluation import paper
-
-# --- what is run ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Run:
-    """A method under settings of its own over a data set. `name` names its file; `top` is how much is retrieved, "X"
-    being as much as costs what PECAN does; `model` and `builder`, where given, are checkpoints other than the command
-    line's (Table 2)."""
-    name: str
-    label: str                    # as the paper's tables have it
-    method: str = "pecan"
-    changes: dict = field(default_factory=dict)      # of Settings
-    top: int | str | None = None
-    model: str | None = None
-    builder: str | None = None
-
-
-PECAN = Run("pecan", "PECAN")
-METHODS = {run.name: run for run in (                             # in Table 1's order, PECAN before what compares
-    PECAN, Run("bm25", "BM25 Top-5", "bm25", top=5), Run("sbert", "SBERT Top-5", "sbert", top=5),
-    Run("dragon", "Dragon Top-5", "dragon", top=5), Run("memwalker", "MeMWalker", "memwalker"),
-    Run("raptor-tt", "RAPTOR-TT", "raptor-tt", top=5), Run("raptor-ct", "RAPTOR-CT Top-5", "raptor-ct", top=5),
-    Run("longllmlingua", "LongLLMLingua", "longllmlingua"), Run("bm25-x", "BM25 Top-X", "bm25", top="X"),
-    Run("sbert-x", "SBERT Top-X", "sbert", top="X"), Run("dragon-x", "Dragon Top-X", "dragon", top="X"),
-    Run("raptor-ct-x", "RAPTOR-CT Top-X", "raptor-ct", top="X"),
-    Run("whole", "whole document", "whole", {"window": "longest"}))}
-ROWS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8B": "whole"}      # of Table 1, and its run
-
-
-def runs(table: str | None, fixed_nodes, searchers: list[str], model: str) -> list[Run]:
-    """The runs that a table needs; without a table, all methods. `fixed_nodes` is the data set's (GARLIC 4.4), None
-    where the paper has none: then as many as PECAN read on average, which is what the paper did too."""
-    if table is None or table == "1":
-        return list(METHODS.values())
-    if table == "2":
-        pairs = [Run("pecan", name_of(model))]
-        for searcher in searchers:
-            name, both = name_of(searcher), f"{name_of(model)}-{name_of(searcher)}"
-            pairs += [Run(f"pecan-{name}", name, model=searcher),
-                      Run(f"pecan-{both}", both, model=searcher, builder=model)]
-        return pairs
-    if table == "3":
-        nodes = {"fixed_nodes": fixed_nodes or "mean"}
-        return [PECAN, Run("pecan-without-attention", "w/o Attention-Guided Retrieval", changes={"attention": False}),
-                Run("pecan-without-progress", "w/o Dynamic Progress Control", changes=nodes),
-                Run("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
-                Run("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False})]
-    if table == "patience":
-        return [Run(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
-                for n in range(1, 9)]
-    return {"A3": [], "A4": [PECAN, METHODS["whole"]], "nodes": [PECAN]}[table]
-
-
-def name_of(model: str) -> str:
-    """The last part of a folder's or repository's name."""
-    return Path(model).name
-
+from evaluation.runs import METHODS, runs_of
 
 # --- how it is shown ------------------------------------------------------------------------------------------------
 
-NOT_RUN, NONE = "not run", "none"
+NOT_RUN = "not run"
+NONE = "none"
+
+# The rows of Table 1, and the run of each.
+ROWS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8B": "whole"}
 
 
 class Table(NamedTuple):
@@ -175,11 +121,6 @@ def table3(results: dict) -> list[Table]:
     return tables
 
 
-def runs_of(table: str) -> list[Run]:
-    """The runs of a table that asks for nothing."""
-    return runs(table, None, [], "")
-
-
 def table_a3(results: dict) -> list[Table]:
     """Tokens of a document: average, least, most; and how many questions there are, where the paper says so."""
     rows = []
@@ -232,8 +173,8 @@ def nodes(results: dict) -> list[Table]:
     """Figure 3's distribution of the nodes read for a query; the paper prints a picture, GARLIC 4.4 the averages."""
     tables = []
     for dataset, runs in blocks(results):
-        r, known = runs.get("pecan"), paper.SETTINGS.get(dataset)
-        rows = [["average", get(r, "{:.1f}".format, "nodes"), "", f"{known.fixed_nodes} (GARLIC)" if known else NONE]]
+        r, known = runs.get("pecan"), paper.FIXED_NODES.get(dataset)
+        rows = [["average", get(r, "{:.1f}".format, "nodes"), "", f"{known} (GARLIC)" if known else NONE]]
         if r:
             histogram = {int(n): count for n, count in r["histogram"].items()}
             width = max(1, -(-(max(histogram) + 1) // 20))                                 # at most 20 rows

@@ -1,13 +1,113 @@
-"""A graph's file."""
+"""A graph on disk: one readable JSON file. Plain fields go in and come out, and every one of them is checked.
+
+    {"format": ..., "document": sha256, "model": fingerprint, "settings": {...}, "flops": ...,
+     "nodes": [{"id": 0, "level": 1, "text": "..."}, ...],          ids count from 0, levels come in order
+     "edges": [[i, j, e_ij], ...]}                                  from node i down to node j; rows sum to 1
+"""
+import hashlib
+import json
 import os
 from pathlib import Path
+from typing import NamedTuple
 
-from support.files import OutputError
+from support.files import InputError, OutputError, read_json, write_file
 
 FORMAT = "pecan graph 1"
 
 
+class Fields(NamedTuple):
+    """What a graph's file holds."""
+    levels: list[int]                          # of each node; 1 is a chunk
+    texts: list[str]                           # of each node
+    edges: list[tuple[int, int, float]]        # (i, j, e_ij), from a node to one a level lower
+    document: str                              # sha256 of the document
+    model: str                                 # fingerprint of the checkpoint that built it
+    settings: dict                             # those of the construction
+    flops: int                                 # of the construction
+
+
+def file_name(document: str, model: str, settings: dict) -> str:
+    """The name, without an ending, of the graph of this document, this building model and these settings."""
+    identity = [FORMAT, document, model, settings]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+
 def check_place(path: str | Path | None):
-    """Say before the long work, not after it, that a graph cannot be written (OutputError)."""
+    """Raise OutputError if the folder of `path` cannot be written: better before the long work than after it."""
     if path is not None and not os.access(Path(path).parent, os.W_OK):
-        raise OutputError(f"{path}: cannot be written; say another place for the graph")
+        raise OutputError(f"{path}: cannot be written; choose another place for the graph")
+
+
+def write_graph(path: str | Path, graph: Fields):
+    """Write the file. An existing one is replaced at once or not at all; OutputError if it cannot be written."""
+    head = {"format": FORMAT, "document": graph.document, "model": graph.model, "settings": graph.settings,
+            "flops": graph.flops}
+    nodes = [{"id": i, "level": level, "text": text} for i, (level, text) in enumerate(zip(graph.levels, graph.texts))]
+
+    # One line for each node and each edge, so that people and diff tools can read the file.
+    text = json.dumps(head, indent=0).removesuffix("\n}")
+    for key, rows in (("nodes", nodes), ("edges", graph.edges)):
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        text += f',\n"{key}": [\n' + ",\n".join(lines) + "\n]"
+    write_file(path, text + "\n}\n")
+
+
+def read_graph(path: str | Path, document: str | None = None, model: str | None = None,
+               settings: dict | None = None) -> Fields:
+    """Read and check a graph. `document`, `model` and `settings` are what it must belong to (None: any).
+
+    Raises InputError saying what is wrong with the file, or that the graph is another document's, another model's, or
+    was built with other settings.
+    """
+    raw = read_json(path)
+    if raw.get("format") != FORMAT:
+        raise InputError(f"{path}: format is {raw.get('format')!r}, this version reads {FORMAT!r}")
+    try:
+        levels = _levels(path, raw["nodes"])
+        graph = Fields(levels, [row["text"] for row in raw["nodes"]], _edges(path, raw["edges"], levels),
+                       raw["document"], raw["model"], raw["settings"], raw["flops"])
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{path}: not a complete graph ({type(error).__name__}: {error})") from None
+
+    if not all(isinstance(text, str) and text for text in graph.texts):
+        raise InputError(f"{path}: a node without text")
+    if type(graph.flops) is not int or graph.flops < 0:
+        raise InputError(f"{path}: flops is {graph.flops!r}, not a number of operations")
+    if document is not None and graph.document != document:
+        raise InputError(f"{path}: is the graph of another document")
+    if model is not None and graph.model != model:
+        raise InputError(f"{path}: was built by another model")
+    if settings is not None and graph.settings != settings:
+        raise InputError(f"{path}: was built with {graph.settings}, not with {settings}")
+    return graph
+
+
+def _levels(path, rows) -> list[int]:
+    """The levels of the nodes; InputError if ids do not count from 0 or levels do not rise from 1 one by one."""
+    if [row["id"] for row in rows] != list(range(len(rows))):
+        raise InputError(f"{path}: node ids do not count from 0")
+
+    levels = [row["level"] for row in rows]
+    whole = all(type(level) is int for level in levels)
+    if not levels or not whole or levels[0] != 1 or any(b - a not in (0, 1) for a, b in zip(levels, levels[1:])):
+        raise InputError(f"{path}: levels do not rise from 1 one by one")
+    return levels
+
+
+def _edges(path, rows, levels: list[int]) -> list[tuple[int, int, float]]:
+    """The edges; InputError if one does not lead one level down, or those of a node do not sum to 1 (a chunk's: 0)."""
+    edges = []
+    sums = [0.0] * len(levels)
+    for i, j, weight in rows:
+        if not (0 <= j < i < len(levels)) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
+            raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
+        edges.append((i, j, weight))
+        sums[i] += weight
+
+    for i, total in enumerate(sums):
+        wanted = 0 if levels[i] == 1 else 1
+        if abs(total - wanted) > 1e-4:
+            raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to {wanted}")
+    return edges

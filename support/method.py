@@ -1,19 +1,74 @@
-"""What every method gives: an answer, and what it cost."""
+"""What PECAN and every compared method have in common: the contract that eval.py runs, and what an answer is."""
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from data import Document
+
+# Why reading ended.
+ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
+        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once",
+        "none": "nothing was found to answer from"}
+
+
+@dataclass
+class Step:
+    """One node that a search has visited, why it was read, and what was known after it."""
+    node: int
+    level: int
+    position: int                 # in the prompt; the query has position 1
+    r: float                      # relevance to the query, position factor included
+    z: float | None = None        # E^T r, when it was chosen; None for the nodes the search starts with
+    similarity: float | None = None       # c
+    score: float | None = None            # final score
+    runner_up: int | None = None
+    runner_up_score: float | None = None
+    p_yes: float | None = None    # None if no check was made
+    verdict: str | None = None    # "Yes" or "No"
+    tokens: int = 0               # read so far, probes included
+    flops: int = 0                # spent so far
+
+    def describe(self) -> str:
+        """The step in words, for the printed trace."""
+        why = "top level"
+        if self.score is not None:
+            why = f"score {self.score:.3f} (z {self.z:.4f}, c {self.similarity:.3f})"
+        check = "" if self.p_yes is None else f"  p_yes {self.p_yes:.3f} {self.verdict}"
+        return f"#{self.node} of level {self.level}  {why}  r {self.r:.4f}{check}"
+
+
+@dataclass
+class Prepared:
+    """A document made ready for its questions."""
+    texts: list[str]              # what can be retrieved: chunks, nodes or passages
+    flops: int = 0                # what preparing cost, the construction of a graph included
+    graph: object = None          # pecan.Graph: PECAN's graph, or a tree
+    index: object = None          # what finds the texts: their vectors [n, D], word counts, token ids
 
 
 @dataclass
 class Answer:
-    """What a method says to a question, and what it cost."""
+    """What a method answers to a question, and what the answer cost."""
     text: str
-    nodes: list[int]              # ids of the nodes that were read, in order
+    nodes: list[int]              # places in Prepared.texts of what was read, in this order
     flops: int
     tokens: int                   # prompt, nodes, probes and answer
-    end: str = "read"             # why reading ended: a key of ENDS
-    cut: bool = False             # the document did not fit and was cut
-    trace: list = field(default_factory=list)
+    end: str = "read"             # why reading ended, a key of ENDS
+    cut: bool = False             # the document did not fit the window and was cut
+    trace: list[Step] = field(default_factory=list)   # PECAN's alone: a step for each visited node
 
 
-ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
-        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once",
-        "none": "nothing was found to answer from"}
+class Method(Protocol):
+    """A method answers questions about a document that it has prepared once."""
+
+    def file_name(self, document: Document) -> str | None:
+        """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
+
+    def prepare(self, document: Document, path: Path | None = None, progress: bool = False) -> Prepared:
+        """Prepare a document. If `path` is given, the graph is read from there, or built and written there.
+
+        Raises InputError if the document or the file cannot be used, OutputError if the file cannot be written.
+        """
+
+    def answer(self, prepared: Prepared, question: str) -> Answer:
+        """Answer one question; InputError if this question cannot be answered, for example if it is too long."""

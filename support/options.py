@@ -1,4 +1,4 @@
-"""The options that pecan.py and eval.py share, the models that they load, and how errors are shown."""
+"""What the command lines of pecan.py and eval.py share: options, the models they name, and how errors are shown."""
 import argparse
 import re
 import sys
@@ -6,14 +6,17 @@ from pathlib import Path
 
 import torch
 
+from data import Document
 from llama import Llama
 from support.files import InputError, one_line
 from support.sbert import load_encoder
 
+EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
+
 
 def add_model_options(parser: argparse.ArgumentParser):
-    """The options that pecan.py and eval.py share."""
-    parser.add_argument("--model", default=str(Path(__file__).parents[1] / "tiny"), metavar="DIR",
+    """Add the options that name models and change settings."""
+    parser.add_argument("--model", default=str(EMBEDDED_MODEL), metavar="DIR",
                         help="checkpoint folder or hub repository of an instruct Llama (default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR",
                         help="BERT or MPNet sentence encoder for the similarity (default: the mean of the model's "
@@ -27,45 +30,73 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
-    parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first of them that is there)")
+    parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first one available)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
-                                                          "cuda, float32 elsewhere)")
+                                                        "cuda, float32 elsewhere)")
 
 
-def load_models(args) -> tuple[Llama, object, Llama | None]:
-    """Model, encoder and builder that the options ask for; says what runs, on which device and in which dtype."""
-    model = Llama.load(args.model, args.device, args.dtype)
-    builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
-    print(f"{args.model} on {model.device} in {str(model.dtype).removeprefix('torch.')}; "
-          f"similarity by {args.encoder or 'the mean of its own embeddings'}", file=sys.stderr)
-    return model, load_encoder(args.encoder, model), builder
-
-
-def chosen_settings(args) -> dict:
-    """The settings that the options choose; None where they leave one open."""
+def chosen_settings(args: argparse.Namespace) -> dict:
+    """The settings that the options choose, for settings.resolve; None leaves one open."""
     if args.nodes is not None and args.nodes < 1:
         raise InputError(f"--nodes is {args.nodes}; it must be at least 1")
-    without = {name: False if name in args.without else None for name in ("attention", "similarity")}
+
     return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
-            "fixed_nodes": args.nodes, "batch": args.batch, "tree": "graph" in args.without or None, **without}
+            "batch": args.batch, "fixed_nodes": args.nodes,
+            "attention": False if "attention" in args.without else None,
+            "similarity": False if "similarity" in args.without else None,
+            "tree": True if "graph" in args.without else None}
 
 
+def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
+    """Load the model, the encoder and the builder (None if not given), and print what runs where."""
+    model = Llama.load(args.model, args.device, args.dtype)
+    builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
+    encoder = load_encoder(args.encoder, model)
+
+    dtype = str(model.dtype).removeprefix("torch.")
+    similarity = args.encoder or "the mean of its own embeddings"
+    print(f"{args.model} on {model.device} in {dtype}; similarity by {similarity}", file=sys.stderr)
+    return model, encoder, builder
+
+
+def max_length(model: Llama, builder: Llama | None = None) -> int:
+    """The longest window, in tokens, that the models were made for."""
+    return min(checkpoint.config.max_length for checkpoint in (model, builder or model))
+
+
+def warn_if_unknown(model: Llama, document: Document):
+    """Print a warning if more than a tenth of a document's words are not in the model's vocabulary."""
+    unknown = model.tokenizer.unknown(document.passages[0])
+    if unknown > 0.1:
+        print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "
+              "own small world only, take --model for others", file=sys.stderr)
+
+
+# Each device words a shortage of memory in its own way.
 SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
 
 
-def user_errors(main, note: str = ""):
-    """Run a command line: what its user can mend is one line and exit code 2, an interruption exit code 130. `note`
-    is said where it is not the input that ended the run."""
+def is_shortage(error: BaseException) -> bool:
+    """Whether an error reports that memory ran out."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or bool(SHORTAGE.search(str(error)))
+
+
+def user_errors(main, note: str = "") -> int:
+    """Run a command line and return its exit code.
+
+    An error that its user can correct is one line on stderr and exit code 2, an interruption exit code 130. `note` is
+    added if the cause is not the input but memory, the disk or an interruption.
+    """
     try:
         return main()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-    except (MemoryError, RuntimeError) as error:            # each device words its shortage of memory in its own way
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not SHORTAGE.search(str(error)):
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
             raise
         print(f"error: out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
               f"bfloat16{note}", file=sys.stderr)
-    except OSError as error:                                # a full disk, a folder that may not be written
+    except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         print(f"error: {place}{error.strerror or error}{note}", file=sys.stderr)
     except KeyboardInterrupt:

@@ -1,59 +1,102 @@
-"""Every number and switch of the method, with the paper's values, and how they are resolved."""
-from dataclasses import dataclass
+"""Every number and switch of the method, with the paper's values, and the one place where they are resolved."""
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
-from llama import Llama
 from support.files import InputError, read_json
+
+WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
+WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
+
+# t_p is Appendix E's. The paper gives no length limit for an answer; these are LongBench's.
+PAPER = {
+    "NarrativeQA": {"confidence": 0.5, "answer_tokens": 128},
+    "Qasper": {"confidence": 0.98, "answer_tokens": 128},
+    "HotpotQA": {"confidence": 0.5, "answer_tokens": 32},
+    "MuSiQue": {"confidence": 0.55, "answer_tokens": 32},
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number and switch of the method; the defaults are the paper's for Llama-3.1-8B, where it gives one."""
+    """Every number and switch of the method. The defaults are the paper's for Llama-3.1-8B, where it gives one.
+
+    Raises InputError if a value is out of range.
+    """
     # stage 1
     chunk: int = 300              # tokens of a level-1 node (section 3.1)
-    window: int = 8192            # s, for construction and search (section 4)
-    summary_share: float = 0.25   # of the window, kept for the summary (the paper does not say how much)
+    window: int = WINDOW          # s
+    summary_share: float = 0.25   # share of the window kept for the summary (the paper does not say how much)
     tree: bool = False            # "w/o IP-based graph" (section 4.2): one summary node for each window
+
     # stage 2
-    confidence: float = 0.5       # t_p; .5 NarrativeQA, .98 Qasper, .5 HotpotQA, .55 MuSiQue (Appendix E); GARLIC: .5
+    confidence: float = 0.5       # t_p
     patience: int = 1             # t_n
     attention: bool = True        # False: "w/o attention-guided retrieval", the final score is c
     similarity: bool = True       # False: "w/o embedding similarity", the final score is z
-    fixed_nodes: int | None = None   # "w/o dynamic progress control": that many nodes are read, unchecked
-    answer_tokens: int = 128      # length limit of an answer (the paper does not say; LongBench's for single documents)
-    batch: int = 8                # windows of a level that run together: changes memory, rounding and padding FLOPs
+    fixed_nodes: int | None = None   # "w/o dynamic progress control": read this many nodes, without checks
+    answer_tokens: int = 128      # length limit of an answer
+
+    # not the method's: changes memory, the last bits of rounding, and the FLOPs of padding
+    batch: int = 8                # windows of a level that run together
 
     def __post_init__(self):
         for name in ("chunk", "window", "patience", "answer_tokens", "batch", "fixed_nodes"):
             value = getattr(self, name)
-            if (type(value) is not int or value < 1) and not (name == "fixed_nodes" and value is None):
+            if name == "fixed_nodes" and value is None:
+                continue
+            if type(value) is not int or value < 1:
                 raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
+
         for name in ("confidence", "summary_share"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value < 1:
                 raise InputError(f"{name} is {value!r}; it must be a number of at least 0 and below 1")
+
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
 
-    def reader(self) -> dict:
-        """The settings of all that reads in a window, PECAN or not; without `batch`, which changes no answer."""
+    def of_reader(self) -> dict:
+        """The settings that every method shares, PECAN or not."""
         return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "answer_tokens")}
 
-    def construction(self) -> dict:
+    def of_construction(self) -> dict:
         """The settings that change a graph."""
         return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "tree")}
 
+    def of_pecan(self) -> dict:
+        """The settings that change PECAN's answers: all but `batch`."""
+        return {name: value for name, value in asdict(self).items() if name != "batch"}
 
-def settings_for(model: Llama, builder: Llama | None = None, **chosen) -> Settings:
-    """The defaults, overridden by a `pecan.json` in the checkpoint folder (the embedded model is small and brings one),
-    overridden by what was chosen (None: not chosen). The window is no larger than the models were made for."""
-    own = model.folder / "pecan.json"
-    values = read_json(own) if own.exists() else {}
-    unknown = set(values) - set(Settings.__dataclass_fields__)
+
+def resolve(folder: Path, max_length: int, paper: dict | None = None, options: dict | None = None,
+            run: dict | None = None) -> Settings:
+    """The settings of a run. Each source overrides those before it; a value of None leaves the setting open.
+
+        1. the defaults of Settings
+        2. `folder`/pecan.json, if the checkpoint has one (the embedded model is small and brings its own)
+        3. `paper`: the paper's values for the data set (PAPER) or the row (WHOLE_DOCUMENT)
+        4. `options`: the command line
+        5. `run`: what the run is about, such as the ablation of a table's row
+
+    The paper's windows (1 and 3) are cut to `max_length`, the tokens that the models were made for. One that the user
+    chose is not: it is refused.
+
+    Raises InputError for an unknown name in pecan.json, a value out of range, and a window above `max_length`.
+    """
+    path = folder / "pecan.json"
+    checkpoint = read_json(path) if path.exists() else {}
+    unknown = set(checkpoint) - {field.name for field in fields(Settings)}
     if unknown:
-        raise InputError(f"{own}: unknown setting {sorted(unknown)[0]}")
-    longest = min(m.config.max_length for m in (model, builder or model))
-    values = {"window": min(Settings.window, longest)} | values
-    settings = Settings(**values | {name: value for name, value in chosen.items() if value is not None})
-    if settings.window > longest:
-        raise InputError(f"window {settings.window} is too large: the model was made for {longest} tokens")
+        raise InputError(f"{path}: unknown setting {sorted(unknown)[0]}")
+
+    paper = dict(paper or {})
+    if "window" in paper:
+        paper["window"] = min(paper["window"], max_length)
+    values = {"window": min(WINDOW, max_length)}
+    for source in (checkpoint, paper, options, run):
+        values |= {name: value for name, value in (source or {}).items() if value is not None}
+    settings = Settings(**values)
+
+    if settings.window > max_length:
+        raise InputError(f"window {settings.window} is too large: the model was made for {max_length} tokens")
     return settings

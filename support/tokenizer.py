@@ -115,6 +115,31 @@ class Tokenizer:
             raise InputError(f"{self.source}: the chat template cannot be rendered ({error})") from None
 
 
+def split(tokenizer, text: str, limit: int) -> list[str]:
+    """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
+
+    White space inside a chunk becomes one blank. Only a word longer than a chunk is cut inside.
+    """
+    finished, chunk = [], []                                # chunks, and the words of the next one
+    used = 0
+    words = text.split()[::-1]                              # a stack, the next word on top
+    while words:
+        word = words.pop()
+        length = len(tokenizer.encode(" " + word))          # tokens never span white space
+        if length > limit and len(word) > 1:
+            middle = len(word) // 2
+            words += [word[middle:], word[:middle]]
+            continue
+
+        if chunk and used + length > limit:
+            finished.append(" ".join(chunk))
+            chunk = []
+            used = 0
+        chunk.append(word)
+        used += length
+    return [*finished, " ".join(chunk)] if chunk else finished
+
+
 class _Fast:
     """tokenizer.json, with one copy that knows special tokens and one that treats the names of all added tokens,
     marked as special or not, as plain text."""

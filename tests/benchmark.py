@@ -43,7 +43,7 @@ def peak_memory(model, length: int, stage: int) -> int:
     def ours():
         cache = Cache(model, 1, length + NODE)
         hidden, _ = model.read(cache, [nodes])
-        watch = cache.averages([[n for n, _ in nodes]])
+        watch = cache.averaging_matrix([[n for n, _ in nodes]])
         if stage == 1:
             model.generate(cache, hidden, 8, watch)
         else:
@@ -110,12 +110,12 @@ def timed():
         return min(once() for _ in range(3))
 
     def watching(cache):
-        return cache.averages([[n for n, _ in nodes]])
+        return cache.averaging_matrix([[n for n, _ in nodes]])
 
     def node_by_node(*_):
         cache = Cache(model, 1, 2048)
         for node in nodes:
-            model.read(cache, [[node]], cache.averages([[0]]) if node[0] else None)
+            model.read(cache, [[node]], cache.averaging_matrix([[0]]) if node[0] else None)
 
     def again_and_again(*_):
         for n in range(1, len(nodes) + 1):

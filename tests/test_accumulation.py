@@ -43,7 +43,7 @@ def test_generated_tokens_attend_to_nodes_as_in_hugging_face(model, hf, ids, nod
     pieces, spans, end = prompt_of(ids, nodes, length)
     cache = Cache(model, 1, end + 30)
     hidden, _ = model.read(cache, [pieces])
-    (reply,), (seen,) = model.generate(cache, hidden, 30, cache.averages([list(range(nodes))]))
+    (reply,), (seen,) = model.generate(cache, hidden, 30, cache.averaging_matrix([list(range(nodes))]))
     assert seen.shape == (len(reply), nodes) and seen.dtype == torch.float32 and len(reply) == 30
     a = mean_attention(hf, [i for _, part in pieces for i in part] + reply)
     error = relative(seen, node_means(a[end:], spans))
@@ -58,7 +58,7 @@ def test_a_node_attends_to_the_question_as_in_hugging_face(model, hf, ids, lengt
     cache, node = Cache(model, 1, 400), ids(length, seed=4)
     for piece in pieces:
         model.read(cache, [[piece]])
-    _, seen = model.read(cache, [[(2, node)]], cache.averages([["q"]]))
+    _, seen = model.read(cache, [[(2, node)]], cache.averaging_matrix([["q"]]))
     a = mean_attention(hf, [i for _, part in pieces for i in part] + node)
     error = relative(seen[0], node_means(a[188:], [(20, 28)]))
     assert error < 1e-6, error
@@ -68,7 +68,8 @@ def test_edges_of_a_reply_equal_those_from_hugging_face(model, hf, ids):
     """From accumulator to e_ij: two IPs of a reply, tokens 2..12 and 15..28, over five nodes."""
     pieces, spans, end = prompt_of(ids, 5, 20)
     cache = Cache(model, 1, end + 30)
-    (reply,), (seen,) = model.generate(cache, model.read(cache, [pieces])[0], 30, cache.averages([list(range(5))]))
+    hidden, _ = model.read(cache, [pieces])
+    (reply,), (seen,) = model.generate(cache, hidden, 30, cache.averaging_matrix([list(range(5))]))
     a = mean_attention(hf, [i for _, part in pieces for i in part] + reply)[end:]
     for tokens in (list(range(2, 13)), list(range(15, 29))):
         e = node_means(a[tokens], spans).mean(0)
@@ -99,7 +100,7 @@ def test_bfloat16_attention_is_as_close_as_hugging_face_is(folder, hf, ids):
     model = Llama.load(folder, "cpu", "bfloat16")
     cache = Cache(model, 1, end + 64)
     model.read(cache, [pieces])
-    _, seen = model.read(cache, [[(None, ids(64, seed=7))]], cache.averages([list(range(9))]))
+    _, seen = model.read(cache, [[(None, ids(64, seed=7))]], cache.averaging_matrix([list(range(9))]))
     ours = relative(seen[0], wanted)
     theirs = relative(node_means(mean_attention(hugging_face(folder, torch.bfloat16), tokens)[end:], spans), wanted)
     assert ours < 1.1 * theirs, f"ours {ours}, theirs {theirs}"

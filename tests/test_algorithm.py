@@ -57,12 +57,12 @@ class Scripted(Llama):
     def p_yes(self, x):
         return 1 / (1 + np.exp(-float(self.yes[x])))
 
-    def forward(self, tokens, positions, mask=None, cache=None, watch=None):
+    def forward(self, tokens, positions, mask=None, cache=None, averaging=None):
         hidden = torch.stack((tokens, positions), -1)
-        if watch is None:
+        if averaging is None:
             return hidden, None
-        a = torch.from_numpy(self.table)[(31 * tokens + positions) % ROWS].float()[:, :, :watch.shape[1]]
-        return hidden, a @ watch
+        a = torch.from_numpy(self.table)[(31 * tokens + positions) % ROWS].float()[:, :, :averaging.shape[1]]
+        return hidden, a @ averaging
 
     def logits(self, hidden):
         logits = torch.zeros(len(hidden), self.config.vocab)
@@ -108,8 +108,9 @@ def test_bullets_equal_the_naive_ones(tiny, reply, cut):
     ids = sum(map(tiny.tokenizer.encode, reply), [])
     limit = len(ids) + (not cut)
     # attention of token x to "node" x alone: the edges then tell which tokens an IP was made of
-    ours = [set(np.flatnonzero(e)) for _, e in pecan.information_points(
-        tiny.tokenizer, ids, torch.eye(len(ids)), limit, tree=False)]
+    window = list(range(len(ids)))
+    points = pecan.information_points(tiny.tokenizer, ids, torch.eye(len(ids)), window, limit, tree=False)
+    ours = [set(np.flatnonzero(point.e)) for point in points]
     assert ours == [set(point) for point in naive_points(tiny.tokenizer, ids, cut)]
 
 
@@ -181,8 +182,8 @@ def test_searching_equals_the_naive_one(tiny):
         texts, level_of, E = random_graph(rng, levels)
         question = " ".join(rng.choices(WORDS, k=rng.choice([1, 2, 4, 8])))
         c = [rng.randint(-2, 4) / 4 for _ in texts]
-        turn = pecan.size(pecan.answer_pieces(t, 0))
-        window = pecan.size(pecan.question_pieces(t, question)) + turn + 2 + room
+        turn = pecan.length_of(pecan.answer_turn(t, 0))
+        window = pecan.length_of(pecan.question_prompt(t, question)) + turn + 2 + room
         wanted = naive_search(t, model.attend, model.p_yes, texts, level_of, E, question, c, window=window,
                               answer_tokens=2, **chosen)
         graph = Graph([Node(level, text) for level, text in zip(level_of, texts)], torch.from_numpy(E), "", "", {})
@@ -204,8 +205,8 @@ def test_searching_equals_the_naive_one(tiny):
         assert all(step.similarity == (None if step.score is None else c[step.node]) for step in s.trace)
         assert s.trace[-1].tokens == s.tokens
         probes = sum(step[5] is not None for step in steps)
-        lines = sum(pecan.size(s.lines[step[0]]) for step in steps)
-        assert s.tokens == pecan.size(pecan.question_pieces(t, question)) + lines + probes * len(t.frame.close)
+        lines = sum(pecan.length_of(s.lines[step[0]]) for step in steps)
+        assert s.tokens == pecan.length_of(pecan.question_prompt(t, question)) + lines + probes * len(t.frame.close)
         assert s.cache.lengths == [s.tokens - probes * len(t.frame.close)]
         met.update([end, "ablation" if not (chosen["attention"] and chosen["similarity"]) else "both scores"])
         met["p_yes is t_p"] += any(step[5] == chosen["confidence"] for step in steps)

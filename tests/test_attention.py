@@ -80,7 +80,7 @@ def test_block_by_block_equals_hugging_face(folder, ids, spy, dtype):
             module.register_forward_hook(lambda _, inputs, output, name=name: theirs.append((name, inputs[0], output)))
     norms, mask = spy("rms_norm"), causal(T)
     with torch.no_grad():
-        model.forward(torch.tensor([ids(T)]), torch.arange(T)[None], mask, watch=torch.zeros(1, T, 1))
+        model.forward(torch.tensor([ids(T)]), torch.arange(T)[None], mask, averaging=torch.zeros(1, T, 1))
         hf(torch.tensor([ids(T)]))
     assert len(norms) == len(theirs) == 2 * model.config.layers + 1
     for ((x, *_), y), (name, their_x, their_y) in zip(norms, theirs):

@@ -26,7 +26,7 @@ from llama import Llama, flops_of
 from pecan import Graph, Node
 from support.files import InputError
 from support.sbert import TokenMean
-from support.settings import Settings, settings_for
+from support.settings import Settings, resolve
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def long(documents):
 
 @pytest.fixture
 def settings(tiny):
-    return settings_for(tiny)
+    return resolve(tiny.folder, tiny.config.max_length)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def answer_of(method, document, question):
 def prompt_of(tiny, question, texts):
     """The reader's prompt over these texts, as PECAN's search ends up with it when it has read them as nodes."""
     t = tiny.tokenizer
-    pieces = [*pecan.question_pieces(t, question), *(p for text in texts for p in pecan.node_pieces(t, None, text)),
-              *pecan.answer_pieces(t, t.first("Yes"))]
+    pieces = [*pecan.question_prompt(t, question), *(p for text in texts for p in pecan.node_line(t, None, text)),
+              *pecan.answer_turn(t, t.first("Yes"))]
     return [i for _, ids in pieces for i in ids]
 
 
@@ -128,9 +128,9 @@ def test_all_read_the_same_prompt(tiny, encoder, settings, document, monkeypatch
     """The last prompt is Table A2's around the texts that were found, in a cache that leaves room for the answer."""
     read, prompts = type(tiny).read, []
 
-    def spy(self, cache, rows, watch=None):
+    def spy(self, cache, rows, averaging=None):
         prompts.append(([i for _, ids in rows[0] for i in ids], cache.capacity))
-        return read(self, cache, rows, watch)
+        return read(self, cache, rows, averaging)
     monkeypatch.setattr(type(tiny), "read", spy)
     if name == "memwalker":                                  # its walk does not end at a segment with this model
         monkeypatch.setattr(Walk, "run", lambda self: [len(self.graph.nodes) - 1, 6, 1])
@@ -147,7 +147,7 @@ def test_all_read_the_same_prompt(tiny, encoder, settings, document, monkeypatch
     else:
         assert prompt == prompt_of(tiny, question, [texts[i] for i in answer.nodes])
     assert capacity == len(prompt) + settings.answer_tokens <= settings.window
-    layers = prepared.index[0].nodes[-1].level if name == "raptor-tt" else 1
+    layers = prepared.graph.nodes[-1].level if name == "raptor-tt" else 1
     assert len(answer.nodes) == {"whole": 0, "memwalker": 2, "longllmlingua": len(texts)}.get(name, 5 * layers)
 
 
@@ -196,20 +196,20 @@ def test_chunks_in_tight_groups_are_clustered(seed):
 @pytest.fixture(scope="module")
 def tree(tiny, long, tmp_path_factory):
     """The tree of the long document, and where it is kept."""
-    method = Raptor(tiny, TokenMean(tiny), settings_for(tiny))
+    method = Raptor(tiny, TokenMean(tiny), resolve(tiny.folder, tiny.config.max_length))
     path = tmp_path_factory.mktemp("raptor") / "tree.json"
     return method.prepare(long, path), path
 
 
 def test_every_chunk_is_reachable_and_layers_end(tree, tiny, long, settings):
-    graph = tree[0].index[0]
+    graph = tree[0].graph
     levels = [node.level for node in graph.nodes]
     sizes = [levels.count(level) for level in range(1, levels[-1] + 1)]
     assert len(sizes) >= 3 and (sizes[-1] <= 11 or len(sizes) == 6) and all(n > 11 for n in sizes[:-1])
     leaves = [node.text for node in graph.nodes if node.level == 1]
     assert leaves == sentences(tiny.tokenizer, long, 10)
     assert all(len(tiny.tokenizer.encode(" " + text)) <= 10 for text in leaves)
-    reached, layer = set(), set(graph.top)
+    reached, layer = set(), set(graph.top_level)
     while layer:
         reached |= layer
         layer = {child for i in layer for child in children(graph, i)}
@@ -226,7 +226,7 @@ def test_a_tree_is_the_same_each_time(tree, tiny, long, documents, encoder, sett
     (prepared, path), method = tree, Raptor(tiny, encoder, settings)
     method.prepare(Document("short", documents[5].passages[:2]))
     for other in (method.prepare(long, path), method.prepare(long)):
-        (graph, vectors), (wanted, wanted_vectors) = other.index, prepared.index
+        graph, vectors, wanted, wanted_vectors = other.graph, other.index, prepared.graph, prepared.index
         assert graph.nodes == wanted.nodes and torch.equal(graph.E, wanted.E) and graph.flops == wanted.flops
         assert torch.equal(vectors, wanted_vectors) and other.flops == prepared.flops
 
@@ -234,11 +234,11 @@ def test_a_tree_is_the_same_each_time(tree, tiny, long, documents, encoder, sett
 def test_a_tree_belongs_to_its_settings_and_encoder(tree, tiny, long, encoder, settings):
     one = Raptor(tiny, encoder, settings)
     other = Raptor(tiny, TokenMean(tiny), Settings(chunk=64, window=512, answer_tokens=8))
-    assert one.key(long) != other.key(long)
+    assert one.file_name(long) != other.file_name(long)
     with pytest.raises(InputError, match="was built with"):
         other.prepare(long, tree[1])
     encoder.fingerprint = "another"
-    assert one.key(long) != Raptor(tiny, encoder, settings).key(long)
+    assert one.file_name(long) != Raptor(tiny, encoder, settings).file_name(long)
 
 
 def test_clusters_that_do_not_get_smaller_are_cut_in_order():
@@ -373,7 +373,7 @@ def test_children_share_parents_evenly(n, sizes):
 def test_memwalkers_tree(tiny, settings, long, tmp_path):
     """Segments, a summary of each, parents of up to 8 neighbours, one root; the same from disk."""
     method, path = MeMWalker(tiny, settings), tmp_path / "tree.json"
-    graph = method.prepare(long, path).index
+    graph = method.prepare(long, path).graph
     levels = [node.level for node in graph.nodes]
     leaves = levels.count(1)
     assert leaves > 8 and levels.count(2) == leaves and levels.count(levels[-1]) == 1
@@ -383,8 +383,8 @@ def test_memwalkers_tree(tiny, settings, long, tmp_path):
         assert len(below) <= 8 and below == list(range(below[0], below[-1] + 1))
     assert [n.text for n in graph.nodes[:leaves]] == sentences(tiny.tokenizer, long, scaled(1000, settings))
     again = method.prepare(long, path)
-    assert again.index.nodes == graph.nodes and again.flops == graph.flops
-    one = method.prepare(Document("one", ["The road was long."])).index
+    assert again.graph.nodes == graph.nodes and again.flops == graph.flops
+    one = method.prepare(Document("one", ["The road was long."])).graph
     assert [node.level for node in one.nodes] == [1, 2]
 
 
@@ -562,7 +562,7 @@ def test_flops_of_trees(tiny, encoder, document):
     settings, t = Settings(chunk=32, window=512, answer_tokens=8, batch=1), tiny.tokenizer
     for method, limit in ((Raptor(tiny, encoder, settings), 10), (MeMWalker(tiny, settings), 21)):
         prepared, wanted = method.prepare(document), 0
-        graph = prepared.index if isinstance(method, MeMWalker) else prepared.index[0]
+        graph = prepared.graph
         for i, node in enumerate(graph.nodes):
             if node.level > 1:
                 text = "\n\n".join(graph.nodes[j].text for j in children(graph, i))

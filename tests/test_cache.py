@@ -52,7 +52,7 @@ class Life:
             pieces, watch = {row: self.piece(value[row]) for row in self.rows}, None
             first = self.reads[0] if self.reads else {}
             if operation == "look" and all(first.get(row, (None,))[0] for row in self.rows):
-                watch = self.cache.averages([[first[row][0]] for row in self.rows])
+                watch = self.cache.averaging_matrix([[first[row][0]] for row in self.rows])
                 self.allowed = 1e-10                              # attention is written out, not fused
             else:
                 operation = "read"
@@ -74,16 +74,16 @@ class Life:
                 assert error < 1e-10, f"probe behind row {row}: {error}"
         elif operation == "take back":
             self.reads = self.reads[:-value]
-            self.cache.take_back([len(self.ids(row)) for row in self.rows])
+            self.cache.rollback([len(self.ids(row)) for row in self.rows])
             self.hidden = None
         elif operation == "cut" and self.reads:                   # what is left of a node is no node
             cut = {row: (None, ids[:-value]) if len(ids) > value else (name, ids)
                    for row, (name, ids) in self.reads.pop().items()}
             self.reads.append(cut)
-            self.cache.take_back([len(self.ids(row)) for row in self.rows])
+            self.cache.rollback([len(self.ids(row)) for row in self.rows])
             self.hidden, self.allowed = None, 1e-10               # a kernel rounds by the length of what it reads
         elif operation == "keep" and value in self.rows and len(self.rows) > 1:
-            self.cache.keep([n for n, row in enumerate(self.rows) if row != value])
+            self.cache.keep_rows([n for n, row in enumerate(self.rows) if row != value])
             self.rows.remove(value)
             self.hidden, self.allowed = None, 1e-10               # and by the shape of its batch
         else:
@@ -177,7 +177,7 @@ def test_averages_are_over_the_tokens_of_a_node(model, ids):
     """Columns sum to 1 over the node's own slots, and are 0 elsewhere: the mean, not the mass."""
     cache = Cache(model, 2, 60)
     model.read(cache, [[(None, ids(3)), ("a", ids(4)), ("b", ids(6))], [("a", ids(10)), (None, ids(1))]])
-    watch = cache.averages([["b", "a"], ["a"]])
+    watch = cache.averaging_matrix([["b", "a"], ["a"]])
     assert watch.shape == (2, 13, 2) and watch.dtype == torch.float32
     assert watch[0, :, 0].tolist() == pytest.approx([0] * 7 + [1 / 6] * 6)
     assert watch[0, :, 1].tolist() == pytest.approx([0] * 3 + [1 / 4] * 4 + [0] * 6)

@@ -19,15 +19,16 @@ import torch
 from tqdm import tqdm
 
 from data import EMBEDDED, read_jsonl
-from eval import Evaluation, answer_all, parse
+from eval import parse
 from evaluation import paper, tables
-from evaluation.methods import top_of
 from evaluation.predictions import Predictions
-from evaluation.tables import METHODS, Run, as_markdown, as_text, quantity
+from evaluation.runner import Runner, answer_all
+from evaluation.runs import METHODS, Run, runs_of, top_k_of
+from evaluation.tables import as_markdown, as_text, quantity
 from support.checkpoint import read_config
 from support.files import InputError, OutputError
 from support.options import user_errors
-from support.settings import Settings
+from support.settings import PAPER, Settings
 
 ROOT = Path(__file__).parents[1]
 FIRST = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])     # a document of the embedded set
@@ -269,7 +270,7 @@ def test_table_2_knows_its_models():
 @pytest.mark.parametrize("name", [name for name in tables.SHOW if name])
 def test_nothing_is_blank(name):
     """Every cell of every table says something, with runs and without, in text and in Markdown."""
-    runs = {run.name: result(50.0, 2e13, label=run.label) for run in tables.runs(name, 3, ["m/b"], "m/a")}
+    runs = {run.name: result(50.0, 2e13, label=run.label) for run in runs_of(name, 3, ["m/b"], "m/a")}
     lengths = {"average": 4866.4, "least": 9, "most": 10, "documents": 3, "questions": 7}
     for results in ({}, {"Qasper": {"runs": runs, "lengths": lengths}}, {"mine": {"runs": runs, "lengths": lengths}}):
         shown = tables.SHOW[name](results)
@@ -322,10 +323,9 @@ def test_two_models_side_by_side(tmp_path, folder):
 
 def test_settings_of_the_papers_data_sets(tmp_path):
     """t_p and the length of an answer are the data set's own, unless an option says otherwise."""
-    import eval
-    assert eval.settings_of("Qasper") == {"confidence": .98, "answer_tokens": 128}
-    assert eval.settings_of("MuSiQue") == {"confidence": .55, "answer_tokens": 32} and eval.settings_of("mine") == {}
-    fixed = [run for run in tables.runs("3", paper.SETTINGS["HotpotQA"].fixed_nodes, [], "") if run.changes][1]
+    assert PAPER["Qasper"] == {"confidence": .98, "answer_tokens": 128}
+    assert PAPER["MuSiQue"] == {"confidence": .55, "answer_tokens": 32} and "mine" not in PAPER
+    fixed = [run for run in runs_of("3", paper.FIXED_NODES["HotpotQA"], [], "") if run.changes][1]
     assert fixed == Run("pecan-without-progress", "w/o Dynamic Progress Control", changes={"fixed_nodes": 17})
 
 
@@ -422,7 +422,7 @@ def test_too_little_memory_is_one_line(capsys):
 
 def test_two_data_sets_of_one_name_are_refused(tmp_path):
     done = run("--dataset", EMBEDDED, EMBEDDED, "--output", tmp_path / "r")
-    assert done.returncode == 2 and "are of one name, embedded; run them one by one" in done.stderr
+    assert done.returncode == 2 and "have the same name, embedded; run them one by one" in done.stderr
 
 
 def test_all_methods_and_what_a_missing_package_leaves_out(tmp_path):
@@ -451,10 +451,10 @@ def test_top_x_is_the_papers():
     models, settings = SimpleNamespace(model=SimpleNamespace(config=config)), Settings()
 
     def top(run, name, pecan, wanted=None):
-        return top_of(METHODS[run], models, settings, name, pecan, wanted)
-    for name, known in paper.SETTINGS.items():
+        return top_k_of(METHODS[run], models, settings, name, pecan, wanted)
+    for name, known in paper.TOP_X.items():
         pecan = {"flops": paper.TABLE1["PECAN"][name].tflops * 1e12}
-        for run, published in (("bm25-x", known.top_chunks), ("raptor-ct-x", known.top_nodes)):
+        for run, published in (("bm25-x", known.chunks), ("raptor-ct-x", known.nodes)):
             assert top(run, name, None) == published and top(run, "mine", pecan) == pytest.approx(published, rel=.15)
         assert top("dragon", name, None) == 5 and top("memwalker", name, None) is None
         assert top("sbert-x", name, None, wanted=3) == 3
@@ -521,7 +521,7 @@ def test_a_graph_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
         def __init__(self, error):
             self.error = error
 
-        def key(self, document):
+        def file_name(self, document):
             return "k"
 
         def prepare(self, document, path, progress):
@@ -553,16 +553,16 @@ def test_failures_are_told_in_the_order_of_the_questions(tmp_path):
 
 def test_the_window_of_the_whole_document(tmp_path):
     """The model's length, 100,000 tokens at most, whatever the other methods' is; or what is asked for."""
-    class Fixed(Evaluation):
+    class Fixed(Runner):
         def __init__(self, **options):
             self.args = Namespace(**vars(parse([])) | options)
 
-        def checkpoints(self, run):
+        def models_of(self, run):
             return SimpleNamespace(model=SimpleNamespace(config=config, folder=tmp_path), builder=None)
     config = replace(read_config(ROOT / "tests" / "llama-3.1-8b"), max_length=131072)
     dataset = SimpleNamespace(name="mine")
-    windows = [Fixed(window=wanted).settings(dataset, METHODS[name], {}).window
+    windows = [Fixed(window=wanted).settings_of(dataset, METHODS[name], {}).window
                for wanted in (None, 4096) for name in ("whole", "pecan", "bm25")]
     assert windows == [100_000, 8192, 8192, 4096, 4096, 4096]
     config = replace(config, max_length=2048)
-    assert Fixed().settings(dataset, METHODS["whole"], {}).window == 2048
+    assert Fixed().settings_of(dataset, METHODS["whole"], {}).window == 2048

@@ -34,7 +34,7 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
     assert spent(lambda: model.logits(model.read(cache, [[(0, ids(90))]])[0])) == wanted == flops_of(c, 90, 90, 1)
 
     wanted, past = counted(hf, 25, past)                                 # append a node, and look at it
-    watch = cache.averages([[0]])
+    watch = cache.averaging_matrix([[0]])
     ours = spent(lambda: model.logits(model.read(cache, [[(1, ids(25))]], watch)[0]))
     assert ours == wanted == flops_of(c, 25, 115, 1), "averaging over nodes is bookkeeping, no part of the model"
 

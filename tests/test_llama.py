@@ -7,7 +7,7 @@ import torch
 from oracle import LLAMA3, T, assert_same, attention_of_layers, hugging_face, write_checkpoint
 
 from llama import Cache, Llama
-from pecan import summary_pieces
+from pecan import summary_prompt
 
 DTYPES = [torch.float32, torch.bfloat16]
 # Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width of its own (H K
@@ -23,7 +23,7 @@ def read(model, ids):
     tokens, positions = torch.tensor([ids]), torch.arange(len(ids))[None]
     mask = torch.ones(1, len(ids), len(ids), dtype=torch.bool).tril()
     with torch.no_grad():
-        hidden, seen = model.forward(tokens, positions, mask, watch=torch.eye(len(ids))[None])
+        hidden, seen = model.forward(tokens, positions, mask, averaging=torch.eye(len(ids))[None])
         return model.logits(hidden[0]), seen[0]
 
 
@@ -121,7 +121,7 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
     """Trained weights, a prompt of Table A1's, and an end of its own."""
     texts = ["Mara's job was baker. Otto's pet was goat.", "Mara's home was Oslo. Otto's job was nurse."]
-    prompt = [i for _, ids in summary_pieces(tiny.tokenizer, dict(enumerate(texts))) for i in ids]
+    prompt = [i for _, ids in summary_prompt(tiny.tokenizer, dict(enumerate(texts))) for i in ids]
     theirs = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0)[0]
     theirs = [i for i in theirs[len(prompt):].tolist() if i not in tiny.config.eos]
     assert generate(tiny, prompt, 64) == theirs and len(theirs) > 1
@@ -135,7 +135,7 @@ def test_rows_of_different_lengths_are_independent(model, ids):
     def reply(rows, model):
         cache = Cache(model, len(rows), 200)
         hidden, _ = model.read(cache, rows)
-        return hidden, *model.generate(cache, hidden, 40, cache.averages([["node"]] * len(rows)))
+        return hidden, *model.generate(cache, hidden, 40, cache.averaging_matrix([["node"]] * len(rows)))
     free = reply(rows, model)[1]
     stop = free[1][9]                                         # ends one row early, the others where they meet it
     model = Llama(replace(model.config, eos=(stop,)), model.weights)

@@ -4,16 +4,16 @@ import pytest
 from evaluation.paper import (
     CUT,
     DATASETS,
-    LONGEST,
+    FIXED_NODES,
     QUESTIONS,
-    SETTINGS,
     TABLE1,
     TABLE2,
     TABLE3,
     TABLE_A3,
     TABLE_A4,
+    TOP_X,
 )
-from support.settings import Settings
+from support.settings import PAPER, WHOLE_DOCUMENT, Settings
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
@@ -47,8 +47,8 @@ def test_amortised_costs_add_up(dataset):
 
 def test_lengths_and_settings():
     assert all(least < average < most for average, least, most in TABLE_A3.values())
-    assert tuple(SETTINGS) == tuple(TABLE_A3) == DATASETS
-    assert all(s.top_nodes > 2.5 * s.top_chunks for s in SETTINGS.values())
+    assert tuple(PAPER) == tuple(TOP_X) == tuple(FIXED_NODES) == tuple(TABLE_A3) == DATASETS
+    assert all(top_x.nodes > 2.5 * top_x.chunks for top_x in TOP_X.values())
 
 
 def test_what_is_printed_once():
@@ -56,12 +56,12 @@ def test_what_is_printed_once():
     t_p of Appendix E; Top-X of Table 1's caption; GARLIC 4.4; sections 3.1, 3.2.1, 4, 4.1, 4.3; LongBench's lengths."""
     assert TABLE_A3 == {"NarrativeQA": (79_457, 5_077, 467_867), "Qasper": (4_866, 918, 29_408),
                         "HotpotQA": (1_318, 70, 3_575), "MuSiQue": (2_267, 909, 4_432)}
-    assert [s.confidence for s in SETTINGS.values()] == [.5, .98, .5, .55]
-    assert [s.fixed_nodes for s in SETTINGS.values()] == [48, 36, 17, 30]
-    assert [s.top_chunks for s in SETTINGS.values()] == [7, 14, 4, 7]
-    assert [s.top_nodes for s in SETTINGS.values()] == [20, 42, 12, 22]
-    assert [s.answer_tokens for s in SETTINGS.values()] == [128, 128, 32, 32]
+    assert [s["confidence"] for s in PAPER.values()] == [.5, .98, .5, .55]
+    assert list(FIXED_NODES.values()) == [48, 36, 17, 30]
+    assert [top_x.chunks for top_x in TOP_X.values()] == [7, 14, 4, 7]
+    assert [top_x.nodes for top_x in TOP_X.values()] == [20, 42, 12, 22]
+    assert [s["answer_tokens"] for s in PAPER.values()] == [128, 128, 32, 32]
     s = Settings()
     assert (s.chunk, s.window, s.patience, s.confidence, s.answer_tokens) == (300, 8192, 1, .5, 128)
     assert s.attention and s.similarity and not s.tree and s.fixed_nodes is None
-    assert (LONGEST, CUT, QUESTIONS) == (100_000, {"NarrativeQA": 22.3}, {"Qasper": 1_451, "HotpotQA": 7_405})
+    assert (WHOLE_DOCUMENT, CUT, QUESTIONS) == (100_000, {"NarrativeQA": 22.3}, {"Qasper": 1_451, "HotpotQA": 7_405})

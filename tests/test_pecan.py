@@ -5,7 +5,6 @@ import errno
 import json
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,12 +14,12 @@ import pecan
 from baselines.whole import Whole, cut_middle
 from data import Document
 from llama import Cache
-from pecan import Graph, Node, Pecan, Search, build, bullets, edge_weights, final_scores, load_graph, pack, share, split
+from pecan import Graph, Node, Pecan, Search, build, bullets, edge_weights, final_scores, pack, share
 from support.files import InputError
 from support.options import user_errors
 from support.sbert import TokenMean
-from support.settings import settings_for
-from support.tokenizer import Frame
+from support.settings import resolve
+from support.tokenizer import Frame, split
 from tiny.world import make_world
 
 # Of numbers that went through float32 twice, in one pass over everything (Hugging Face) and node by node: the trained
@@ -107,7 +106,7 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
         def encode(self, text):
             literal.append(text)
             return [0]
-    pecan.summary_pieces(Recorder(), {0: "Tom is fat.", 1: "He bursts."})
+    pecan.summary_prompt(Recorder(), {0: "Tom is fat.", 1: "He bursts."})
     table_a1 = "".join(literal)
     assert table_a1 == (
         "Summary the following information. Each segment is separated by a new line symbol.\n\n* Tom is fat.\n"
@@ -118,13 +117,13 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
         "* summary point\n* summary point\n* summary point\n\n"
         "Do not provide any explanation and start the summary directly.")
     literal.clear()
-    pieces = pecan.question_pieces(Recorder(), "Where?") + pecan.node_pieces(Recorder(), 0, "The garden.")
+    pieces = pecan.question_prompt(Recorder(), "Where?") + pecan.node_line(Recorder(), 0, "The garden.")
     assert "".join(literal) == (
         'Can this question be answered by the following information? Response "Yes" or "No" in one word. '
         "Do not provide any explanation.\n\nQuestion:\nWhere?\n\nInformation:\n* The garden.")
     assert [node for node, _ in pieces] == [None, "q", None, None, 0]
     literal.clear()
-    pecan.answer_pieces(Recorder(), 7)
+    pecan.answer_turn(Recorder(), 7)
     assert literal == ["Given the above information and question, answer the question as concisely as you can."]
 
 
@@ -132,7 +131,7 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
 
 @pytest.fixture(scope="module")
 def settings(tiny):
-    return settings_for(tiny)
+    return resolve(tiny.folder, tiny.config.max_length)
 
 
 @pytest.fixture(scope="module")
@@ -169,13 +168,13 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
     tokenizer, V = tiny.tokenizer, range(len(graph.nodes))
     chunks = [i for i in V if graph.nodes[i].level == 1]
     room = int(settings.window * settings.summary_share)
-    costs = [pecan.size(pecan.node_pieces(tokenizer, i, graph.nodes[i].text)) for i in chunks]
-    windows = pack(costs, settings.window - room - pecan.size(pecan.summary_pieces(tokenizer, {})))
+    costs = [pecan.length_of(pecan.node_line(tokenizer, i, graph.nodes[i].text)) for i in chunks]
+    windows = pack(costs, settings.window - room - pecan.length_of(pecan.summary_prompt(tokenizer, {})))
     assert len(windows) > 1, "the embedded world must give several windows"
     ip = len(chunks)                                          # id of the next IP
     for window in windows[:2]:
         ids, spans = [], {}
-        for node, piece in pecan.summary_pieces(tokenizer, {i: graph.nodes[i].text for i in window}):
+        for node, piece in pecan.summary_prompt(tokenizer, {i: graph.nodes[i].text for i in window}):
             spans[node] = (len(ids), len(ids) + len(piece))
             ids += piece
         cache = Cache(tiny, 1, settings.window)
@@ -210,13 +209,13 @@ def test_tree_ablation(tiny, document, settings):
     tree = build(tiny, document, replace(settings, tree=True))
     lower = [i for i, node in enumerate(tree.nodes) if node.level < tree.nodes[-1].level]
     assert all((tree.E[:, j] > 0).sum() == 1 for j in lower)
-    assert len(tree.top) == 1
+    assert len(tree.top_level) == 1
 
 
 def test_a_short_document_is_its_own_top(tiny, settings):
     """A level that does not have fewer tokens is given up: a reply longer than the document, here."""
     graph = build(tiny, Document("d", ["Mara's job was baker"]), settings)         # "Mara's job is baker" is no shorter
-    assert [node.text for node in graph.nodes] == ["Mara's job was baker"] and graph.top == [0]
+    assert [node.text for node in graph.nodes] == ["Mara's job was baker"] and graph.top_level == [0]
     assert graph.flops > 0, "the level was tried"
 
 
@@ -229,7 +228,7 @@ def test_passages_are_never_mixed(tiny, settings):
 
 def test_save_and_load(tmp_path, tiny, graph, document, settings):
     graph.save(tmp_path / "g.json")
-    loaded = load_graph(tmp_path / "g.json", document, settings.construction(), tiny)
+    loaded = Graph.load(tmp_path / "g.json", document, settings.of_construction(), tiny)
     assert torch.equal(loaded.E, graph.E) and loaded.nodes == graph.nodes and loaded.flops == graph.flops
     assert list(tmp_path.iterdir()) == [tmp_path / "g.json"]
 
@@ -255,7 +254,7 @@ def test_a_damaged_graph_is_refused(tmp_path, tiny, graph, document, settings, d
     damage(raw)
     (tmp_path / "g.json").write_text(json.dumps(raw))
     with pytest.raises(InputError, match=words):
-        load_graph(tmp_path / "g.json", document, settings.construction(), tiny)
+        Graph.load(tmp_path / "g.json", document, settings.of_construction(), tiny)
 
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------
@@ -285,10 +284,10 @@ def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, simila
     read."""
     s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a hard threshold: a long search
     t, V = tiny.tokenizer, len(graph.nodes)
-    assert s.visited[:len(graph.top)] == graph.top and len(s.visited) > len(graph.top) + 3
+    assert s.visited[:len(graph.top_level)] == graph.top_level and len(s.visited) > len(graph.top_level) + 3
     ids, spans = [], {}
-    for node, piece in sum([pecan.node_pieces(t, i, graph.nodes[i].text) for i in s.visited],
-                           pecan.question_pieces(t, question)):
+    for node, piece in sum([pecan.node_line(t, i, graph.nodes[i].text) for i in s.visited],
+                           pecan.question_prompt(t, question)):
         spans[node] = (len(ids), len(ids) + len(piece))
         ids += piece
     assert s.cache.lengths == [len(ids)], "the cache holds the query and the nodes, and no probe"
@@ -301,7 +300,7 @@ def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, simila
             read = s.visited[:position - 2]
             used = spans[read[-1]][1]
             fits = [i for i in range(V) if i not in read
-                    and used + pecan.size(pecan.node_pieces(t, i, graph.nodes[i].text)) <= s.nodes_end]
+                    and used + pecan.length_of(pecan.node_line(t, i, graph.nodes[i].text)) <= s.nodes_end]
             best, second = (sorted(fits, key=lambda i: -final[i]) + [None])[:2]
             assert (step.node, step.runner_up) == (best, second)
             assert (step.z, step.score) == pytest.approx((z[best], final[best]), rel=TOLERANCE)
@@ -323,9 +322,9 @@ def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, questio
     """One cache from the first word to the answer equals one prompt; and the tokens counted are those that were run."""
     s = Search(tiny, graph, question, similarity(question), settings)
     answer, t = s.answer(), tiny.tokenizer
-    pieces = pecan.question_pieces(t, question)
-    pieces += sum([pecan.node_pieces(t, i, graph.nodes[i].text) for i in answer.nodes], [])
-    pieces += pecan.answer_pieces(t, t.first(answer.trace[-1].verdict))
+    pieces = pecan.question_prompt(t, question)
+    pieces += sum([pecan.node_line(t, i, graph.nodes[i].text) for i in answer.nodes], [])
+    pieces += pecan.answer_turn(t, t.first(answer.trace[-1].verdict))
     prompt = [i for _, piece in pieces for i in piece]
     reply = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=settings.answer_tokens, do_sample=False,
                              pad_token_id=0)[0, len(prompt):]
@@ -337,7 +336,7 @@ def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, questio
 
 def test_patience_and_confidence(tiny, graph, question, similarity, settings):
     """t_n Yes verdicts are waited for; a threshold of 0 says Yes to everything and stops after the top level."""
-    top = len(graph.top)
+    top = len(graph.top_level)
     for patience in (1, 2, 4):
         s = search(tiny, graph, question, similarity, settings, confidence=0.0, patience=patience)
         assert len(s.visited) == top + patience - 1
@@ -353,9 +352,9 @@ def test_the_window_keeps_room_for_the_answer(tiny, graph, question, similarity,
     left = s.nodes_end - s.cache.lengths[0]
     unread = [i for i in range(len(graph.nodes)) if i not in s.visited]
     assert unread and end == "window", "the document must not fit the window"
-    assert left >= 0 and all(pecan.size(s.lines[i]) > left for i in unread)
+    assert left >= 0 and all(pecan.length_of(s.lines[i]) > left for i in unread)
     assert len(set(s.visited)) == len(s.visited)
-    turn = pecan.size(pecan.answer_pieces(tiny.tokenizer, s.no))
+    turn = pecan.length_of(pecan.answer_turn(tiny.tokenizer, tiny.tokenizer.first("No")))
     assert s.cache.lengths[0] + turn + settings.answer_tokens <= settings.window
 
 
@@ -365,9 +364,9 @@ def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
     assert len(s.visited) == 9 and all(step.verdict is None for step in s.trace)
     started = [step.node for step in s.trace if step.score is None]
     c = similarity(question)
-    assert started == sorted(sorted(graph.top, key=lambda i: -c[i])[:9 // 3])
-    many = search(tiny, graph, question, similarity, settings, fixed_nodes=3 * len(graph.top))
-    assert many.visited[:len(graph.top)] == graph.top
+    assert started == sorted(sorted(graph.top_level, key=lambda i: -c[i])[:9 // 3])
+    many = search(tiny, graph, question, similarity, settings, fixed_nodes=3 * len(graph.top_level))
+    assert many.visited[:len(graph.top_level)] == graph.top_level
 
 
 def test_a_top_level_too_large_for_the_window(tiny, question, settings):
@@ -378,7 +377,7 @@ def test_a_top_level_too_large_for_the_window(tiny, question, settings):
     c = torch.rand(70, generator=torch.Generator().manual_seed(0))
     s = Search(tiny, graph, question, c, settings)
     s.start()
-    used = sum(pecan.size(s.lines[i]) for i in s.visited)
+    used = sum(pecan.length_of(s.lines[i]) for i in s.visited)
     assert s.visited == sorted(s.visited)
     assert settings.window // 2 - 14 < used <= settings.window // 2
     assert min(c[i] for i in s.visited) >= max(c[i] for i in range(70) if i not in s.visited)
@@ -389,7 +388,7 @@ def test_ablations_choose_by_one_score(tiny, graph, question, similarity, settin
     by_similarity = search(tiny, graph, question, similarity, hard, attention=False)
     c = similarity(question).clamp(min=0)
     step = next(step for step in by_similarity.trace if step.score is not None)
-    assert step.node == max((i for i in range(len(c)) if i not in graph.top), key=lambda i: (c[i].item(), -i))
+    assert step.node == max((i for i in range(len(c)) if i not in graph.top_level), key=lambda i: (c[i].item(), -i))
     by_attention = search(tiny, graph, question, similarity, hard, similarity=False)
     assert all(step.score == step.z for step in by_attention.trace if step.score is not None)
 
@@ -398,14 +397,14 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, simil
     """A search that ends without a Yes asks for the answer behind a "No", one that ends with it behind a "Yes"."""
     for satisfied in (True, False):
         s, reads = Search(tiny, graph, question, similarity(question), settings), []
-        read = s._read
+        read = s.read
 
         def check():
             s.trace[-1].verdict = "Yes" if satisfied else "No"
             return satisfied
-        s.check, s._read = check, lambda pieces, watch=None: reads.append(pieces) or read(pieces, watch)
+        s.check, s.read = check, lambda pieces, averaging=None: reads.append(pieces) or read(pieces, averaging)
         s.answer()
-        assert reads[-1] == pecan.answer_pieces(tiny.tokenizer, s.yes if satisfied else s.no)
+        assert reads[-1] == pecan.answer_turn(tiny.tokenizer, tiny.tokenizer.first("Yes" if satisfied else "No"))
 
 
 def test_ties_go_to_the_lower_id(tiny, graph, question, settings):
@@ -428,7 +427,7 @@ def test_two_models(model, tiny, document, settings, question):
 
 def test_what_a_graph_is_named_by(model, tiny, document, settings):
     def key(builder=tiny, document=document, **changes):
-        return Pecan(tiny, None, replace(settings, **changes), builder).key(document)
+        return Pecan(tiny, None, replace(settings, **changes), builder).file_name(document)
     assert key() == key(patience=3, confidence=0.9, fixed_nodes=5, batch=1), "search settings change no graph"
     others = [key(chunk=31), key(window=500), key(summary_share=0.3), key(tree=True), key(model),
               key(document=Document("d", ["x"]))]
@@ -454,15 +453,15 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
 
     def read(pieces, keep=True):
         nonlocal length
-        n = pecan.size(pieces)
+        n = pecan.length_of(pieces)
         reads.append((n, length + n))
         length += n if keep else 0
-    read(pecan.question_pieces(t, question))
+    read(pecan.question_prompt(t, question))
     for step in answer.trace:
-        read(pecan.node_pieces(t, step.node, graph.nodes[step.node].text))
+        read(pecan.node_line(t, step.node, graph.nodes[step.node].text))
         if step.p_yes is not None:
             read([(None, t.frame.close)], keep=False)
-    read(pecan.answer_pieces(t, s.yes))
+    read(pecan.answer_turn(t, tiny.tokenizer.first("Yes")))
     said = answer.tokens - sum(n for n, _ in reads)
     for _ in range(min(said, settings.answer_tokens - 1)):
         read([(None, [0])])
@@ -478,14 +477,14 @@ def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, setti
     Face's."""
     t, method = tiny.tokenizer, Whole(tiny, settings)
     prepared = method.prepare(document)
-    assert prepared.index == [i for p in document.passages for _, ids in pecan.node_pieces(t, None, p) for i in ids]
+    assert prepared.index == [i for p in document.passages for _, ids in pecan.node_line(t, None, p) for i in ids]
     answer = method.answer(prepared, question)
     room = pecan.room_for_nodes(t, question, settings)
     assert answer.cut and len(prepared.index) > room
     ids = cut_middle(prepared.index, room)
     half = room // 2
     assert len(ids) == room and ids[:half] == prepared.index[:half] and ids[-half:] == prepared.index[-half:]
-    pieces = [*pecan.question_pieces(t, question), (None, ids), *pecan.answer_pieces(t, t.first("Yes"))]
+    pieces = [*pecan.question_prompt(t, question), (None, ids), *pecan.answer_turn(t, t.first("Yes"))]
     prompt = [i for _, piece in pieces for i in piece]
     assert len(prompt) + settings.answer_tokens == settings.window
     reply = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=settings.answer_tokens, do_sample=False,
@@ -511,7 +510,7 @@ def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
 def test_an_unknown_setting_of_a_checkpoint_is_named(tmp_path, tiny):
     (tmp_path / "pecan.json").write_text('{"chunks": 32}')
     with pytest.raises(InputError, match="pecan.json: unknown setting chunks"):
-        settings_for(SimpleNamespace(folder=tmp_path, config=tiny.config))
+        resolve(tmp_path, tiny.config.max_length)
 
 
 def test_a_graph_that_cannot_be_kept_is_said_before_the_work(tmp_path, tiny, document, settings):

@@ -7,9 +7,9 @@ import torch
 
 from data import EMBEDDED, read_jsonl
 from llama import Cache
-from pecan import Pecan, question_pieces, size
+from pecan import Pecan, length_of, question_prompt
 from support.sbert import TokenMean
-from support.settings import settings_for
+from support.settings import resolve
 from support.tokenizer import Tokenizer
 from tiny.lessons import Teacher, collate
 from tiny.train import Training
@@ -104,13 +104,13 @@ def test_the_shipped_tokenizer_knows_the_world(tiny):
     t: Tokenizer = tiny.tokenizer
     for text in [*document.passages, *(q.text for q in document.questions)]:
         assert t.decode(t.encode(text)) == text
-    assert size(question_pieces(t, "What is Mara's pet?")) < 60
+    assert length_of(question_prompt(t, "What is Mara's pet?")) < 60
 
 
 def test_the_shipped_model_does_its_job(tiny):
     """On six held-out documents, verdicts right in 85 % of the checks and an F1 of 50. (On all thirty it is 74, which
     python eval.py measures; 36 questions scatter by 8 points, and processors round differently.)"""
-    method = Pecan(tiny, TokenMean(tiny), settings_for(tiny))
+    method = Pecan(tiny, TokenMean(tiny), resolve(tiny.folder, tiny.config.max_length))
     right, verdicts = [], []
     for document in read_jsonl(EMBEDDED, limit=6):
         prepared = method.prepare(document)

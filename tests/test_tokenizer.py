@@ -22,13 +22,13 @@ from pecan import (
     ANSWER,
     ASK,
     SUMMARISE,
-    answer_pieces,
+    answer_turn,
     bullets,
-    node_pieces,
-    question_pieces,
-    size,
+    length_of,
+    node_line,
+    question_prompt,
     split,
-    summary_pieces,
+    summary_prompt,
 )
 from support.checkpoint import read_config
 from support.files import InputError
@@ -150,12 +150,12 @@ def flat(pieces):
 
 
 def lines(t, nodes=NODES):
-    return [piece for node, text in nodes.items() for piece in node_pieces(t, node, text)]
+    return [piece for node, text in nodes.items() for piece in node_line(t, node, text)]
 
 
 def search_pieces(t, question=QUESTION, nodes=NODES):
     """All that a search reads into its cache."""
-    return [*question_pieces(t, question), *lines(t, nodes), *answer_pieces(t, t.first("Yes"))]
+    return [*question_prompt(t, question), *lines(t, nodes), *answer_turn(t, t.first("Yes"))]
 
 
 def framed(t, user, assistant=None, second=None):
@@ -230,7 +230,7 @@ def test_the_pieces_of_a_prompt_spell_the_templates_text(chat, name):
     """Prompts as they are really read, piece by piece. Their ids may differ from those of the whole text at a seam,
     where Llama 3 takes ".\\n" for one word; their text may not."""
     ours, theirs = chat(TEMPLATES[name])
-    for pieces, contents in ((summary_pieces(ours, NODES), SUMMARY), (search_pieces(ours), SEARCH)):
+    for pieces, contents in ((summary_prompt(ours, NODES), SUMMARY), (search_pieces(ours), SEARCH)):
         assert spelled(ours, flat(pieces)) == theirs(*contents)[0] + missing_newline(name, contents)
 
 
@@ -243,7 +243,7 @@ def test_no_bos_but_the_templates_own(chat, name):
     written = {"llama3": 1, "llama3.1": 1, "llama3.2": 1, "llama2": 2}.get(name, 0)
     assert theirs(*SEARCH)[0].count("<s>") == written
     assert flat(search_pieces(ours)).count(BOS) == written
-    assert flat(summary_pieces(ours, NODES)).count(BOS) == min(written, 1)
+    assert flat(summary_prompt(ours, NODES)).count(BOS) == min(written, 1)
 
 
 def test_a_prompt_does_not_change_overnight(chat, monkeypatch):
@@ -329,7 +329,7 @@ def test_a_document_cannot_smuggle_in_special_tokens(tmp_path, write):
     t = Tokenizer(tmp_path)
     special = {i for name in SPECIALS for i in t.encode(name, specials=True)}
     assert len(special) == len(SPECIALS), "the template can name each of them"
-    for nasty, plain in ((summary_pieces(t, {0: NASTY, 1: NASTY}), summary_pieces(t, {0: "x", 1: "x"})),
+    for nasty, plain in ((summary_prompt(t, {0: NASTY, 1: NASTY}), summary_prompt(t, {0: "x", 1: "x"})),
                          (search_pieces(t, NASTY, {0: NASTY}), search_pieces(t, "x", {0: "x"}))):
         assert [[i for i in ids if i in special] for _, ids in nasty] == [
             [i for i in ids if i in special] for _, ids in plain]
@@ -368,7 +368,7 @@ def test_tokenizers_that_put_a_blank_before_any_text(tmp_path, write):
     t = Tokenizer(tmp_path)
     assert spelled(t, t.model.encode("Tom", False)) == " Tom", "the trap is not set"
     assert [spelled(t, t.encode(text)) for text in ("Tom", " Tom", "\n*")] == ["Tom", " Tom", "\n*"]
-    for pieces, contents in ((summary_pieces(t, NODES), SUMMARY), (search_pieces(t), SEARCH)):
+    for pieces, contents in ((summary_prompt(t, NODES), SUMMARY), (search_pieces(t), SEARCH)):
         assert spelled(t, flat(pieces)) == t.render(turns(*contents)).replace("<s>", "<s> ")
     assert t.frame.open[0] == 1 and t.frame.reopen.count(2) == t.frame.reopen.count(1) == 1
     assert t.lead == " " and [spelled(t, [t.first(word)]) for word in ("Yes", "No")] == [" Yes", " No"]
@@ -383,7 +383,7 @@ def test_a_line_is_cut_where_llama_3_cuts(bpe):
     """The seam between marker and node changes nothing: Llama 3 begins a word with the blank before it, too."""
     t = Tokenizer(bpe)
     for text in (*NODES.values(), "3 kittens", '"Yes" (in one word)', "Élan"):
-        assert flat(node_pieces(t, 0, text)) == t.encode(f"\n* {text}")
+        assert flat(node_line(t, 0, text)) == t.encode(f"\n* {text}")
 
 
 # --- into the cache -------------------------------------------------------------------------------------------------
@@ -410,11 +410,11 @@ def test_the_cache_receives_the_pieces_token_for_token(tmp_path, write, monkeypa
         return {node: t.decode(ids[start:end]).removeprefix(" ") for node, (start, end) in cache.nodes[row].items()}
 
     cache, written = Cache(model, 1, 1024), {}                           # a search, with a probe after each node
-    reads = [question_pieces(t, question), *(lines(t, {node: text}) for node, text in nodes.items())]
+    reads = [question_prompt(t, question), *(lines(t, {node: text}) for node, text in nodes.items())]
     for pieces in reads:
         model.read(cache, [pieces])
         model.probe(cache, t.frame.close)
-    model.read(cache, [answer_pieces(t, t.first("Yes"))])
+    model.read(cache, [answer_turn(t, t.first("Yes"))])
     assert [tokens for tokens, _ in received[1::2]] == [[t.frame.close]] * len(reads)
     for tokens, positions in received:
         written |= zip(positions[0], tokens[0])
@@ -424,11 +424,11 @@ def test_the_cache_receives_the_pieces_token_for_token(tmp_path, write, monkeypa
 
     received.clear()                                                     # two windows that are summarised together
     windows = [nodes, {9: nodes[7], 8: nodes[4]}]
-    rows = [summary_pieces(t, window) for window in windows]
+    rows = [summary_prompt(t, window) for window in windows]
     cache = Cache(model, 2, 1024)
     model.read(cache, rows)
     (tokens, positions), = received
-    assert cache.lengths == [size(row) for row in rows] and positions[0] == list(range(cache.lengths[0]))
+    assert cache.lengths == [length_of(row) for row in rows] and positions[0] == list(range(cache.lengths[0]))
     for row, window in enumerate(windows):
         ids = flat(rows[row])
         assert tokens[row][:len(ids)] == ids and texts(row, ids) == window

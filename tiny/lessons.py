@@ -108,13 +108,13 @@ class Teacher:
     def listing(self, rng, width: int) -> Lesson:
         """The texts of a window in lines, then its summary."""
         texts, bullets = self.window(rng, rng.choice((1, 1, 2)), width)
-        ids = [i for text in texts for i in self.prompt(pecan.node_pieces(self, None, text))]
+        ids = [i for text in texts for i in self.prompt(pecan.node_line(self, None, text))]
         return self.reply(Lesson(ids + self.encode("\n\n")), bullets)
 
     def summary(self, rng, level: int) -> Lesson:
         """Table A1 over a window."""
         texts, bullets = self.window(rng, level, rng.choice((3, 5, 7, 7)))
-        return self.reply(Lesson(self.prompt(pecan.summary_pieces(self, dict(enumerate(texts))))), bullets)
+        return self.reply(Lesson(self.prompt(pecan.summary_prompt(self, dict(enumerate(texts))))), bullets)
 
     def search(self, rng, room: int) -> Lesson:
         """Table A2: a question, up to `room` tokens of visited nodes, verdicts after several of them, and the answer
@@ -154,10 +154,10 @@ class Teacher:
                     others.remove(text)
                     others.insert(rng.randrange(3 if room >= 300 else 2), text)
 
-        lesson = Lesson(self.prompt(pecan.question_pieces(self, question)))
+        lesson = Lesson(self.prompt(pecan.question_prompt(self, question)))
         checks, met = [], set()
         for n, text in enumerate(top + others):
-            line = self.prompt(pecan.node_pieces(self, n, text))
+            line = self.prompt(pecan.node_line(self, n, text))
             if len(lesson.ids) + len(line) > room:
                 break
             lesson.ids += line
@@ -171,7 +171,7 @@ class Teacher:
         for prefix in rng.sample(known, min(2, len(known))):
             verdict = self.first("Yes" if rng.random() < 0.9 else "No")
             said, = self.encode(answer)
-            lesson.branch(prefix, [*self.prompt(pecan.answer_pieces(self, verdict)), said])
+            lesson.branch(prefix, [*self.prompt(pecan.answer_turn(self, verdict)), said])
             lesson.targets.append((len(lesson.ids) - 2, said))
             lesson.want(self.eos)
         return lesson

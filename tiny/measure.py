@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from data import EMBEDDED, read_jsonl
-from pecan import load_graph
+from pecan import Graph
 from support.files import InputError
 from support.options import user_errors
 from tiny.world import KEPT, facts_in
@@ -30,7 +30,7 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
     if not path.exists():
         raise InputError(f"{path}: is not there; run eval.py first")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    graphs = {row["graph"]: load_graph(results / "graphs" / f"{row['graph']}.json") for row in rows}
+    graphs = {row["graph"]: Graph.load(results / "graphs" / f"{row['graph']}.json") for row in rows}
     scores = defaultdict(list)
 
     for row in rows:

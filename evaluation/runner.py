@@ -1,0 +1,279 @@
+"""Runs methods over data sets: document by document, resumed where a run was killed, shared out over processes.
+
+Everything goes into one output folder: OUTPUT/DATASET/RUN.jsonl, one line for each answer, written at once; the setup
+that they were given under next to it, in RUN.setup.json; and OUTPUT/graphs. A run that is killed goes on where it
+stopped, and its files are then those of a run left alone, byte by byte.
+"""
+import argparse
+import contextlib
+import datetime
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from tqdm import tqdm
+
+from data import Document, Question
+from evaluation import metrics
+from evaluation.layouts import Dataset
+from evaluation.predictions import Predictions, lock
+from evaluation.runs import Models, Run, make, name_of, top_k_of
+from support.files import InputError, OutputError, read_json, write_file
+from support.method import Answer, Method, Prepared
+from support.options import chosen_settings, max_length
+from support.settings import PAPER, Settings, resolve
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+class Team:
+    """The processes of a run: one, or those that torchrun started. All of them must see the output folder."""
+
+    def __init__(self):
+        self.rank = int(os.environ.get("RANK", 0))
+        self.size = int(os.environ.get("WORLD_SIZE", 1))
+        if self.size > 1:
+            # The first to finish waits for the last, however long; if one fails, torchrun ends all.
+            dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
+
+    def device(self, wanted: str) -> str:
+        """The device of this process. If there are several GPUs, each process takes its own."""
+        if self.size > 1 and wanted in ("auto", "cuda") and torch.cuda.is_available():
+            return f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
+        return wanted
+
+    def share(self, documents: Iterator[Document]) -> Iterator[Document]:
+        """The documents of this process: they are dealt out in turns."""
+        return (document for n, document in enumerate(documents) if n % self.size == self.rank)
+
+    def gather(self, mine) -> list:
+        """What each process has, in all of them. No process goes on before all are here."""
+        if self.size == 1:
+            return [mine]
+        of_all = [None] * self.size
+        dist.all_gather_object(of_all, mine)
+        return of_all
+
+    def first(self, function):
+        """Run `function` in the first process while the others wait. If it raises InputError, all raise it."""
+        refusal = None
+        if self.rank == 0:
+            try:
+                function()
+            except InputError as error:
+                refusal = str(error)
+        refusal = self.gather(refusal)[0]
+        if refusal:
+            raise InputError(refusal)
+
+    def leave(self):
+        if self.size > 1:
+            dist.destroy_process_group()
+
+
+# --- one run over one data set --------------------------------------------------------------------------------------
+
+def prediction(document: Document, question: Question, prepared: Prepared, answer: Answer,
+               file_name: str | None) -> dict:
+    """The line that an answer gets in the file of predictions."""
+    return {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
+            "prediction": answer.text, "answers": question.answers,
+            "f1": metrics.f1(answer.text, question.answers), "rouge_l": metrics.rouge_l(answer.text, question.answers),
+            "nodes": len(answer.nodes), "tokens": answer.tokens, "flops": answer.flops,
+            "construction_flops": prepared.flops, "graph": file_name, "end": answer.end, "cut": answer.cut,
+            "trace": [asdict(step) for step in answer.trace]}
+
+
+def answer_all(method: Method, documents: Iterator[Document], predictions: Predictions, graphs: Path,
+               bar: tqdm) -> dict[str, str]:
+    """Answer what is not answered yet, document by document; returns what could not be answered, id -> reason."""
+    failures = {}
+    for document in documents:
+        unanswered = [question for question in document.questions if not predictions.holds(document, question)]
+        bar.update(len(document.questions) - len(unanswered))
+        if not unanswered:
+            continue
+
+        # A document that cannot be prepared takes all of its questions with it. A full disk ends the run.
+        file_name = method.file_name(document)
+        try:
+            prepared = method.prepare(document, file_name and graphs / f"{file_name}.json", progress=not bar.disable)
+        except OutputError:
+            raise
+        except InputError as error:
+            reason = f"document {document.id}, questions left {len(unanswered)}: {error}"
+            failures |= {question.id: reason for question in unanswered}
+            bar.update(len(unanswered))
+            continue
+
+        for question in unanswered:
+            try:
+                answer = method.answer(prepared, question.text)
+            except InputError as error:
+                failures[question.id] = f"question {question.id} of document {document.id}: {error}"
+            else:
+                predictions.add(prediction(document, question, prepared, answer, file_name))
+            bar.update()
+    return failures
+
+
+def mean(values: list) -> float:
+    return sum(values) / len(values)
+
+
+def summary(rows: list[dict]) -> dict:
+    """Scores in percent, and means: of FLOPs and nodes over the questions, of construction over the documents."""
+    construction = {row["hash"]: row["construction_flops"] for row in rows}
+    nodes = [row["nodes"] for row in rows]
+    return metrics.scores(rows) | {
+        "documents": len(construction),
+        "nodes": mean(nodes),
+        "tokens": mean([row["tokens"] for row in rows]),
+        "flops": mean([row["flops"] for row in rows]),
+        "construction_flops": mean(list(construction.values())),
+        "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
+        "histogram": {str(n): nodes.count(n) for n in sorted(set(nodes))}}
+
+
+# --- all runs into one output folder --------------------------------------------------------------------------------
+
+class Runner:
+    """Does runs and sums them up. It holds the output folder's lock as long as it lives."""
+
+    def __init__(self, args: argparse.Namespace, team: Team):
+        self.args = args
+        self.team = team
+        self.output = Path(args.output)
+        self.graphs = Path(args.graphs or self.output / "graphs")
+        self.models: dict = {}                                   # those of the latest run: (model, builder) -> Models
+        team.first(self.claim_folder)
+
+    def claim_folder(self):
+        self.lock = lock(self.output)
+        self.graphs.mkdir(parents=True, exist_ok=True)
+
+    def models_of(self, run: Run) -> Models:
+        """The models of a run. Only those of one run at a time are kept in memory."""
+        model = run.model or self.args.model
+        builder = run.builder or (None if run.model else self.args.builder)
+        if (model, builder) not in self.models:
+            self.models.clear()
+            args = argparse.Namespace(**vars(self.args) | {"model": model, "builder": builder})
+            args.device = self.team.device(args.device)
+            with contextlib.redirect_stderr(sys.stderr if self.team.rank == 0 else io.StringIO()):
+                self.models[model, builder] = Models(args)
+        return self.models[model, builder]
+
+    def settings_of(self, dataset: Dataset, run: Run, done: dict) -> Settings:
+        """The settings of a run over a data set; `done` are the summaries of the runs before it."""
+        models = self.models_of(run)
+        longest = max_length(models.model, models.builder if run.method == "pecan" else None)
+        changes = dict(run.changes)
+        if changes.get("fixed_nodes") == "mean":                 # as many as PECAN read here
+            changes["fixed_nodes"] = max(1, round(done["pecan"]["nodes"]))
+        return resolve(models.model.folder, longest, PAPER.get(dataset.name, {}) | run.paper,
+                       chosen_settings(self.args), changes)
+
+    def setup_of(self, dataset: Dataset, run: Run, done: dict) -> dict:
+        """What must stay the same for answers to be kept: all but the number of documents, the batch and the device."""
+        models = self.models_of(run)
+        settings = self.settings_of(dataset, run, done)
+        top_k = top_k_of(run, models, settings, dataset.name, done.get("pecan"), self.args.top)
+        kept = settings.of_reader() | (settings.of_pecan() if run.method == "pecan" else {})
+        return {"method": run.method, "model": models.model.fingerprint, **models.fingerprints(run), "top": top_k,
+                **kept}
+
+    def path_of(self, dataset: Dataset, run: Run, setup: dict) -> Path:
+        """The file of predictions. If PECAN's own run decides how much is read, that number is part of the name,
+        because it changes with the number of documents."""
+        amount = None
+        if run.top_k == "X":
+            amount = setup["top"]
+        elif "fixed_nodes" in run.changes:
+            amount = setup["fixed_nodes"]
+        return self.output / dataset.name / (f"{run.name}-{amount}.jsonl" if amount else f"{run.name}.jsonl")
+
+    def run(self, dataset: Dataset, run: Run, done: dict) -> list[str]:
+        """Do one run over one data set and put its summary into `done`; returns what was not answered, and why.
+
+        Raises InputError if nothing could be answered.
+        """
+        team = self.team
+        setup = self.setup_of(dataset, run, done)
+        path = self.path_of(dataset, run, setup)
+        method = make(run, self.models_of(run), self.settings_of(dataset, run, done), setup["top"])
+
+        # All processes read what is there before one of them writes.
+        team.first(lambda: claim_file(path, setup, self.args.overwrite))
+        predictions = Predictions(path, team.rank)
+        team.gather(None)
+
+        questions = dataset.questions
+        with tqdm(total=len(questions) // team.size, desc=f"{dataset.name}: {run.label}", unit="question", leave=False,
+                  disable=not sys.stderr.isatty() or team.rank > 0) as bar:
+            mine = answer_all(method, team.share(dataset.documents()), predictions, self.graphs, bar)
+
+        # In the order of the questions; a reason that several share, such as their document's, is given once.
+        failed = {}
+        for failures in team.gather(mine):
+            failed |= failures
+        reasons = list(dict.fromkeys(failed[i] for i in questions if i in failed))
+        if len(failed) == len(questions):
+            raise InputError(reasons[0])
+        team.first(lambda: predictions.finish(questions))
+        self.enter(dataset, run, done, path, setup)
+        return reasons
+
+    def enter(self, dataset: Dataset, run: Run, done: dict, path: Path, setup: dict):
+        """Put the summary of a run's predictions into `done`."""
+        args = self.args
+        label = run.label
+        if run.method == "pecan":
+            label = ", ".join([label, *(f"w/o {name}" for name in args.without)])
+            label += f", {args.nodes} nodes" if args.nodes else ""
+
+        rows = Predictions(path).rows
+        done[run.name] = {"label": label, "search by": name_of(run.model or args.model),
+                          "graph by": name_of(run.builder or run.model or args.builder or args.model),
+                          "setup": setup} | summary([rows[i] for i in dataset.questions if i in rows])
+
+    def recall(self, dataset: Dataset, run: Run, done: dict):
+        """Put the summary of a run that an earlier call has done into `done`, if it is complete and of this setup."""
+        if not any((self.output / dataset.name).glob(f"{run.name}*.jsonl")):
+            return                                               # do not load a checkpoint for nothing
+        try:
+            setup = self.setup_of(dataset, run, done)
+        except InputError:                                       # Top-X, and PECAN's run is not here
+            return
+        path = self.path_of(dataset, run, setup)
+        if path.exists() and read_json(setup_path(path)) == setup \
+                and not set(dataset.questions) - set(Predictions(path).rows):
+            self.enter(dataset, run, done, path, setup)
+
+
+def setup_path(path: Path) -> Path:
+    """The file of the setup that belongs to a file of predictions."""
+    return path.with_suffix(".setup.json")
+
+
+def claim_file(path: Path, setup: dict, overwrite: bool):
+    """Write the setup of a file of predictions; InputError if the file holds answers given under another setup."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files = Predictions(path).files()
+    if overwrite:
+        for file in [*files, setup_path(path)]:
+            file.unlink(missing_ok=True)
+    elif files:
+        before = read_json(setup_path(path))
+        different = [name for name in setup if before.get(name) != setup[name]]
+        if different:
+            name = different[0]
+            values = "" if len(str(setup[name])) > 20 else f" ({before.get(name)} there, {setup[name]} here)"
+            raise InputError(f"{path} holds answers of another {' and '.join(different)}{values}; choose another "
+                             "--output, or --overwrite them")
+    write_file(setup_path(path), json.dumps(setup, indent=2) + "\n")
