@@ -140,6 +140,18 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
     return [*finished, " ".join(chunk)] if chunk else finished
 
 
+def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
+    """The tokens of a reply that have a character in span = (start, end); token x ends before token_ends[x]."""
+    start, end = span
+    tokens = []
+    token_start = 0
+    for x, token_end in enumerate(token_ends):
+        if token_start < end and token_end > start:
+            tokens.append(x)
+        token_start = token_end
+    return tokens
+
+
 class _Fast:
     """tokenizer.json, with one copy that knows special tokens and one that treats the names of all added tokens,
     marked as special or not, as plain text."""

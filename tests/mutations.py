@@ -112,8 +112,7 @@ MUTATIONS = {
     "a dropped row leaves its nodes": ("llama.py", "        self.nodes = [self.nodes[b] for b in rows]\n", "",
                                        "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
     # generation and FLOPs
-    "only the first eos ends a reply": ("llama.py", "if token not in self.config.eos and",
-                                        "if token not in self.config.eos[:1] and",
+    "only the first eos ends a reply": ("llama.py", "token in self.config.eos or", "token in self.config.eos[:1] or",
                                         "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit"),
     "a finished row stays in the batch": ("llama.py", "rows = [rows[b] for b in running]",
                                           "rows = rows[:len(running)]",
@@ -149,7 +148,7 @@ MUTATIONS = {
                                                 "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     "softmax over the edges": ("pecan.py", "return e / e.sum()", "return e.softmax(0)",
                                "test_algorithm.py::test_edges_from_all_layers_and_heads"),
-    "marker counted in an IP": ("pecan.py", "and token_end > start:", "and token_end >= start - 1:",
+    "marker counted in an IP": ("support/tokenizer.py", "and token_end > start:", "and token_end >= start - 1:",
                                 "test_algorithm.py::test_bullets_equal_the_naive_ones"),
     "marker counted in a node of a prompt": (
         "pecan.py", "[(None, tokenizer.encode(\"\\n*\")), (node, tokenizer.encode(\" \" + text))]",
