@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from support.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
+from support.files import InputError
 from support.tokenizer import Tokenizer
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
@@ -52,7 +53,6 @@ def inverse_frequencies(c: Config) -> torch.Tensor:
     f = 1.0 / (c.rope_theta ** (torch.arange(0, c.head_width, 2, dtype=torch.int64).float() / c.head_width))
     if c.rope is None:
         return f
-
     factor, low, high, original = (c.rope[key] for key in ("factor", "low", "high", "original"))
     wavelength = 2 * math.pi / f
     scaled = torch.where(wavelength > original / low, f / factor, f)
@@ -164,7 +164,7 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(c: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """What Llama.flops counts for `tokens` tokens that see `keys` keys each, and for `logits` rows of logits.
+    """FLOPs of `tokens` tokens of one row that see `keys` keys each, and of `logits` rows of logits.
 
     2 m n k for every matrix product, and attention as the full rectangle, 4 L H K T P.
     """
@@ -176,9 +176,8 @@ def flops_of(c: Config, tokens: int, keys: int, logits: int = 0) -> int:
 class Llama:
     """A checkpoint that reads, probes and generates, and counts what that costs.
 
-    `weights` maps the checkpoint's tensor names to tensors. `flops` adds up 2 m n k for every matrix product that ran:
-    linear layers over all tokens, the output matrix where logits are computed, attention as the full T x P rectangle,
-    and the padding of rows that run together, because it runs. `tokenizer` and `folder` are the checkpoint's.
+    `weights` maps the checkpoint's tensor names to tensors. `flops` adds up flops_of every row that was read, as if it
+    had run alone: the padding of rows that run together is not counted. `tokenizer` and `folder` are the checkpoint's.
     """
 
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
@@ -205,11 +204,6 @@ class Llama:
         """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
-    def linear(self, x, name):
-        """x [.., in] times the named matrix [out, in], counted."""
-        self.flops += 2 * x.numel() * self.weights[name].shape[0]
-        return F.linear(x, self.weights[name])
-
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
@@ -220,26 +214,26 @@ class Llama:
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] in float32 (None without averaging).
         """
-        c = self.config
+        c, w = self.config, self.weights
         B, T = tokens.shape
-        x = F.embedding(tokens, self.weights["model.embed_tokens.weight"])                 # [B, T, D]
+        x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
         # Trap: the sum over layers is float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
+        good = 0                                                # layers with finite outputs; the others come after them
 
         for layer in range(c.layers):
             at = f"model.layers.{layer}."
 
             # Queries, keys and values; the cache adds those of the tokens read before.
-            h = rms_norm(x, self.weights[at + "input_layernorm.weight"], c.norm_eps)
-            q = split_heads(self.linear(h, at + "self_attn.q_proj.weight"), c.head_width)  # [B, H, T, K]
-            k = split_heads(self.linear(h, at + "self_attn.k_proj.weight"), c.head_width)  # [B, KV, T, K]
-            v = split_heads(self.linear(h, at + "self_attn.v_proj.weight"), c.head_width)  # [B, KV, T, K]
+            h = rms_norm(x, w[at + "input_layernorm.weight"], c.norm_eps)
+            q = split_heads(F.linear(h, w[at + "self_attn.q_proj.weight"]), c.head_width)  # [B, H, T, K]
+            k = split_heads(F.linear(h, w[at + "self_attn.k_proj.weight"]), c.head_width)  # [B, KV, T, K]
+            v = split_heads(F.linear(h, w[at + "self_attn.v_proj.weight"]), c.head_width)  # [B, KV, T, K]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             if cache is not None:
                 k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
-            self.flops += 4 * B * c.heads * c.head_width * T * k.shape[2]
 
             # Attention: by the fused kernel, or written out if its weights are wanted.
             if averaging is None:
@@ -254,19 +248,30 @@ class Llama:
                 seen = min(head_mean.shape[2], averaging.shape[1])
                 a += (head_mean[:, :, :seen] @ averaging[:, :seen].to(head_mean.dtype)).to(a.dtype)
                 out = out.view(B, c.heads, T, c.head_width)
-            x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj.weight")
+            x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
 
             # SwiGLU.
-            h = rms_norm(x, self.weights[at + "post_attention_layernorm.weight"], c.norm_eps)
-            gate, up = self.linear(h, at + "mlp.gate_proj.weight"), self.linear(h, at + "mlp.up_proj.weight")
-            x = x + self.linear(F.silu(gate) * up, at + "mlp.down_proj.weight")
+            h = rms_norm(x, w[at + "post_attention_layernorm.weight"], c.norm_eps)
+            gate, up = F.linear(h, w[at + "mlp.gate_proj.weight"]), F.linear(h, w[at + "mlp.up_proj.weight"])
+            x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"])
+            good = good + x.isfinite().all()
 
-        x = rms_norm(x, self.weights["model.norm.weight"], c.norm_eps)
-        return x, None if a is None else a / c.layers
+        if good < c.layers:
+            raise self.not_finite(f"model.layers.{int(good)}")
+        return rms_norm(x, w["model.norm.weight"], c.norm_eps), None if a is None else a / c.layers
 
     def logits(self, hidden):
         """Next-token logits [.., vocabulary] of hidden states [.., D]."""
-        return self.linear(hidden, "model.embed_tokens.weight" if self.config.tied else "lm_head.weight")
+        self.flops += 2 * hidden.numel() * self.config.vocab
+        logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
+        if not logits.isfinite().all():
+            raise self.not_finite("the output matrix")
+        return logits
+
+    def not_finite(self, where: str) -> InputError:
+        """The error of numbers that are not finite."""
+        return InputError(f"{where} gives numbers that are not finite in {str(self.dtype).removeprefix('torch.')}; try "
+                          "--dtype float32 (float16 overflows easily), or the weights themselves hold such numbers")
 
     @torch.no_grad()
     def append(self, cache: Cache, rows: list[list[Segment]], averaging=None):
@@ -283,6 +288,7 @@ class Llama:
             raise ValueError(f"{max(start)} tokens and {T} more do not fit a cache of {cache.capacity}")
         for b, segments in enumerate(rows):
             cache.register(b, segments)
+            self.flops += flops_of(self.config, counts[b], start[b] + counts[b])
 
         # Trap: a row of fewer than T tokens is padded on its right. What comes back for its padding means nothing, and
         # what the padding writes into the cache lies beyond the row's length.
@@ -313,12 +319,6 @@ class Llama:
         hidden, _ = self.read(cache, [[(None, ids)]] * len(before))
         cache.rollback(before)
         return self.logits(hidden)
-
-    @torch.no_grad()
-    def losses(self, hidden, ids: list[int]) -> torch.Tensor:
-        """-log p [T] float32 of each of T tokens, from the hidden states [T, D] of the tokens before them."""
-        logits = at_least_float32(self.logits(hidden))
-        return F.cross_entropy(logits, torch.tensor(ids, device=self.device), reduction="none").cpu()
 
     @torch.no_grad()
     def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=None):

@@ -29,6 +29,7 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
 import argparse
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +40,7 @@ from tqdm import tqdm
 from data import Document, read_text
 from llama import Cache, Llama, Segment, length_of
 from support.files import InputError
-from support.graph_file import Fields, check_place, file_name, read_graph, write_graph
+from support.graph_file import Fields, Journal, check_place, file_name, node_vectors, read_graph, write_graph
 from support.method import ENDS, Answer, Prepared, Step
 from support.options import add_model_options, chosen_settings, load_models, max_length, user_errors, warn_if_unknown
 from support.sbert import similarities
@@ -130,8 +131,8 @@ class Node:
 class Graph:
     """The hierarchical weighted directed acyclic graph of one document.
 
-    A node's place in `nodes` is its id, and levels come in order. E [|V|, |V|] is float64: row i sums to 1, or is all
-    0 if i is a chunk. `flops` is what the construction cost.
+    A node's place in `nodes` is its id, and levels come in order. E [|V|, |V|] is float64 and sparse (COO): row i sums
+    to 1, or is all 0 if i is a chunk. `flops` is what the construction cost.
     """
     nodes: list[Node]
     E: torch.Tensor
@@ -147,7 +148,7 @@ class Graph:
 
     def save(self, path: str | Path):
         """Write a readable JSON file (support/graph_file.py)."""
-        edges = [(i, j, self.E[i, j].item()) for i, j in self.E.nonzero().tolist()]
+        edges = [(i, j, e) for (i, j), e in zip(self.E.indices().T.tolist(), self.E.values().tolist(), strict=True)]
         write_graph(path, Fields([node.level for node in self.nodes], [node.text for node in self.nodes], edges,
                                  self.document, self.model, self.settings, self.flops))
 
@@ -157,10 +158,14 @@ class Graph:
         """Read a graph that save wrote; InputError if the file is damaged or belongs to something else."""
         file = read_graph(path, document and document.hash, model and model.fingerprint, settings)
         nodes = [Node(level, text) for level, text in zip(file.levels, file.texts)]
-        E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
-        for i, j, weight in file.edges:
-            E[i, j] = weight
-        return cls(nodes, E, file.document, file.model, file.settings, file.flops)
+        return cls(nodes, edge_matrix(file.edges, len(nodes)), file.document, file.model, file.settings, file.flops)
+
+
+def edge_matrix(edges: list[tuple[int, int, float]], V: int) -> torch.Tensor:
+    """E [|V|, |V|] from edges (i, j, e_ij); every other pair of nodes is exactly 0, and takes no memory."""
+    places = torch.tensor([(i, j) for i, j, _ in edges], dtype=torch.int64).reshape(-1, 2).T
+    weights = torch.tensor([e for _, _, e in edges], dtype=torch.float64)
+    return torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).coalesce()
 
 
 # --- stage 1: attention graph construction (section 3.1) ------------------------------------------------------------
@@ -241,8 +246,8 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
 class InformationPoint(NamedTuple):
     """A bullet of a summary, before it becomes a node."""
     text: str
-    window: list[int]             # ids of the nodes that were summarised
-    e: torch.Tensor               # its edges to them [N]
+    window: list[int]             # ids of the N nodes that were summarised
+    e: list[float]                # its edges to them [N]
 
 
 def information_points(tokenizer, ids: list[int], a, window: list[int], limit: int,
@@ -262,48 +267,66 @@ def information_points(tokenizer, ids: list[int], a, window: list[int], limit: i
         tokens = [sorted(set().union(*tokens))]
 
     # In a batch, a has the columns of the largest window. Those of a smaller window come first, the others are 0.
-    return [InformationPoint(bullet, window, edge_weights(a, places)[:len(window)])
+    return [InformationPoint(bullet, window, edge_weights(a, places)[:len(window)].tolist())
             for bullet, places in zip(texts, tokens, strict=True) if places]
 
 
-def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings,
-              progress: bool) -> list[InformationPoint]:
+def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, tree: bool,
+              written=None) -> list[InformationPoint]:
     """Summarise the nodes of each window (ids) in up to `limit` tokens; returns the IPs of all windows, in order.
 
-    `settings.batch` windows run together. Prompts go through the fused kernel; attention is taken from the tokens of
-    the replies alone, as they are generated. If a reply holds no IP, the nodes of its window get no edges from above,
-    and similarity alone can find them (the paper does not say).
+    The windows run together. Their prompts go through the fused kernel; attention is taken from the tokens of the
+    replies alone, as they are generated. If a reply holds no IP, the nodes of its window get no edges from above, and
+    similarity alone can find them (the paper does not say).
     """
+    # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
+    prompts = [summary_prompt(model.tokenizer, {i: nodes[i].text for i in window}) for window in windows]
+    cache = Cache(model, len(windows), max(map(length_of, prompts)) + limit)
+    hidden, _ = model.read(cache, prompts)
+
+    # Decode: every token of the replies comes with its attention to the window's nodes, a(x, j).
+    replies, attention = model.generate(cache, hidden, limit, cache.averaging_matrix(windows), written)
+
     points = []
-    bar = tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
-               disable=not progress)
-    for first in range(0, len(windows), settings.batch):
-        batch = windows[first:first + settings.batch]
-
-        # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
-        cache = Cache(model, len(batch), settings.window)
-        prompts = [summary_prompt(model.tokenizer, {i: nodes[i].text for i in window}) for window in batch]
-        hidden, _ = model.read(cache, prompts)
-
-        # Decode: every token of the replies comes with its attention to the window's nodes, a(x, j).
-        replies, attention = model.generate(cache, hidden, limit, cache.averaging_matrix(batch),
-                                            lambda tokens: bar.set_postfix_str(f"{tokens} tokens written"))
-
-        for window, ids, a in zip(batch, replies, attention, strict=True):
-            points += information_points(model.tokenizer, ids, a, window, limit, settings.tree)
-        bar.update(len(batch))
-    bar.close()
+    for window, ids, a in zip(windows, replies, attention, strict=True):
+        points += information_points(model.tokenizer, ids, a, window, limit, tree)
     return points
 
 
-def build(model: Llama, document: Document, settings: Settings, progress: bool = False) -> Graph:
+def summarise_level(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings,
+                    finished: list, recalled: Iterator, progress: bool) -> list[InformationPoint]:
+    """The IPs of a whole level: `settings.batch` windows run together, unless `recalled` has them (see build)."""
+    points = []
+    done = 0
+    with tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
+              disable=not progress) as bar:
+        while done < len(windows):
+            batch = next(recalled, None)
+            if batch is None:
+                flops_before = model.flops
+                together = windows[done:done + settings.batch]
+                new = summarise(model, nodes, together, limit, settings.tree,
+                                lambda tokens: bar.set_postfix_str(f"{tokens} tokens written"))
+                batch = len(together), new, model.flops - flops_before
+                finished.append(batch)
+
+            number, new, _ = batch
+            points += [InformationPoint(*point) for point in new]
+            done += number
+            bar.update(number)
+    return points
+
+
+def build(model: Llama, document: Document, settings: Settings, progress: bool = False, finished=None) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges. Raises InputError if nothing fits.
 
-    The paper does not say how much of the window a summary may take (settings.summary_share), nor when to stop: see
-    the two comments that begin with "Silent".
+    The paper does not say how much of the window a summary may take (settings.summary_share), nor when to stop (the two
+    comments that begin with "Silent"). `finished` is a list of batches, (windows, IPs, FLOPs) each: those that it holds
+    are not run again, and every new one is appended (graph_file.Journal keeps them on disk).
     """
     tokenizer = model.tokenizer
-    flops_before = model.flops
+    finished = [] if finished is None else finished
+    recalled = iter(list(finished))
     limit = int(settings.window * settings.summary_share)
     space = settings.window - limit - length_of(summary_prompt(tokenizer, {}))
     if space < settings.chunk + len(tokenizer.encode("\n*")):
@@ -316,7 +339,7 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     # Level 1: the chunks of the document.
     nodes = [Node(1, text) for text in chunks(tokenizer, document, settings.chunk)]
     level = list(range(len(nodes)))                         # ids of the level that is summarised next
-    edges = {}                                              # IP -> (its window, its edges to it)
+    edges = []                                              # (i, j, e_ij)
 
     while True:
         # Pack the level into windows of at most s tokens, prompt and summary included, in document order.
@@ -324,16 +347,16 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         windows = [[level[place] for place in window] for window in pack(lengths, space)]
 
         # The model summarises each window; every bullet is an IP with its edges to the window's nodes.
-        points = summarise(model, nodes, windows, limit, settings, progress)
+        points = summarise_level(model, nodes, windows, limit, settings, finished, recalled, progress)
 
         # Silent: a level that does not get shorter is given up, and the one below it is the top.
         if not points or sum(line_length(point.text) for point in points) >= sum(lengths):
             break
 
-        height = nodes[-1].level + 1
         level = []
+        height = nodes[-1].level + 1
         for point in points:
-            edges[len(nodes)] = point.window, point.e
+            edges += [(len(nodes), j, e) for j, e in zip(point.window, point.e, strict=True)]
             level.append(len(nodes))
             nodes.append(Node(height, point.text))
 
@@ -341,11 +364,9 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         if len(windows) == 1:
             break
 
-    # One row of E for each IP; every other pair of nodes is exactly 0.
-    E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
-    for i, (window, e) in edges.items():
-        E[i, window] = e
-    return Graph(nodes, E, document.hash, model.fingerprint, settings.of_construction(), model.flops - flops_before)
+    flops = sum(spent for _, _, spent in finished)
+    return Graph(nodes, edge_matrix(edges, len(nodes)), document.hash, model.fingerprint, settings.of_construction(),
+                 flops)
 
 
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
@@ -369,6 +390,9 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
     if not similarity:
         return z, z
     return z, share(z) + share(c.clamp(min=0))
+
+
+RESERVE = 5                       # nodes of chunk size that a top level too large for the window leaves room for
 
 
 class Search:
@@ -452,10 +476,10 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1), in document order. Raises InputError if not one of its nodes fits.
 
-        The paper does not say what happens if it does not fit the window: then the nodes most similar to the query are
-        read, up to half of the window (one that is too long is passed over); the rest can still be retrieved. With a
-        fixed number of nodes, at most that number divided by the number of levels start, chosen by similarity (section
-        4.2; its "many top-level nodes" are more than these).
+        The paper does not say what happens if it does not fit the window. Then the nodes least similar to the query are
+        left out, as many as make room for RESERVE more nodes of chunk size (or for half of the room, if that is less);
+        they can still be retrieved. With a fixed number of nodes, at most that number divided by the number of levels
+        start, chosen by similarity (section 4.2; its "many top-level nodes" are more than these).
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -465,7 +489,7 @@ class Search:
 
         space = self.nodes_end - self.cache.lengths[0]
         if sum(length_of(self.lines[i]) for i in top_level) > space:
-            space = min(space, self.settings.window // 2)
+            space -= min(RESERVE * self.settings.chunk, space // 2)
 
         chosen = []
         for i in sorted(top_level, key=lambda i: -self.c[i].item()):
@@ -559,14 +583,15 @@ class Pecan:
             graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
         else:
             check_place(path)
-            graph = build(self.builder, document, self.settings, progress)
+            journal = Journal(path)                          # an interrupted construction goes on
+            graph = build(self.builder, document, self.settings, progress, journal)
             if path is not None:
                 graph.save(path)
+            journal.remove()
 
-        flops_before = self.encoder.flops
         texts = [node.text for node in graph.nodes]
-        vectors = self.encoder.encode(texts)
-        return Prepared(texts, graph.flops + self.encoder.flops - flops_before, graph, vectors)
+        vectors, flops = node_vectors(path, self.encoder, texts)
+        return Prepared(texts, graph.flops + flops, graph, vectors)
 
     def answer(self, prepared: Prepared, question: str, progress: bool = False) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""

@@ -6,12 +6,11 @@ in the place of PECAN's nodes, in the same window, through the same forward pass
 import re
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
 from data import Document
 from llama import Cache, Llama, length_of
-from pecan import Graph, Node, answer_turn, node_line, question_prompt, room_for_nodes
+from pecan import Graph, Node, answer_turn, edge_matrix, node_line, question_prompt, room_for_nodes
 from support.files import InputError
 from support.graph_file import check_place
 from support.method import Answer
@@ -128,10 +127,9 @@ def tree(path: str | Path | None, document: Document, model: Llama, construction
             children[len(nodes)] = [below + place for place in places]
             nodes.append(Node(nodes[start - 1].level + 1, text))
         first = start
-    E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
-    for i, below in children.items():
-        E[i, below] = 1 / len(below)
-    graph = Graph(nodes, E, document.hash, model.fingerprint, construction, model.flops - flops)
+    edges = [(i, j, 1 / len(below)) for i, below in children.items() for j in below]
+    graph = Graph(nodes, edge_matrix(edges, len(nodes)), document.hash, model.fingerprint, construction,
+                  model.flops - flops)
     if path is not None:
         graph.save(path)
     return graph
@@ -139,4 +137,4 @@ def tree(path: str | Path | None, document: Document, model: Llama, construction
 
 def children(graph: Graph, i: int) -> list[int]:
     """Children of node i, in document order."""
-    return graph.E[i].nonzero().flatten().tolist()
+    return graph.E[i].coalesce().indices()[0].tolist()

@@ -20,10 +20,11 @@ Where this is not the published code:
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from baselines.common import read_best, scaled
 from data import Document
-from llama import Cache, Llama
+from llama import Cache, Llama, at_least_float32
 from support.files import InputError
 from support.method import Answer, Prepared
 from support.settings import Settings
@@ -54,6 +55,12 @@ def check_length(scorer: Llama, tokens: int):
                          f"{scorer.config.max_length}; take another --scorer")
 
 
+def losses(scorer: Llama, hidden, ids: list[int]) -> torch.Tensor:
+    """-log p [T] float32 of each of T tokens, from the hidden states [T, D] of the tokens before them."""
+    logits = at_least_float32(scorer.logits(hidden))
+    return F.cross_entropy(logits, torch.tensor(ids, device=scorer.device), reduction="none").cpu()
+
+
 class Context:
     """A growing prompt of the scorer's: what stands in its cache, and the hidden state [1, D] of its last token."""
 
@@ -71,7 +78,7 @@ class Context:
         before = list(self.cache.lengths)
         hidden, _ = self.scorer.append(self.cache, [[(None, ids)]])
         self.cache.rollback(before)
-        return self.scorer.losses(torch.cat((self.last, hidden[0, :-1])), ids)
+        return losses(self.scorer, torch.cat((self.last, hidden[0, :-1])), ids)
 
 
 class LongLLMLingua:
@@ -123,7 +130,7 @@ class LongLLMLingua:
             check_length(self.scorer, max(map(len, rows)))
             cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
-            means += [self.scorer.losses(h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item()
+            means += [losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item()
                       for h, ids in zip(hidden, rows)]
         return means
 

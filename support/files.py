@@ -46,3 +46,21 @@ def open_bytes(path):
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     return gzip.open(path.open("rb")) if packed else path.open("rb")
+
+
+def write_bytes(path: str | Path, content: bytes):
+    """Replace a file at once or not at all; OutputError if it cannot be written."""
+    partial = Path(f"{path}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def append_line(path: str | Path, line: str):
+    """Append a line to a file; it is on the disk when this returns."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())

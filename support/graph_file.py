@@ -10,9 +10,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from support.files import InputError, OutputError, read_json, write_file
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
 
-FORMAT = "pecan graph 1"
+from support.files import InputError, OutputError, append_line, read_json, write_bytes, write_file
+
+FORMAT = "pecan graph 2"          # 1 counted the FLOPs of padding
 
 
 class Fields(NamedTuple):
@@ -111,3 +115,66 @@ def _edges(path, rows, levels: list[int]) -> list[tuple[int, int, float]]:
         if abs(total - wanted) > 1e-4:
             raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to {wanted}")
     return edges
+
+
+# --- next to a graph ------------------------------------------------------------------------------------------------
+
+class Journal(list):
+    """The finished batches of a construction, (windows, IPs, FLOPs) each, kept in GRAPH.windows until it is complete.
+
+    A batch is one line of JSON, on disk before the next one begins. A last line that a kill has torn is dropped.
+    Without a path, nothing is kept on disk. Raises InputError if the file holds something else.
+    """
+
+    def __init__(self, path: str | Path | None):
+        super().__init__()
+        self.path = None if path is None else Path(f"{path}.windows")
+        if self.path is None or not self.path.exists():
+            return
+        lines, _, _ = self.path.read_bytes().rpartition(b"\n")
+        for number, line in enumerate(lines.splitlines(), 1):
+            try:
+                windows, points, flops = json.loads(line)
+                list.append(self, (int(windows), [(str(text), list(window), list(e)) for text, window, e in points],
+                                   int(flops)))
+            except (ValueError, TypeError) as error:
+                raise InputError(f"{self.path}, line {number}: not a finished batch of windows ({error}); remove the "
+                                 "file, and the graph is built from the start") from None
+        with open(self.path, "r+b") as file:
+            file.truncate(len(lines) + 1 if lines else 0)
+
+    def append(self, batch: tuple):
+        super().append(batch)
+        if self.path is not None:
+            append_line(self.path, json.dumps(batch, ensure_ascii=False, allow_nan=False))
+
+    def remove(self):
+        """Forget the file: the graph is complete."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
+    """Vectors of a graph's nodes [|V|, D] by this encoder, and the FLOPs they cost; kept in GRAPH.ENCODER.vectors.
+
+    The file is named by the encoder's fingerprint and holds a hash of the texts. One that does not fit is replaced.
+    """
+    identity = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    name = hashlib.sha256(encoder.fingerprint.encode()).hexdigest()[:16]
+    file = None if path is None else Path(f"{path}.{name}.vectors")
+    if file is not None and file.exists():
+        try:
+            with safe_open(file, framework="pt") as stored:
+                metadata = stored.metadata() or {}
+                if metadata.get("texts") == identity:
+                    return stored.get_tensor("vectors"), int(metadata["flops"])
+        except (OSError, SafetensorError, KeyError, ValueError):
+            pass                                             # a damaged file is computed again
+
+    flops_before = encoder.flops
+    vectors = encoder.encode(texts)
+    flops = encoder.flops - flops_before
+    if file is not None:
+        content = safetensors.torch.save({"vectors": vectors.contiguous()}, {"texts": identity, "flops": str(flops)})
+        write_bytes(file, content)
+    return vectors, flops

@@ -142,8 +142,8 @@ def scores(E, r, c, attention=True, similarity=True):
     return z, [(z[i] / sum(z) if sum(z) > 0 else 0.0) + (c[i] / sum(c) if sum(c) > 0 else 0.0) for i in range(V)]
 
 
-def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, window, answer_tokens, confidence=.5, patience=1,
-           attention=True, similarity=True, fixed_nodes=None, **_):
+def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, chunk, window, answer_tokens, confidence=.5,
+           patience=1, attention=True, similarity=True, fixed_nodes=None, **_):
     """The visited nodes in order, each with (r, z, final score, runner-up, p_yes, verdict); and why the search ended.
     None where not one node of the top fits."""
     V, prompt = len(texts), Prompt(tokenizer)
@@ -167,7 +167,7 @@ def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, window, a
     top = [i for i in range(V) if levels[i] == max(levels)]
     budget, most = room(), len(top)
     if sum(length[i] for i in top) > budget:
-        budget = min(budget, window // 2)
+        budget -= min(5 * chunk, budget // 2)
     if fixed_nodes is not None:
         most = min(most, max(1, fixed_nodes // max(levels)))
     first = []

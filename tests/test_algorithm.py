@@ -91,7 +91,7 @@ def test_building_equals_the_naive_one(tiny):
         nodes, levels, E = naive_build(model.tokenizer, model.attend, model.follow, model.config.eos[0], texts, chunk,
                                        220, .15, tree)
         assert [node.text for node in graph.nodes] == nodes and [node.level for node in graph.nodes] == levels
-        ours = graph.E.numpy()
+        ours = graph.E.to_dense().numpy()
         assert (error := np.abs(ours - E).max()) < 1e-6, f"{error}: averages are float32"
         assert all(levels[i] == levels[j] + 1 and i > j for i, j in np.argwhere(ours))
         off = max(abs(row.sum() - (level > 1)) for row, level in zip(ours, levels))
@@ -158,12 +158,13 @@ def test_scores_equal_the_naive_ones(seed, levels, attention, similarity):
     r = [rng.choice([0, 0, rng.random()]) for _ in E]
     c = [rng.choice([0, rng.uniform(-1, 1)]) for _ in E]
     z, final = naive_scores(E, r, c, attention, similarity)
-    ours = final_scores(torch.from_numpy(E), *(torch.tensor(x, dtype=torch.float64) for x in (r, c)), attention,
-                        similarity)
+    r, c = (torch.tensor(x, dtype=torch.float64) for x in (r, c))
+    ours = final_scores(torch.from_numpy(E).to_sparse(), r, c, attention, similarity)
     assert ours[0].tolist() == pytest.approx(z, rel=1e-12)                     # float64: rounding is 1e-15
     assert ours[1].tolist() == pytest.approx(final, rel=1e-12)
 
 
+CHUNK = 4                         # so that a top level can be too large for the window by little and by much
 CHOICES = st.fixed_dictionaries({
     "confidence": st.sampled_from([0.0, .27, .5, .5, .55, .98]), "patience": st.integers(1, 4),
     "attention": st.booleans(), "similarity": st.booleans(),
@@ -185,10 +186,12 @@ def test_searching_equals_the_naive_one(tiny):
         c = [rng.randint(-2, 4) / 4 for _ in texts]
         turn = pecan.length_of(pecan.answer_turn(t, 0))
         window = pecan.length_of(pecan.question_prompt(t, question)) + turn + 2 + room
-        wanted = naive_search(t, model.attend, model.p_yes, texts, level_of, E, question, c, window=window,
-                              answer_tokens=2, **chosen)
-        graph = Graph([Node(level, text) for level, text in zip(level_of, texts)], torch.from_numpy(E), "", "", {})
-        s = Search(model, graph, question, torch.tensor(c), Settings(window=window, answer_tokens=2, **chosen))
+        wanted = naive_search(t, model.attend, model.p_yes, texts, level_of, E, question, c, chunk=CHUNK,
+                              window=window, answer_tokens=2, **chosen)
+        nodes = [Node(level, text) for level, text in zip(level_of, texts)]
+        graph = Graph(nodes, torch.from_numpy(E).to_sparse(), "", "", {})
+        s = Search(model, graph, question, torch.tensor(c),
+                   Settings(chunk=CHUNK, window=window, answer_tokens=2, **chosen))
         if wanted is None:
             met["no room"] += 1
             with pytest.raises(InputError, match="too small for a node"):

@@ -51,11 +51,13 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
     assert spent(lambda: model.generate(cache, hidden, 5)) == wanted + 2 * c.vocab * c.width
 
 
-def test_padding_is_counted_because_it_runs(model, ids):
-    """Two rows of 40 and 10 tokens are 2 x 40 tokens, as long as they run together."""
+def test_rows_that_run_together_cost_what_they_cost_alone(model, ids):
+    """Rows of 40 and 10 tokens, then of 3 and 6 more: the padding is not counted, nor the longer row's keys."""
     cache, before = Cache(model, 2, 100), model.flops
     model.read(cache, [[(None, ids(40))], [(None, ids(10))]])
-    assert model.flops - before == 2 * flops_of(model.config, 40, 40)
+    model.read(cache, [[(None, ids(3))], [(None, ids(6))]])
+    alone = sum(flops_of(model.config, *row) for row in ((40, 40), (10, 10), (3, 43), (6, 16)))
+    assert model.flops - before == alone
 
 
 @pytest.mark.parametrize("dataset", PAPER)

@@ -14,7 +14,7 @@ import pecan
 from baselines.whole import Whole, cut_middle
 from data import Document
 from llama import Cache
-from pecan import Graph, Node, Pecan, Search, build, bullets, edge_weights, final_scores, pack, share
+from pecan import Graph, Node, Pecan, Search, build, bullets, edge_matrix, edge_weights, final_scores, pack, share
 from support.files import InputError
 from support.options import user_errors
 from support.sbert import TokenMean
@@ -148,7 +148,7 @@ def test_graph_invariants(graph, document):
     levels = [node.level for node in graph.nodes]
     assert levels == sorted(levels) and levels[-1] >= 3, "the embedded world must give three levels"
     assert " ".join(node.text for node in graph.nodes if node.level == 1).split() == " ".join(document.passages).split()
-    for i, row in enumerate(graph.E):
+    for i, row in enumerate(graph.E.to_dense()):
         below = [j for j in range(len(levels)) if levels[j] == levels[i] - 1]
         assert all(row[j] == 0 for j in range(len(levels)) if j not in below), "edges lead exactly one level down"
         assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
@@ -194,21 +194,22 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
             assert graph.nodes[ip].text == tokenizer.decode([reply[x] for x in line])
             for j in V:
                 wanted = e[j] / sum(e.values()) if j in window else 0
-                assert graph.E[ip, j].item() == pytest.approx(wanted, rel=TOLERANCE), (ip, j)
+                assert graph.E.to_dense()[ip, j].item() == pytest.approx(wanted, rel=TOLERANCE), (ip, j)
             ip, line = ip + 1, []
 
 
 def test_batches_of_windows_change_nothing(tiny, document, graph, settings):
     alone = build(tiny, document, replace(settings, batch=1))
     assert [n.text for n in alone.nodes] == [n.text for n in graph.nodes]
-    assert (alone.E - graph.E).abs().max() < TOLERANCE
+    assert (alone.E.to_dense() - graph.E.to_dense()).abs().max() < TOLERANCE
+    assert alone.flops == graph.flops, "a window costs the same, alone or in a batch"
 
 
 def test_tree_ablation(tiny, document, settings):
     """w/o IP-based graph: one summary node for every window, hence one parent for every node."""
     tree = build(tiny, document, replace(settings, tree=True))
     lower = [i for i, node in enumerate(tree.nodes) if node.level < tree.nodes[-1].level]
-    assert all((tree.E[:, j] > 0).sum() == 1 for j in lower)
+    assert all((tree.E.to_dense()[:, j] > 0).sum() == 1 for j in lower)
     assert len(tree.top_level) == 1
 
 
@@ -229,7 +230,8 @@ def test_passages_are_never_mixed(tiny, settings):
 def test_save_and_load(tmp_path, tiny, graph, document, settings):
     graph.save(tmp_path / "g.json")
     loaded = Graph.load(tmp_path / "g.json", document, settings.of_construction(), tiny)
-    assert torch.equal(loaded.E, graph.E) and loaded.nodes == graph.nodes and loaded.flops == graph.flops
+    assert torch.equal(loaded.E.to_dense(), graph.E.to_dense())
+    assert loaded.nodes == graph.nodes and loaded.flops == graph.flops
     assert list(tmp_path.iterdir()) == [tmp_path / "g.json"]
 
 
@@ -295,7 +297,7 @@ def test_a_search_again_from_hugging_face(tiny, tiny_hf, graph, question, simila
     r = [0.0] * V
     for position, step in enumerate(s.trace, 2):
         if step.score is not None:
-            z = [sum(r[j] * graph.E[j, i].item() for j in range(V)) for i in range(V)]
+            z = [sum(r[j] * graph.E.to_dense()[j, i].item() for j in range(V)) for i in range(V)]
             final = [z[i] / sum(z) + max(c[i], 0) / sum(max(x, 0) for x in c) for i in range(V)]
             read = s.visited[:position - 2]
             used = spans[read[-1]][1]
@@ -369,18 +371,32 @@ def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
     assert many.visited[:len(graph.top_level)] == graph.top_level
 
 
-def test_a_top_level_too_large_for_the_window(tiny, question, settings):
-    """Those most similar to the query, in document order, up to half of the window."""
-    names = ("Mara", "Theo", "Ada", "Igor", "Ulla") * 14
-    texts = [f"{name}'s job is baker and {name}'s home is Oslo" for name in names]
-    graph = Graph([Node(1, text) for text in texts], torch.zeros(70, 70), "", "", {})
-    c = torch.rand(70, generator=torch.Generator().manual_seed(0))
-    s = Search(tiny, graph, question, c, settings)
-    s.start()
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_top_level_too_large_for_the_window(tiny, question, settings, times):
+    """A top level that just fits is read whole. One more node, or twice as many: the least similar are left out, so that
+    five nodes of chunk size still fit; the others are read in document order."""
+    names = ("Mara", "Theo", "Ada", "Igor", "Ulla") * 30
+
+    def started(nodes):
+        texts = [f"{name}'s job is baker and {name}'s home is Oslo" for name in names[:nodes]]
+        graph = Graph([Node(1, text) for text in texts], edge_matrix([], nodes), "", "", {})
+        c = torch.rand(nodes, generator=torch.Generator().manual_seed(0))
+        s = Search(tiny, graph, question, c, settings)
+        room = s.nodes_end - s.cache.lengths[0]
+        s.start()
+        return s, room
+
+    _, room = started(1)
+    line = pecan.length_of(pecan.node_line(tiny.tokenizer, None, "Mara's job is baker and Mara's home is Oslo"))
+    fits = room // line
+    assert started(fits)[0].visited == list(range(fits))
+
+    nodes = times * fits + 1
+    s, _ = started(nodes)
     used = sum(pecan.length_of(s.lines[i]) for i in s.visited)
     assert s.visited == sorted(s.visited)
-    assert settings.window // 2 - 14 < used <= settings.window // 2
-    assert min(c[i] for i in s.visited) >= max(c[i] for i in range(70) if i not in s.visited)
+    assert room - 5 * settings.chunk - line < used <= room - 5 * settings.chunk
+    assert min(s.c[i] for i in s.visited) >= max(s.c[i] for i in range(nodes) if i not in s.visited)
 
 
 def test_ablations_choose_by_one_score(tiny, graph, question, similarity, settings):

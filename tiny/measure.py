@@ -47,15 +47,16 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
         scores["searches that end with all needed facts read"].append(needed <= seen)
 
     for graph in graphs.values():
+        E = graph.E.to_dense()
         stated = [facts_in(node.text) for node in graph.nodes]
         truth = set().union(*(facts for facts, node in zip(stated, graph.nodes) if node.level == 1))
         for i, node in enumerate(graph.nodes):
             if node.level > 1:
                 parts = node.text.split(" and ")
                 scores["statements of bullets that are true"] += [any(f in truth for f in facts_in(p)) for p in parts]
-                window = graph.E[i].nonzero().flatten().tolist()
+                window = E[i].nonzero().flatten().tolist()
                 sources = [j for j in window if stated[i] & stated[j]]
-                scores[f"edge mass on the true sources, level {node.level}"].append(graph.E[i, sources].sum().item())
+                scores[f"edge mass on the true sources, level {node.level}"].append(E[i, sources].sum().item())
                 scores[f"the same for uniform edges, level {node.level}"].append(len(sources) / len(window))
         for level, verb in ((2, "was"), (3, "is")):
             kept = {fact for fact in truth if fact.relation in KEPT[verb]}
