@@ -134,13 +134,13 @@ MUTATIONS = {
                                   "TODAY = datetime.datetime.now()",
                                   "test_tokenizer.py::test_turns_equal_apply_chat_template"),
     # sentence encoders
-    "MPNet's positions from 0": ("support/sbert.py", "prefix, first = \"mpnet.\", 2", "prefix, first = \"mpnet.\", 0",
+    "MPNet's positions from 0": ("support/sbert.py", "first_position = 2", "first_position = 0",
                                  "test_sbert.py::test_hidden_states_equal_hugging_face"),
     "one-sided buckets": ("support/sbert.py", " + BUCKETS // 2 * (distance > 0)", "",
                           "test_sbert.py::test_hidden_states_equal_hugging_face"),
     "padding seen": ("support/sbert.py", ".masked_fill(~mask[:, None, None], float(\"-inf\"))", "",
                      "test_sbert.py::test_hidden_states_equal_hugging_face"),
-    "mean for CLS": ("support/sbert.py", "if self.pooling == \"cls\" else", "if False else",
+    "mean for CLS": ("support/sbert.py", "if self.pooling == \"cls\":", "if False:",
                      "test_sbert.py::test_vectors_equal_hugging_face"),
     # stage 1
     "edges not normalised": ("pecan.py", "return e / e.sum()", "return e", "test_pecan.py::test_worked_example"),
