@@ -1,6 +1,7 @@
 """What a checkpoint folder may hold: both versions of config.json, shards, and damage, reported in one line."""
 import json
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -55,33 +56,27 @@ def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
         assert (ours.rope or {}).get("original") == theirs.rope_parameters.get("original_max_position_embeddings")
 
 
-# --- damage: each function makes a function that damages a checkpoint folder ----------------------------------------
+# --- damage ---------------------------------------------------------------------------------------------------------
 
-def edit_config(**changes):
-    def edit(folder):
-        raw = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(raw | changes))
-    return edit
-
-
-def edit_tensors(change):
-    def edit(folder):
-        tensors = load_file(folder / "model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "model.safetensors")
-    return edit
+def change(folder, **changes):
+    """Change keys of config.json."""
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | changes))
 
 
-def edit_file(name, text):
-    def edit(folder):
-        (folder / name).write_text(text)
-    return edit
+def change_tensors(folder, changes):
+    """Change tensors of model.safetensors; None removes one."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path) | changes
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
 
 
-def remove(name):
-    def edit(folder):
-        (folder / name).unlink()
-    return edit
+def edit_file(folder, name, content):
+    (folder / name).write_text(content)
+
+
+def remove(folder, name):
+    (folder / name).unlink()
 
 
 def truncate_weights(folder):
@@ -89,29 +84,34 @@ def truncate_weights(folder):
     path.write_bytes(path.read_bytes()[:-1000])
 
 
+UP = "model.layers.1.mlp.up_proj.weight"
+NORM = "model.norm.weight"
+
+
+# What each row changes in a checkpoint, and words of the error.
 @pytest.mark.parametrize("damage, words", [
-    (edit_config(architectures=["MistralForCausalLM"]), ["config.json", "MistralForCausalLM"]),
-    (edit_config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
-    (edit_config(rope_parameters=None, rope_scaling="llama3"), ["config.json", "'llama3'; they must be an object"]),
-    (edit_config(rope_parameters=[1]), ["config.json", "[1]; they must be an object"]),
-    (edit_config(rms_norm_eps="small"), ["config.json", "'small'"]),
-    (edit_file("generation_config.json", '{"eos_token_id": "x"}'), ["eos_token_id is 'x'"]),
-    (edit_config(attention_bias=True), ["attention_bias"]),
-    (edit_config(mlp_bias=True), ["mlp_bias"]),
-    (edit_config(hidden_act="gelu"), ["hidden_act", "'gelu'"]),
-    (edit_config(num_key_value_heads=3), ["config.json", "3 key/value heads"]),
-    (edit_config(num_attention_heads=0), ["config.json"]),
-    (edit_config(hidden_size="large"), ["config.json"]),
-    (edit_tensors(lambda t: t.pop("model.layers.1.mlp.up_proj.weight")), ["missing", "layers.1.mlp.up_proj.weight"]),
-    (edit_tensors(lambda t: t.update(extra=torch.zeros(1))), ["extra", "not part"]),
-    (edit_tensors(lambda t: t.update({"model.norm.weight": torch.zeros(3)})), ["model.norm.weight", "[3]", "[64]"]),
+    (partial(change, architectures=["MistralForCausalLM"]), ["config.json", "MistralForCausalLM"]),
+    (partial(change, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
+    (partial(change, rope_parameters=None, rope_scaling="llama3"), ["config.json", "'llama3'; they must be an object"]),
+    (partial(change, rope_parameters=[1]), ["config.json", "[1]; they must be an object"]),
+    (partial(change, rms_norm_eps="small"), ["config.json", "'small'"]),
+    (partial(edit_file, name="generation_config.json", content='{"eos_token_id": "x"}'), ["eos_token_id is 'x'"]),
+    (partial(change, attention_bias=True), ["attention_bias"]),
+    (partial(change, mlp_bias=True), ["mlp_bias"]),
+    (partial(change, hidden_act="gelu"), ["hidden_act", "'gelu'"]),
+    (partial(change, num_key_value_heads=3), ["config.json", "3 key/value heads"]),
+    (partial(change, num_attention_heads=0), ["config.json"]),
+    (partial(change, hidden_size="large"), ["config.json"]),
+    (partial(change_tensors, changes={UP: None}), ["missing", "layers.1.mlp.up_proj.weight"]),
+    (partial(change_tensors, changes={"extra": torch.zeros(1)}), ["extra", "not part"]),
+    (partial(change_tensors, changes={NORM: torch.zeros(3)}), ["model.norm.weight", "[3]", "[64]"]),
     (truncate_weights, ["model.safetensors", "not a readable"]),
-    (remove("model.safetensors"), ["model.safetensors"]),
-    (edit_file("config.json", "{"), ["config.json", "not valid JSON"]),
-    (edit_file("tokenizer.json", "{}"), ["tokenizer.json"]),
-    (remove("tokenizer.json"), ["tokenizer"]),
-    (edit_file("tokenizer_config.json", "{}"), ["chat template"]),
-    (edit_file("tokenizer_config.json", '{"chat_template": [{"nme": 1}]}'), ["chat template"]),
+    (partial(remove, name="model.safetensors"), ["model.safetensors"]),
+    (partial(edit_file, name="config.json", content="{"), ["config.json", "not valid JSON"]),
+    (partial(edit_file, name="tokenizer.json", content="{}"), ["tokenizer.json"]),
+    (partial(remove, name="tokenizer.json"), ["tokenizer"]),
+    (partial(edit_file, name="tokenizer_config.json", content="{}"), ["chat template"]),
+    (partial(edit_file, name="tokenizer_config.json", content='{"chat_template": [{"nme": 1}]}'), ["chat template"]),
 ])
 def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
     """One line that names the file and the fault."""
