@@ -50,6 +50,7 @@ def read_config(folder: str | Path) -> Config:
     try:
         heads = raw["num_attention_heads"]
         scaling = _llama3_scaling(rope, raw)
+
         config = Config(
             vocab=raw["vocab_size"],
             width=raw["hidden_size"],

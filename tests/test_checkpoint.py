@@ -132,6 +132,7 @@ def test_a_revision_of_a_repository(monkeypatch, tmp_path):
         asked.append((name, revision))
         return str(tmp_path)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+
     assert locate("a/b") == locate("a/b@refs/pr/1") == tmp_path
     assert asked == [("a/b", None), ("a/b", "refs/pr/1")]
 
@@ -150,6 +151,7 @@ def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
         (copy / name).write_text("{}")
         seen.add(fingerprint(copy))
     assert len(seen) == 5
+
     assert Llama.load(folder, "cpu").fingerprint != Llama.load(folder, "cpu", "bfloat16").fingerprint
 
 

@@ -117,6 +117,7 @@ def test_hidden_states_equal_hugging_face(kind, folder, hf):
     ids = [ids_of(sentence) for sentence in SENTENCES]
     T = max(map(len, ids))
     assert T > 200 and [len(row) for row in ids].count(T) == 1
+
     mask = torch.tensor([[t < len(row) for t in range(T)] for row in ids])
     ours = encoder.forward(torch.tensor([row + [0] * (T - len(row)) for row in ids]), mask)
 
@@ -134,6 +135,7 @@ def test_vectors_equal_hugging_face(kind, copy, hf, pooling, mode):
     """In float32. The rounding of some hundred products of size 0.1 is 1e-7; 1e-6 leaves room for other kernels."""
     if pooling is not None:
         write(copy, "1_Pooling/config.json", word_embedding_dimension=D, **pooling)
+
     ours = MODELS[kind][2](copy).encode(SENTENCES)
     hidden = [hf(ids_of(sentence)) for sentence in SENTENCES]
     pooled = torch.stack([states[0] if mode == "cls" else states.mean(0) for states in hidden])
@@ -159,6 +161,7 @@ def test_padding_gets_no_attention(encoder, monkeypatch):
         output, weights = attention(*arguments)
         seen.append(weights)
         return output, weights
+
     monkeypatch.setattr(sbert, "attention", recorder)
     encoder.encode(SENTENCES)
 
@@ -199,6 +202,7 @@ def test_long_sentences_are_cut(kind, copy, hf, length):
 def test_flops_by_hand(kind, folder):
     def cost(B, T):
         return LAYERS * (2 * B * T * (4 * D * D + 2 * D * HIDDEN) + 4 * B * T * T * D)
+
     encoder = MODELS[kind][2](folder, batch=2)
     encoder.encode(SENTENCES[:3])                             # <s> tom </s> is padded to 10 tokens; then 11 alone
     assert encoder.flops == cost(2, 10) + cost(1, 11)
@@ -323,6 +327,7 @@ def towers(tmp_path):
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * .15)
+
         model.save_pretrained(tmp_path / name)
         (tmp_path / name / "vocab.txt").write_text("\n".join(words) + "\n")
         write(tmp_path / name, "tokenizer_config.json", do_lower_case=True)

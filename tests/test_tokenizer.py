@@ -492,10 +492,12 @@ def test_golden_ids_of_llama_3(tmp_path):
         shutil.copy(folder / "tokenizer.json" if folder.is_dir() else folder, tmp_path / "tokenizer.json")
         write_settings(tmp_path, LLAMA31, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
         folder = tmp_path
+
     t = Tokenizer(folder)
     assert framed(t, "test") == GOLDEN
     assert (t.reply_prefix, t.first("Yes"), t.first("No")) == ("", 9642, 2822)
     assert t.encode("Yes") == [9642] and t.encode("No") == [2822]
+
     assert t.encode("a<|eot_id|>b", specials=True) == [64, 128009, 65]
     text = "a<|eot_id|>b<|begin_of_text|><|python_tag|>"
     assert max(t.encode(text)) < 128000 and t.decode(t.encode(text)) == text
