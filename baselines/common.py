@@ -16,7 +16,7 @@ from support.files import InputError
 from support.graph_file import check_place
 from support.method import Answer
 from support.settings import Settings
-from support.tokenizer import split
+from support.text import split
 
 
 class MissingPackage(InputError):

@@ -27,7 +27,7 @@ from llama import Cache, Llama
 from support.files import InputError
 from support.method import Answer, Prepared
 from support.settings import Settings
-from support.tokenizer import split
+from support.text import split
 
 HINT = " We can get the answer to this question in the given documents."
 LINES, TARGET, MORE, WINDOW, SPREAD = 4, 2000, 100, 200, 0.3

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    ["support/files.py"],
+    ["support/files.py", "support/text.py"],
     ["data.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py", "support/tokenizer.py"],
     ["support/method.py", "llama.py"],
     ["support/sbert.py"],
