@@ -262,7 +262,8 @@ MUTATIONS = {
     "an unlikely node is lost": ("baselines/raptor.py", "    member[np.arange(len(points)), probability.argmax(1)] = "
                                  "True\n", "",
                                  "test_baselines.py::test_a_node_below_the_threshold_keeps_its_likeliest_cluster"),
-    "traversal looks at all nodes": ("baselines/raptor.py", "taken = best(layer)", "taken = best(range(len(scores)))",
+    "traversal looks at all nodes": ("baselines/raptor.py", "self.best(layer, scores)",
+                                     "self.best(range(len(scores)), scores)",
                                      "test_baselines.py::test_traversal_and_collapsed_tree"),
     "a walk comes back to where it was": ("baselines/memwalker.py", "closed.add(path.pop())", "path.pop()",
                                           "test_baselines.py::test_a_walk_turns_back"),
