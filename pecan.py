@@ -27,7 +27,6 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     final                   .50    .65    .85     chunk 2 is read next
 """
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from support.method import ENDS, Answer, Prepared, Step
 from support.options import add_model_options, chosen_settings, load_models, max_length, user_errors, warn_if_unknown
 from support.sbert import similarities
 from support.settings import Settings, resolve
-from support.tokenizer import split, tokens_of
+from support.text import bullets, split, tokens_of
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
@@ -196,40 +195,6 @@ def pack(lengths: list[int], space: int) -> list[range]:
             used = 0
         used += length
     return [*windows, range(start, len(lengths))]
-
-
-MARKER = re.compile(r"\s*(?:([*\-•])(?!\1)|\d+[.)](?=\s|$))\s*")         # not **bold**, --- or 1.5
-
-
-def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
-    """The information points of a reply, as (start, end) of their text without markers and outer white space.
-
-    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. What the paper does not say: an unmarked line
-    directly below a bullet continues it. Other unmarked lines are a preamble or an afterword and are dropped. A reply
-    without any bullet is one IP, so that nothing is lost, unless it is markers alone. The last bullet is dropped if the
-    length limit cut it off (complete=False) and there are others. Empty bullets are dropped.
-    """
-    spans = []
-    position = 0                                            # characters before the line
-    in_bullet = False
-    for line in text.splitlines(keepends=True):
-        marker = MARKER.match(line)
-        end = position + len(line.rstrip())
-        if marker:
-            start = position + marker.end()
-            spans.append((start, max(start, end)))
-            in_bullet = True
-        elif not line.strip():
-            in_bullet = False
-        elif in_bullet:
-            spans[-1] = (spans[-1][0], end)
-        position += len(line)
-
-    spans = [(start, end) for start, end in spans if text[start:end].strip()]
-    if spans:
-        return spans if complete or len(spans) == 1 else spans[:-1]
-    only_markers = not any(MARKER.sub("", line, count=1).strip() for line in text.splitlines())
-    return [] if only_markers else [(len(text) - len(text.lstrip()), len(text.rstrip()))]
 
 
 def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:

@@ -14,12 +14,13 @@ import pecan
 from baselines.whole import Whole, cut_middle
 from data import Document
 from llama import Cache
-from pecan import Graph, Node, Pecan, Search, build, bullets, edge_matrix, edge_weights, final_scores, pack, share
+from pecan import Graph, Node, Pecan, Search, build, edge_matrix, edge_weights, final_scores, pack, share
 from support.files import InputError
 from support.options import user_errors
 from support.sbert import TokenMean
 from support.settings import resolve
-from support.tokenizer import Frame, split
+from support.text import bullets, split
+from support.tokenizer import Frame
 from tiny.world import make_world
 
 # Of numbers that went through float32 twice, in one pass over everything (Hugging Face) and node by node: the trained

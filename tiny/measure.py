@@ -35,15 +35,15 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
 
     for row in rows:
         question, graph, seen = questions[row["id"]], graphs[row["graph"]], set()
-        needed = facts_in(" ".join(question.about["evidence"]))
+        needed = facts_in(" ".join(question.extra["evidence"]))
         for step in row["trace"]:
             seen |= facts_in(graph.nodes[step["node"]].text)
             if step["verdict"]:
                 scores["verdicts that are right"].append((needed <= seen) == (step["verdict"] == "Yes"))
                 scores[f"verdicts that are right where the truth is {'Yes' if needed <= seen else 'No'}"].append(
                     scores["verdicts that are right"][-1])
-        scores[f"F1, {question.about['kind']}"].append(row["f1"])
-        scores[f"nodes read, {question.about['kind']}"].append(row["nodes"])
+        scores[f"F1, {question.extra['kind']}"].append(row["f1"])
+        scores[f"nodes read, {question.extra['kind']}"].append(row["nodes"])
         scores["searches that end with all needed facts read"].append(needed <= seen)
 
     for graph in graphs.values():
