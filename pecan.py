@@ -585,7 +585,10 @@ def main(argv=None) -> int:
     settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
     method = Pecan(model, encoder, settings, builder)
 
-    path = Path(args.graph or f"{args.document}.{method.file_name(document)}.graph.json")
+    folder = Path(args.document).parent
+    if (folder / "config.json").exists():                    # a checkpoint's folder holds its own files only
+        folder = Path()
+    path = Path(args.graph or folder / f"{document.id}.{method.file_name(document)}.graph.json")
     verb = "reloaded" if path.exists() else "built"
     prepared = method.prepare(document, path, progress)
     levels = [node.level for node in prepared.graph.nodes]

@@ -266,15 +266,17 @@ def locate(model: str | Path) -> Path:
                          "give a local folder, or log in with `hf auth login` if the repository is gated") from None
 
 
-NOT_THE_MODEL = ("pecan.json", "training.safetensors")        # other files that a checkpoint folder may hold
+# What a checkpoint is loaded from, next to its weights: a language model's files, and a sentence encoder's.
+FILES = ("1_Pooling/config.json", "chat_template.jinja", "config.json", "generation_config.json",
+         "model.safetensors.index.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer.model",
+         "tokenizer_config.json", "vocab.txt")
 
 
 def fingerprint(folder: Path) -> str:
-    """sha256 over the config, tokenizer and weights files of a checkpoint folder."""
+    """sha256 over the files that a checkpoint is loaded from. Whatever else is in the folder does not matter."""
     digest = hashlib.sha256()
-    for path in sorted([*folder.iterdir(), *(folder / "1_Pooling").glob("*")]):
-        known = path.suffix in (".json", ".model", ".jinja", ".safetensors") or path.name == "vocab.txt"
-        if known and path.name not in NOT_THE_MODEL:
+    for path in sorted(folder / name for name in [*FILES, *_weight_files(folder)]):
+        if path.exists():
             with open(path, "rb") as file:
                 digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

@@ -1,5 +1,6 @@
 """What the command lines of pecan.py and eval.py share: options, the models they name, and how errors are shown."""
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from llama import Llama
 from support.files import InputError, one_line
 from support.sbert import load_encoder
 
+SMALL = 256                       # the width of a model that runs on one thread
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
 
@@ -52,6 +54,10 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     model = Llama.load(args.model, args.device, args.dtype)
     builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
     encoder = load_encoder(args.encoder, model)
+
+    # A small model gains nothing from threads, and loses much when other programs use the cores.
+    if model.config.width < SMALL and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
     dtype = str(model.dtype).removeprefix("torch.")
     similarity = args.encoder or "the mean of its own embeddings"

@@ -142,7 +142,8 @@ def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "m")
     first = fingerprint(copy)
     (copy / "pecan.json").write_text("{}")
-    (copy / "notes.txt").write_text("")
+    for name in ("notes.txt", "story.txt.0123.graph.json", "results.json", "old.safetensors"):
+        (copy / name).write_text("{}")
     assert fingerprint(copy) == first == fingerprint(folder)
 
     seen = {first}

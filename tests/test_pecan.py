@@ -374,8 +374,8 @@ def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_top_level_too_large_for_the_window(tiny, question, settings, times):
-    """A top level that just fits is read whole. One more node, or twice as many: the least similar are left out, so that
-    five nodes of chunk size still fit; the others are read in document order."""
+    """A top level that just fits is read whole. Of one more node, or twice as many, the least similar are left out, so
+    that five nodes of chunk size still fit. The others are read in document order."""
     names = ("Mara", "Theo", "Ada", "Igor", "Ulla") * 30
 
     def started(nodes):
