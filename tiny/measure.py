@@ -78,22 +78,7 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
 
     scores = defaultdict(list)
     for row in rows:
-<<<<<<< HEAD
-        question, graph, seen = questions[row["id"]], graphs[row["graph"]], set()
-        needed = facts_in(" ".join(question.extra["evidence"]))
-        for step in row["trace"]:
-            seen |= facts_in(graph.nodes[step["node"]].text)
-            if step["verdict"]:
-                scores["verdicts that are right"].append((needed <= seen) == (step["verdict"] == "Yes"))
-                scores[f"verdicts that are right where the truth is {'Yes' if needed <= seen else 'No'}"].append(
-                    scores["verdicts that are right"][-1])
-        scores[f"F1, {question.extra['kind']}"].append(row["f1"])
-        scores[f"nodes read, {question.extra['kind']}"].append(row["nodes"])
-        scores["searches that end with all needed facts read"].append(needed <= seen)
-
-=======
         score_search(scores, row, questions[row["id"]], graphs[row["graph"]])
->>>>>>> wt-tiny
     for graph in graphs.values():
         score_graph(scores, graph)
     return {name: sum(values) / len(values) for name, values in sorted(scores.items())}
