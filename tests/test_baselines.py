@@ -210,6 +210,7 @@ def test_what_does_not_fit_the_window_is_not_read(tiny, document, question):
 # --- equal readers --------------------------------------------------------------------------------------------------
 
 def method_of(name, tiny, encoder, settings):
+    """The method under one of the names that --method takes."""
     match name:
         case "bm25":
             return BM25(tiny, settings)
@@ -223,8 +224,9 @@ def method_of(name, tiny, encoder, settings):
             return MeMWalker(tiny, settings)
         case "longllmlingua":
             return LongLLMLingua(tiny, tiny, settings)
-        case "whole":
-            return Whole(tiny, settings)
+
+    assert name == "whole"
+    return Whole(tiny, settings)
 
 
 @pytest.mark.parametrize("name", ["bm25", "sbert", "raptor-tt", "raptor-ct", "memwalker", "longllmlingua", "whole"])
