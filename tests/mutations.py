@@ -247,8 +247,8 @@ MUTATIONS = {
     "F1 puts blanks for punctuation": (
         "evaluation/metrics.py", "c for c in text.lower() if c not in string.punctuation",
         "\" \" if c in string.punctuation else c for c in text.lower()", "test_metrics.py::test_worked_examples"),
-    "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n    return max(",
-                                     "if same else 0.0\n    return min(",
+    "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n\n    return max(",
+                                     "if same else 0.0\n\n    return min(",
                                      "test_metrics.py::test_the_best_over_the_gold_answers"),
     # compared methods
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
