@@ -203,7 +203,7 @@ MUTATIONS = {
     "the top level in order of similarity": ("pecan.py", "for i in sorted(chosen):", "for i in chosen:",
                                              "test_algorithm.py::test_searching_equals_the_naive_one"),
     "always Yes in the answer turn": ("pecan.py", "\"No\" if self.trace[-1].verdict == \"No\" else \"Yes\"", "\"Yes\"",
-                                      "test_pecan.py::test_the_last_verdict_stays_in_the_conversation"),
+                                      "test_search.py::test_the_last_verdict_stays_in_the_conversation"),
     # what only an eye for detail sees
     "fused attention in float32": (
         "llama.py", "q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,\n"

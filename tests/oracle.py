@@ -23,6 +23,10 @@ SMALL = {"vocab_size": 340, "hidden_size": 64, "intermediate_size": 96, "num_hid
          "rms_norm_eps": 1e-5, "eos_token_id": 2, "bos_token_id": 1, "max_position_embeddings": 2048,
          "tie_word_embeddings": False}
 
+# For numbers that went through float32 twice, in one pass over everything (Hugging Face) and node by node: the trained
+# weights multiply a rounding of 1e-7. The largest relative difference measured is 8e-7; processors differ.
+TOLERANCE = 4e-6
+
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
@@ -78,6 +82,23 @@ def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
 def mean_attention(hf, ids: list[int]) -> torch.Tensor:
     """[T, T] float64: a(x, y), the mean over all layers and heads after all of them were kept."""
     return attention_of_layers(hf, ids).mean(0)
+
+
+# --- prompts --------------------------------------------------------------------------------------------------------
+
+def token_ids(segments):
+    """The ids of a prompt."""
+    return [i for _, ids in segments for i in ids]
+
+
+def ids_and_spans(segments):
+    """The ids of a prompt, and the positions of every node."""
+    ids = []
+    spans = {}
+    for node, part in segments:
+        spans[node] = range(len(ids), len(ids) + len(part))
+        ids += part
+    return ids, spans
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------------
