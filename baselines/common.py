@@ -33,7 +33,7 @@ def scaled(tokens: int, settings: Settings) -> int:
 # --- the reader -----------------------------------------------------------------------------------------------------
 
 def line_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of a text's line in the reader's prompt, the same line that PECAN gives a node."""
+    """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
     ids = []
     for _, part in node_line(tokenizer, None, " ".join(text.split())):
         ids += part
@@ -41,7 +41,10 @@ def line_ids(tokenizer, text: str) -> list[int]:
 
 
 def answer_from(model: Llama, question: str, lines: list[int], settings: Settings) -> Answer:
-    """Answer from lines, given as token ids. No check is made: the first assistant turn is "Yes"."""
+    """Answer from lines, given as token ids.
+
+    No check is made: the first assistant turn is "Yes".
+    """
     tokenizer = model.tokenizer
     flops_before = model.flops
     opening = question_prompt(tokenizer, question)
@@ -57,10 +60,11 @@ def answer_from(model: Llama, question: str, lines: list[int], settings: Setting
 
 
 def answer_from_best(model: Llama, question: str, texts: list[str], order: list[int], settings: Settings) -> Answer:
-    """Answer from the texts at these places, the best first; `nodes` are those that fit the window.
+    """Answer from the texts at these places, the best first.
 
-    A text that does not fit is passed over. The papers do not say in which order to read; RAPTOR's retrievers put the
-    best first. InputError if something was found and none of it fits.
+    A text that does not fit the window is passed over; the answer's `nodes` are the places of the others. The papers
+    do not say in which order to read; RAPTOR's retrievers put the best first. InputError if something was found and
+    none of it fits.
     """
     room = room_for_nodes(model.tokenizer, question, settings)
     lines = []
@@ -140,10 +144,11 @@ def leaves(texts: list[str]) -> list[TreeNode]:
 
 def summaries(model: Llama, below: list[str], groups: list[list[int]], prompt: str, limit: int, settings: Settings,
               progress: bool) -> list[TreeNode]:
-    """The next level of a tree: for each group of texts of the level `below`, a summary in up to `limit` tokens.
+    """The next level of a tree: a summary, in up to `limit` tokens, of each group.
 
-    `groups` holds places in `below`. `prompt` asks for the summary, with the texts in place of its {}. If the model
-    says nothing, the node gets the beginning of the texts instead, so that no node is empty.
+    `below` holds the texts of the level below, and a group is places in it. `prompt` asks for the summary, with the
+    texts in place of its {}. If the model says nothing, the node gets the beginning of the texts instead, so that no
+    node is empty.
     """
     tokenizer = model.tokenizer
     sources = ["\n\n".join(below[i] for i in group) for group in groups]

@@ -159,7 +159,7 @@ class LongLLMLingua:
         return self.drop([encode(units[i]) for i in kept], question)
 
     def rank(self, units: list[str], question: str) -> list[float]:
-        """Mean -log p of the tokens of question and hint after each unit; `batch` units run together."""
+        """Mean -log p of question and hint after each unit; `batch` units run together."""
         encode = self.scorer.tokenizer.encode
         asked = encode("\n" + question + HINT)
         means = []
@@ -178,7 +178,7 @@ class LongLLMLingua:
         return means
 
     def drop(self, units: list[list[int]], question: str) -> list[str]:
-        """What is left of units of token ids; a unit of which nothing is left is left out."""
+        """What is left of units (token ids); a unit that loses all its tokens is left out."""
         tokenizer = self.scorer.tokenizer
         newline = tokenizer.encode("\n")
         room = self.target + len(units) * len(newline) + self.window                       # what is kept, and a window

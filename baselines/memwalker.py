@@ -117,7 +117,7 @@ class Walk:
         return []
 
     def ask(self, template: str, memory: list[int], shown: str, actions: list[int]) -> int | None:
-        """The one of these actions that the model chooses; None after three replies without a valid one."""
+        """The action that the model chooses; None after three replies without a valid one."""
         tokenizer = self.model.tokenizer
         reminder = ""
         for _ in range(ATTEMPTS):
@@ -133,9 +133,10 @@ class Walk:
         return None
 
     def prompt(self, template: str, memory: list[int], shown: str, actions: list[int], reminder: str) -> list[int]:
-        """Token ids of a prompt with as much of the memory (nodes) as fits, the latest of it.
+        """Token ids of a prompt, with the latest part of the memory that fits.
 
-        InputError if not even the prompt without any memory leaves room for a reply in the window.
+        `memory` holds nodes, and `shown` is what the prompt asks about. InputError if not even the prompt without any
+        memory leaves room for a reply in the window.
         """
         for first in range(len(memory) + 1):
             remembered = " ".join(self.graph.nodes[i].text for i in memory[first:])
@@ -198,11 +199,14 @@ class MeMWalker:
         return tree_graph(levels, document, self.model, self.construction, self.model.flops - flops_before)
 
     def summarise(self, below: list[str], groups: list[list[int]], prompt: str, progress: bool) -> list[TreeNode]:
-        """The next level of the tree: a summary of each group of texts of the level below."""
+        """The next level of the tree: a summary of each group."""
         return summaries(self.model, below, groups, prompt, self.limit, self.settings, progress)
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        """Walk to a segment, then read it and the working memory, the latest first; without a segment, no answer."""
+        """Walk to a segment, then read it and the working memory, the latest first.
+
+        If the walk ends without a segment, the answer is empty.
+        """
         flops_before = self.model.flops
         walk = Walk(self.model, prepared.graph, question, self.limit, self.settings)
         path = walk.run()

@@ -84,7 +84,10 @@ def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
 
 
 def mixture(points: np.ndarray) -> list[list[int]]:
-    """Soft clusters of points [n, d]: the members of each component of the Gaussian mixture with the least BIC."""
+    """Soft clusters of points [n, d]: the components of a Gaussian mixture.
+
+    The number of components is the one with the least BIC. A cluster is the places of its members.
+    """
     from sklearn.mixture import GaussianMixture
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                      # some mixtures do not converge
@@ -98,9 +101,10 @@ def mixture(points: np.ndarray) -> list[list[int]]:
 
 
 def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int]]:
-    """Clusters of a layer's nodes, by their places, in document order; none of more than `most` tokens.
+    """Clusters of a layer's nodes, none of more than `most` tokens.
 
-    vectors [n, D] and tokens [n] are the nodes' embeddings and lengths.
+    vectors [n, D] and tokens [n] are the nodes' embeddings and lengths. A cluster is places in the layer, in document
+    order, and the clusters are sorted.
     """
     found = []
     for members in mixture(reduce(vectors, int(math.sqrt(len(vectors) - 1)))):
@@ -128,7 +132,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
 # --- the method -----------------------------------------------------------------------------------------------------
 
 class Raptor:
-    """Read the `top_k` closest nodes of the whole tree (`collapsed`), or those of each layer (tree traversal)."""
+    """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
         check_packages()
@@ -153,9 +157,9 @@ class Raptor:
         return file_name(document.hash, self.model.fingerprint, self.construction)
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Load the tree at `path`, or build it (and save it there), with its nodes' vectors (`index`, [|V|, D]).
+        """Load the tree at `path`, or build it (and save it there).
 
-        Vectors are not kept on disk.
+        `index` is the vectors of its nodes [|V|, D], which are not kept on disk.
         """
         flops_before = self.encoder.flops
         if path is not None and Path(path).exists():
@@ -191,7 +195,10 @@ class Raptor:
         return tree_graph(layers, document, self.model, self.construction, flops), torch.cat(vectors)
 
     def embed_layers(self, graph: Graph) -> torch.Tensor:
-        """The vectors [|V|, D] of a tree's nodes, layer by layer as `build` embeds them, so that they are equal."""
+        """The vectors [|V|, D] of a tree's nodes.
+
+        They are embedded layer by layer, as in `build`, so that the vectors are equal to the last bit.
+        """
         vectors = []
         for level in range(1, graph.nodes[-1].level + 1):
             texts = [node.text for node in graph.nodes if node.level == level]
@@ -211,7 +218,7 @@ class Raptor:
         return answer
 
     def retrieve(self, graph: Graph, scores: list[float]) -> list[int]:
-        """The nodes to be read, in this order: of a tree, or of each layer, the best scores first."""
+        """The nodes to be read: of a tree, or of each layer, the best first."""
         if self.collapsed:
             return self.best(range(len(scores)), scores)
 
@@ -227,7 +234,7 @@ class Raptor:
         return chosen
 
     def best(self, nodes: Iterable[int], scores: list[float]) -> list[int]:
-        """The `top_k` of these nodes with the highest scores; of equal ones the lower id comes first."""
+        """The `top_k` of these nodes with the highest scores; ties go to the lower id."""
         return sorted(nodes, key=lambda i: (-scores[i], i))[:self.top_k]
 
 

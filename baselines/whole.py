@@ -42,9 +42,10 @@ class Whole:
 
 
 def cut_middle(ids: list[int], room: int) -> list[int]:
-    """At most `room` ids: if there are more, the room is filled half from the beginning, half from the end."""
+    """At most `room` ids: half of them from the beginning, half from the end."""
     if len(ids) <= room:
         return ids
+
     from_start = (room + 1) // 2
     from_end = room // 2
     return ids[:from_start] + ids[len(ids) - from_end:]

@@ -1,25 +1,16 @@
-"""Small bugs, put into the source one at a time: a test must turn red for each.
+"""Small bugs, put into the source one at a time: a test must fail for each.
 
-    python tests/mutations.py                  every bug against the test that should catch it; CI runs this too
+    python tests/mutations.py                  every bug against the test that should catch it
     python tests/mutations.py --search         every bug against all tests, to see which of them catch it
     python tests/mutations.py [--search] NAME  bugs whose names contain NAME
+
+test_mutations.py runs them as tests, one test for each bug.
 """
-import contextlib
-import multiprocessing
-import os
-import re
-import shutil
 import sys
-import tempfile
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter", "torch.profiler",
-             "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture"]
+from mutant import failing, processes
 
-FOUND = r"^E +(assert|AssertionError|Failed|ValueError: .*do not fit a cache)"    # a test's own word, not a crash
-
-# name: (file, text, what stands there instead, the test that catches it)
+# name: (file, text, the text that replaces it, the test that catches it)
 MUTATIONS = {
     # RoPE
     "no RoPE": ("llama.py", "q, k = rotate(q, cos, sin), rotate(k, cos, sin)", "pass",
@@ -212,7 +203,7 @@ MUTATIONS = {
     "the top level in order of similarity": ("pecan.py", "for i in sorted(chosen):", "for i in chosen:",
                                              "test_algorithm.py::test_searching_equals_the_naive_one"),
     "always Yes in the answer turn": ("pecan.py", "\"No\" if self.trace[-1].verdict == \"No\" else \"Yes\"", "\"Yes\"",
-                                      "test_pecan.py::test_the_last_verdict_stays_in_the_conversation"),
+                                      "test_search.py::test_the_last_verdict_stays_in_the_conversation"),
     # what only an eye for detail sees
     "fused attention in float32": (
         "llama.py", "q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,\n"
@@ -247,8 +238,8 @@ MUTATIONS = {
     "F1 puts blanks for punctuation": (
         "evaluation/metrics.py", "c for c in text.lower() if c not in string.punctuation",
         "\" \" if c in string.punctuation else c for c in text.lower()", "test_metrics.py::test_worked_examples"),
-    "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n    return max(",
-                                     "if same else 0.0\n    return min(",
+    "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n\n    return max(",
+                                     "if same else 0.0\n\n    return min(",
                                      "test_metrics.py::test_the_best_over_the_gold_answers"),
     # compared methods
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
@@ -284,53 +275,28 @@ MUTATIONS = {
 }
 
 
-SOUND = "no bug at all"                        # a copy in which every one of these tests must pass
+def tests_by_file() -> dict[str, list[str]]:
+    """Every test that catches a bug, as an argument of pytest, by its file."""
+    by_file = {}
+    for _, _, _, test in MUTATIONS.values():
+        tests = by_file.setdefault(test.split("::")[0], [])
+        if f"tests/{test}" not in tests:
+            tests.append(f"tests/{test}")
+    return by_file
 
 
-def mutated(name: str, folder: str) -> Path:
-    """A copy of the project with this bug in it. ValueError where the source has no place, or several, for it."""
-    copy = Path(folder) / "pecan"
-    ignored = shutil.ignore_patterns(".*", "results*", "__pycache__")
-    shutil.copytree(ROOT, copy, ignore=ignored)
-    if name == SOUND:
-        return copy
-    file, old, new, _ = MUTATIONS[name]
-    source = (copy / file).read_text(encoding="utf-8")
-    if source.count(old) != 1:
-        raise ValueError(f"{name}: {file} holds {old!r} {source.count(old)} times; a mutation needs one place")
-    (copy / file).write_text(source.replace(old, new), encoding="utf-8")
-    return copy
+def call_for(name: str, search: bool = False) -> tuple:
+    """The arguments of `failing` for a bug: its name, the change, and the test that should catch it (or all)."""
+    *change, test = MUTATIONS[name]
+    if search:
+        return name, change, ["tests", "--ignore", "tests/test_mutations.py", "--ignore", "tests/test_eval.py"]
+    return name, change, ["-x", f"tests/{test}"]
 
 
-def caught(name: str, search: bool = False) -> list[str]:
-    """The tests that fail with this bug: of the one that should, or of all. Runs in a process of its own."""
-    import pytest
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as folder:
-        copy = mutated(name, folder)
-        os.chdir(copy)
-        tests = ["tests", "--ignore", "tests/test_mutations.py", "--ignore", "tests/test_eval.py"]
-        if not search:
-            tests = [f"tests/{test}" for test in dict.fromkeys(row[3] for row in MUTATIONS.values())] \
-                if name == SOUND else ["-x", f"tests/{MUTATIONS[name][3]}"]
-        with open("output", "w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = pytest.main([*tests, "-q", "-p", "no:cacheprovider", "--hypothesis-profile=unshrunk",
-                                "--basetemp", f"{folder}/tests"])
-        printed = Path("output").read_text()
-        os.chdir("/")
-        # A bug that crashes proves nothing about numbers.
-        if code not in (0, 1) or code == 1 and not re.search(FOUND, printed, re.M):
-            raise RuntimeError(f"{name}: the tests did not run\n{printed[-2000:]}")
-        return re.findall(r"^(?:FAILED|ERROR) tests/(\S+)", printed, re.MULTILINE)
-
-
-def catch(names, search: bool = False):
-    """(name, the tests that caught it) for each bug, as they come; each in a fresh process that has only the libraries
-    loaded, as many at once as there are processors."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    with context.Pool(maxtasksperchild=1) as pool:
-        jobs = [(name, pool.apply_async(caught, (name, search))) for name in names]
+def run_all(calls):
+    """Run failing(*call) for each call, as many at once as there are processors; yields (name, its result)."""
+    with processes() as pool:
+        jobs = [(call[0], pool.apply_async(failing, call)) for call in calls]
         for name, job in jobs:
             yield name, job.get()
 
@@ -339,15 +305,21 @@ def main(arguments: list[str]) -> int:
     search = "--search" in arguments
     wanted = [word for word in arguments if word != "--search"]
     names = [name for name in MUTATIONS if not wanted or any(word in name for word in wanted)]
+
+    # Before all bugs comes a copy without any: nothing may fail in it.
+    if not wanted:
+        calls = [("no bug", None, tests) for tests in tests_by_file().values()]
+        broken = [test for _, tests in run_all(calls) for test in tests]
+        if broken:
+            print(f"without any bug, these fail: {', '.join(broken)}")
+            return 1
+
     survivors = 0
-    broken = not wanted and dict(catch([SOUND]))[SOUND]
-    if broken:
-        print(f"without any bug there fail: {', '.join(broken)}")
-        return 1
-    for name, tests in catch(names, search):
-        survivors += not tests
+    for name, tests in run_all([call_for(name, search) for name in names]):
         first = tests[0].split("[")[0] if tests else "SURVIVES"
-        print(f"{name:44} {first}" + (f"  (and {len(tests) - 1} more)" if len(tests) > 1 else ""), flush=True)
+        more = f"  (and {len(tests) - 1} more)" if len(tests) > 1 else ""
+        print(f"{name:44} {first}{more}", flush=True)
+        survivors += not tests
     print(f"{len(names)} bugs, {survivors} survive")
     return min(survivors, 1)
 
