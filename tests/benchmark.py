@@ -1,9 +1,8 @@
-"""What the method costs, measured: memory and time of accumulation, the node cache against reading again, and the FLOPs
-of the whole document beside the paper's.
+"""What the method costs: memory and time of accumulation, the node cache, FLOPs of the whole document.
 
     python tests/benchmark.py [memory] [time] [flops]       all of them, or those named
 
-Times are shown as ratios inside one run: machines differ, and are shared.
+Times are shown as ratios inside one run, because machines differ and are shared.
 """
 import json
 import os
@@ -35,25 +34,31 @@ def nodes_of(length: int) -> list:
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 def peak_memory(model, length: int, stage: int) -> int:
-    """Bytes allocated at the peak of getting attention to the nodes of a prompt of `length` tokens: for 8 generated
-    tokens (stage 1), or for a node of 64 tokens that is read behind it (stage 2). `model` is a Llama, or one of Hugging
-    Face's, which keeps the attention of all layers. Weights are not counted, the key/value cache is."""
+    """Bytes allocated at the peak of getting the attention to the nodes of a prompt of `length` tokens.
+
+    For 8 generated tokens (stage 1), or for a node of 64 tokens that is read after the prompt (stage 2). `model` is a
+    Llama, or one of Hugging Face's, which keeps the attention of all layers. Weights are not counted, the key/value
+    cache is.
+    """
     nodes = nodes_of(length)
+    node = nodes[0][1]
 
     def ours():
         cache = Cache(model, 1, length + NODE)
         hidden, _ = model.read(cache, [nodes])
-        watch = cache.averaging_matrix([[n for n, _ in nodes]])
+        averaging = cache.averaging_matrix([[n for n, _ in nodes]])
         if stage == 1:
-            model.generate(cache, hidden, 8, watch)
+            model.generate(cache, hidden, 8, averaging)
         else:
-            model.read(cache, [[("new", nodes[0][1])]], watch)
+            model.read(cache, [[("new", node)]], averaging)
 
     @torch.no_grad()
     def naive():
-        ids = [i for _, part in nodes for i in part] + nodes[0][1][:8 if stage == 1 else NODE]
-        layers = model(torch.tensor([ids]), output_attentions=True).attentions
+        prompt = [i for _, ids in nodes for i in ids]
+        added = node[:8] if stage == 1 else node
+        layers = model(torch.tensor([prompt + added]), output_attentions=True).attentions
         torch.stack([layer.mean(1) for layer in layers]).mean(0)
+
     return peak_of(ours if isinstance(model, Llama) else naive)
 
 
@@ -64,8 +69,11 @@ def peak_of(run) -> int:
     with tempfile.TemporaryDirectory() as folder:
         profiled.export_chrome_trace(f"{folder}/trace.json")
         events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
-    held = peak = 0
-    for event in sorted((e for e in events if e.get("name") == "[memory]"), key=lambda e: e["ts"]):
+
+    held = 0
+    peak = 0
+    allocations = [event for event in events if event.get("name") == "[memory]"]
+    for event in sorted(allocations, key=lambda event: event["ts"]):
         held += event["args"]["Bytes"]
         peak = max(peak, held)
     return peak
@@ -75,18 +83,31 @@ def memory():
     from oracle import hugging_face, write_checkpoint
     with tempfile.TemporaryDirectory() as folder:
         write_checkpoint(folder, max_position_embeddings=1 << 14)
-        model, hf = Llama.load(folder, "cpu"), hugging_face(folder)
+        model = Llama.load(folder, "cpu")
+        hf = hugging_face(folder)
+
     print("peak MiB of attention to all nodes of a prompt, 3 layers of 8 heads; x: of the line above\n"
           "tokens   stage 1        stage 2        all layers kept (Hugging Face)")
     before = None
     for length in (512, 1024, 2048, 4096):
         row = [peak_memory(m, length, stage) / 2 ** 20 for m, stage in ((model, 1), (model, 2), (hf, 1))]
-        times = [f"{b / a:4.1f}x" if before else "     " for a, b in zip(before or row, row)]
-        print(f"{length:6d}  " + "  ".join(f"{mib:7.1f} {x}" for mib, x in zip(row, times)))
+        growth = [f"{b / a:4.1f}x" for a, b in zip(before, row)] if before else ["     "] * 3
+        print(f"{length:6d}  " + "  ".join(f"{mib:7.1f} {x}" for mib, x in zip(row, growth)))
         before = row
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
+
+def seconds(run, prepare) -> float:
+    """The shortest of three times that run(*prepare()) takes, without the preparation."""
+    times = []
+    for _ in range(3):
+        prepared = prepare()
+        start = time.perf_counter()
+        run(*prepared)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
 
 def timed():
     config = Config(vocab=4096, width=512, hidden=1408, layers=8, heads=8, kv_heads=2, head_width=64, norm_eps=1e-5,
@@ -95,21 +116,14 @@ def timed():
     model = Llama(config, {name: torch.randn(shape) * .05 + (len(shape) == 1)
                            for name, shape in tensor_shapes(config).items()})
     nodes = nodes_of(2048)
+    new = [[("new", nodes[0][1])]]
 
     def prompt():
+        """A cache that has read all nodes, and the last hidden state."""
         cache = Cache(model, 1, 2200)
         return cache, model.read(cache, [nodes])[0]
 
-    def best(run, prepare=prompt):
-        """Seconds, the least of three."""
-        def once():
-            prepared = prepare()
-            start = time.perf_counter()
-            run(*prepared)
-            return time.perf_counter() - start
-        return min(once() for _ in range(3))
-
-    def watching(cache):
+    def averaging(cache):
         return cache.averaging_matrix([[n for n, _ in nodes]])
 
     def node_by_node(*_):
@@ -120,41 +134,45 @@ def timed():
     def again_and_again(*_):
         for n in range(1, len(nodes) + 1):
             model.read(Cache(model, 1, 2048), [nodes[:n]])
-    new = [[("new", nodes[0][1])]]
+
     print("8 layers of 512, 2,048 tokens in 32 nodes; ratios of times in this run")
     for name, a, b in [
             ("32 tokens generated, attention to 32 nodes wanted / not wanted",
-             lambda cache, hidden: model.generate(cache, hidden, 32, watching(cache)),
+             lambda cache, hidden: model.generate(cache, hidden, 32, averaging(cache)),
              lambda cache, hidden: model.generate(cache, hidden, 32)),
-            ("a node read behind them, attention wanted (written out) / not wanted (fused kernel)",
-             lambda cache, hidden: model.read(cache, new, watching(cache)),
+            ("a node read after them, attention wanted (written out) / not wanted (fused kernel)",
+             lambda cache, hidden: model.read(cache, new, averaging(cache)),
              lambda cache, hidden: model.read(cache, new)),
             ("32 nodes read one by one into one cache / each time all from the start", node_by_node, again_and_again)]:
-        print(f"{best(a) / best(b):5.2f}  {name}")
+        print(f"{seconds(a, prompt) / seconds(b, prompt):5.2f}  {name}")
 
 
 # --- FLOPs ----------------------------------------------------------------------------------------------------------
 
-# Tokens of the mean document (Table A3), TFLOPs of "Llama-3.1-8B" (Table 1): published. NarrativeQA's are cut.
+# Tokens of the mean document (Table A3) and TFLOPs of "Llama-3.1-8B" (Table 1), as published. NarrativeQA is missing,
+# because its documents are cut.
 PAPER = {name: (TABLE_A3[name][0], TABLE1["Llama-3.1-8B"][name].tflops) for name in ("Qasper", "HotpotQA", "MuSiQue")}
-PROMPT, REPLY = 150, 10                        # assumed tokens: template, Table A2 and question; the answer
+PROMPT = 150                                   # assumed tokens: template, Table A2 and question
+REPLY = 10                                     # assumed tokens: the answer
 
 
 def whole_document(dataset: str) -> tuple[float, float, float]:
-    """TFLOPs of the whole document in one pass through Llama-3.1-8B: published; by our formula, the output matrix
-    where logits are wanted; and the same with the output matrix at every position.
+    """TFLOPs of the whole document in one pass through Llama-3.1-8B: published, computed, computed with all logits.
 
-    Every document is taken to have the mean length; the prompt and the answer are assumed to take 150 and 10 tokens.
+    Computed is by our formula, with the output matrix at the positions whose logits are needed; then with the output
+    matrix at every position. Every document is taken to have the mean length; the prompt and the answer are assumed to
+    take 150 and 10 tokens.
     """
     length, published = PAPER[dataset]
-    config, n = read_config(ROOT / "tests" / "llama-3.1-8b"), length + PROMPT
+    config = read_config(ROOT / "tests" / "llama-3.1-8b")
+    n = length + PROMPT
     reply = sum(flops_of(config, 1, n + i, 1) for i in range(1, REPLY))
     return published, (flops_of(config, n, n, 1) + reply) / 1e12, (flops_of(config, n, n, n) + reply) / 1e12
 
 
 def flops():
     print("TFLOPs of the whole document, Llama-3.1-8B, at the mean length of Table A3; / published\n"
-          "          published  logits where wanted  logits everywhere")
+          "          published   logits where used  logits everywhere")
     for dataset in PAPER:
         published, last, every = whole_document(dataset)
         print(f"{dataset:10}{published:9.1f}{last:14.1f} {last / published:.2f}x{every:13.1f} {every / published:.2f}x")

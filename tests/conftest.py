@@ -1,10 +1,16 @@
+"""What every test file shares: the models, a document with its graph, and how random examples are drawn."""
 import os
+import random
 import sys
 from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors gain nothing from threads, and lose much on shared cores
+# Small tensors gain nothing from threads, and lose much on shared cores. Numba (UMAP's compiler) needs its own limit:
+# it raises PyTorch's to its own, and all that follows in the process takes ten times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
@@ -13,16 +19,23 @@ import torch  # noqa: E402
 from oracle import hugging_face, write_checkpoint  # noqa: E402
 
 import llama  # noqa: E402
+from data import Document  # noqa: E402
 from llama import Llama  # noqa: E402
+from pecan import build  # noqa: E402
+from support.sbert import TokenMean  # noqa: E402
+from support.settings import resolve  # noqa: E402
 
-# The same examples in every run: a red test is red again. Other examples: pytest --hypothesis-profile=explore
+# The same examples in every run, so a red test is red again. Other examples: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
-# For mutations.py, where that a test fails is enough: to shrink the example takes longer than to find it.
+
+# For mutations.py, which only asks whether a test fails: shrinking an example takes longer than finding it.
 hypothesis.settings.register_profile("unshrunk", hypothesis.settings.get_profile("same"),
                                      phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
 hypothesis.settings.load_profile("same")
 
+
+# --- a random checkpoint --------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
@@ -37,14 +50,25 @@ def model(folder):
 
 @pytest.fixture(scope="session")
 def model64(folder):
-    """The same in float64, where a rounding error is 1e-13 and a wrong position is not."""
+    """The same in float64: there a rounding error is 1e-13, and a wrong position is far more."""
     return Llama.load(folder, "cpu", "float64")
 
 
 @pytest.fixture(scope="session")
 def hf(folder):
+    """The same in Hugging Face."""
     return hugging_face(folder)
 
+
+@pytest.fixture(scope="session")
+def ids():
+    """Makes n random token ids, none of them a special token."""
+    def make(n, seed=0):
+        return torch.randint(5, 300, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return make
+
+
+# --- the embedded model, and one document of its world --------------------------------------------------------------
 
 @pytest.fixture(scope="session")
 def tiny():
@@ -54,27 +78,58 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def tiny_hf(tiny):
+    """The same in Hugging Face."""
     return hugging_face(tiny.folder)
 
 
 @pytest.fixture(scope="session")
-def ids():
-    """Makes n random token ids that are no special tokens."""
-    def make(n, seed=0):
-        return torch.randint(5, 300, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
-    return make
+def settings(tiny):
+    """The embedded model's own settings."""
+    return resolve(tiny.folder, tiny.config.max_length)
 
+
+@pytest.fixture(scope="session")
+def document():
+    """Ten passages about ten people, every fact of a kind that training never states."""
+    from tiny.world import make_world  # here, because it takes a moment and few files need it
+    return Document("world", make_world(random.Random(3), 10, held_out=True).passages)
+
+
+@pytest.fixture(scope="session")
+def graph(tiny, document, settings):
+    return build(tiny, document, settings)
+
+
+@pytest.fixture(scope="session")
+def question(graph):
+    """About the first person of the document."""
+    name = graph.nodes[0].text.split("'s")[0].split()[-1]
+    return f"What is {name}'s drink?"
+
+
+@pytest.fixture(scope="session")
+def similarity(tiny, graph):
+    """Computes c: the cosine of a question and every node of the graph."""
+    def cosines(question):
+        vectors = TokenMean(tiny).encode([question, *(node.text for node in graph.nodes)])
+        return vectors[1:] @ vectors[0]
+    return cosines
+
+
+# --- watching what runs ---------------------------------------------------------------------------------------------
 
 @pytest.fixture
 def spy(monkeypatch):
-    """Records what passes through a free function of llama.py: a list of (arguments, result)."""
-    def watch(name):
-        calls, function = [], getattr(llama, name)
+    """Records the calls of a free function of llama.py: a list of (arguments, result)."""
+    def record(name):
+        calls = []
+        function = getattr(llama, name)
 
         def recorder(*arguments):
             result = function(*arguments)
             calls.append((arguments, result))
             return result
+
         monkeypatch.setattr(llama, name, recorder)
         return calls
-    return watch
+    return record

@@ -1,25 +1,16 @@
-"""Small bugs, put into the source one at a time: a test must turn red for each.
+"""Small bugs, put into the source one at a time: a test must fail for each.
 
-    python tests/mutations.py                  every bug against the test that should catch it; CI runs this too
+    python tests/mutations.py                  every bug against the test that should catch it
     python tests/mutations.py --search         every bug against all tests, to see which of them catch it
     python tests/mutations.py [--search] NAME  bugs whose names contain NAME
+
+test_mutations.py runs them as tests, one test for each bug.
 """
-import contextlib
-import multiprocessing
-import os
-import re
-import shutil
 import sys
-import tempfile
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter", "torch.profiler",
-             "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture"]
+from mutant import failing, processes
 
-FOUND = r"^E +(assert|AssertionError|Failed|ValueError: .*do not fit a cache)"    # a test's own word, not a crash
-
-# name: (file, text, what stands there instead, the test that catches it)
+# name: (file, text, the text that replaces it, the test that catches it)
 MUTATIONS = {
     # RoPE
     "no RoPE": ("llama.py", "q, k = rotate(q, cos, sin), rotate(k, cos, sin)", "pass",
@@ -112,8 +103,7 @@ MUTATIONS = {
     "a dropped row leaves its nodes": ("llama.py", "        self.nodes = [self.nodes[b] for b in rows]\n", "",
                                        "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
     # generation and FLOPs
-    "only the first eos ends a reply": ("llama.py", "if token not in self.config.eos and",
-                                        "if token not in self.config.eos[:1] and",
+    "only the first eos ends a reply": ("llama.py", "token in self.config.eos or", "token in self.config.eos[:1] or",
                                         "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit"),
     "a finished row stays in the batch": ("llama.py", "rows = [rows[b] for b in running]",
                                           "rows = rows[:len(running)]",
@@ -134,13 +124,13 @@ MUTATIONS = {
                                   "TODAY = datetime.datetime.now()",
                                   "test_tokenizer.py::test_turns_equal_apply_chat_template"),
     # sentence encoders
-    "MPNet's positions from 0": ("support/sbert.py", "prefix, first = \"mpnet.\", 2", "prefix, first = \"mpnet.\", 0",
+    "MPNet's positions from 0": ("support/sbert.py", "first_position = 2", "first_position = 0",
                                  "test_sbert.py::test_hidden_states_equal_hugging_face"),
     "one-sided buckets": ("support/sbert.py", " + BUCKETS // 2 * (distance > 0)", "",
                           "test_sbert.py::test_hidden_states_equal_hugging_face"),
     "padding seen": ("support/sbert.py", ".masked_fill(~mask[:, None, None], float(\"-inf\"))", "",
                      "test_sbert.py::test_hidden_states_equal_hugging_face"),
-    "mean for CLS": ("support/sbert.py", "if self.pooling == \"cls\" else", "if False else",
+    "mean for CLS": ("support/sbert.py", "if self.pooling == \"cls\":", "if False:",
                      "test_sbert.py::test_vectors_equal_hugging_face"),
     # stage 1
     "edges not normalised": ("pecan.py", "return e / e.sum()", "return e", "test_pecan.py::test_worked_example"),
@@ -149,7 +139,7 @@ MUTATIONS = {
                                                 "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     "softmax over the edges": ("pecan.py", "return e / e.sum()", "return e.softmax(0)",
                                "test_algorithm.py::test_edges_from_all_layers_and_heads"),
-    "marker counted in an IP": ("pecan.py", "and token_end > start:", "and token_end >= start - 1:",
+    "marker counted in an IP": ("support/text.py", "and token_end > start:", "and token_end >= start - 1:",
                                 "test_algorithm.py::test_bullets_equal_the_naive_ones"),
     "marker counted in a node of a prompt": (
         "pecan.py", "[(None, tokenizer.encode(\"\\n*\")), (node, tokenizer.encode(\" \" + text))]",
@@ -163,7 +153,8 @@ MUTATIONS = {
                              "test_algorithm.py::test_building_equals_the_naive_one"),
     "no room kept for the summary": ("pecan.py", "space = settings.window - limit -", "space = settings.window -",
                                      "test_algorithm.py::test_building_equals_the_naive_one"),
-    "a cut bullet is kept": ("pecan.py", "return spans if complete or len(spans) == 1 else spans[:-1]", "return spans",
+    "a cut bullet is kept": ("support/text.py", "return spans if complete or len(spans) == 1 else spans[:-1]",
+                             "return spans",
                              "test_algorithm.py::test_bullets_equal_the_naive_ones"),
     "a level that does not shrink is kept": ("pecan.py", ">= sum(lengths):", "> 1e9:",
                                              "test_algorithm.py::test_building_equals_the_naive_one"),
@@ -212,7 +203,7 @@ MUTATIONS = {
     "the top level in order of similarity": ("pecan.py", "for i in sorted(chosen):", "for i in chosen:",
                                              "test_algorithm.py::test_searching_equals_the_naive_one"),
     "always Yes in the answer turn": ("pecan.py", "\"No\" if self.trace[-1].verdict == \"No\" else \"Yes\"", "\"Yes\"",
-                                      "test_pecan.py::test_the_last_verdict_stays_in_the_conversation"),
+                                      "test_search.py::test_the_last_verdict_stays_in_the_conversation"),
     # what only an eye for detail sees
     "fused attention in float32": (
         "llama.py", "q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,\n"
@@ -262,7 +253,8 @@ MUTATIONS = {
     "an unlikely node is lost": ("baselines/raptor.py", "    member[np.arange(len(points)), probability.argmax(1)] = "
                                  "True\n", "",
                                  "test_baselines.py::test_a_node_below_the_threshold_keeps_its_likeliest_cluster"),
-    "traversal looks at all nodes": ("baselines/raptor.py", "taken = best(layer)", "taken = best(range(len(scores)))",
+    "traversal looks at all nodes": ("baselines/raptor.py", "self.best(layer, scores)",
+                                     "self.best(range(len(scores)), scores)",
                                      "test_baselines.py::test_traversal_and_collapsed_tree"),
     "a walk comes back to where it was": ("baselines/memwalker.py", "closed.add(path.pop())", "path.pop()",
                                           "test_baselines.py::test_a_walk_turns_back"),
@@ -283,53 +275,28 @@ MUTATIONS = {
 }
 
 
-SOUND = "no bug at all"                        # a copy in which every one of these tests must pass
+def tests_by_file() -> dict[str, list[str]]:
+    """Every test that catches a bug, as an argument of pytest, by its file."""
+    by_file = {}
+    for _, _, _, test in MUTATIONS.values():
+        tests = by_file.setdefault(test.split("::")[0], [])
+        if f"tests/{test}" not in tests:
+            tests.append(f"tests/{test}")
+    return by_file
 
 
-def mutated(name: str, folder: str) -> Path:
-    """A copy of the project with this bug in it. ValueError where the source has no place, or several, for it."""
-    copy = Path(folder) / "pecan"
-    ignored = shutil.ignore_patterns(".*", "results*", "__pycache__")
-    shutil.copytree(ROOT, copy, ignore=ignored)
-    if name == SOUND:
-        return copy
-    file, old, new, _ = MUTATIONS[name]
-    source = (copy / file).read_text(encoding="utf-8")
-    if source.count(old) != 1:
-        raise ValueError(f"{name}: {file} holds {old!r} {source.count(old)} times; a mutation needs one place")
-    (copy / file).write_text(source.replace(old, new), encoding="utf-8")
-    return copy
+def call_for(name: str, search: bool = False) -> tuple:
+    """The arguments of `failing` for a bug: its name, the change, and the test that should catch it (or all)."""
+    *change, test = MUTATIONS[name]
+    if search:
+        return name, change, ["tests", "--ignore", "tests/test_mutations.py", "--ignore", "tests/test_eval.py"]
+    return name, change, ["-x", f"tests/{test}"]
 
 
-def caught(name: str, search: bool = False) -> list[str]:
-    """The tests that fail with this bug: of the one that should, or of all. Runs in a process of its own."""
-    import pytest
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as folder:
-        copy = mutated(name, folder)
-        os.chdir(copy)
-        tests = ["tests", "--ignore", "tests/test_mutations.py", "--ignore", "tests/test_eval.py"]
-        if not search:
-            tests = [f"tests/{test}" for test in dict.fromkeys(row[3] for row in MUTATIONS.values())] \
-                if name == SOUND else ["-x", f"tests/{MUTATIONS[name][3]}"]
-        with open("output", "w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = pytest.main([*tests, "-q", "-p", "no:cacheprovider", "--hypothesis-profile=unshrunk",
-                                "--basetemp", f"{folder}/tests"])
-        printed = Path("output").read_text()
-        os.chdir("/")
-        # A bug that crashes proves nothing about numbers.
-        if code not in (0, 1) or code == 1 and not re.search(FOUND, printed, re.M):
-            raise RuntimeError(f"{name}: the tests did not run\n{printed[-2000:]}")
-        return re.findall(r"^(?:FAILED|ERROR) tests/(\S+)", printed, re.MULTILINE)
-
-
-def catch(names, search: bool = False):
-    """(name, the tests that caught it) for each bug, as they come; each in a fresh process that has only the libraries
-    loaded, as many at once as there are processors."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    with context.Pool(maxtasksperchild=1) as pool:
-        jobs = [(name, pool.apply_async(caught, (name, search))) for name in names]
+def run_all(calls):
+    """Run failing(*call) for each call, as many at once as there are processors; yields (name, its result)."""
+    with processes() as pool:
+        jobs = [(call[0], pool.apply_async(failing, call)) for call in calls]
         for name, job in jobs:
             yield name, job.get()
 
@@ -338,15 +305,21 @@ def main(arguments: list[str]) -> int:
     search = "--search" in arguments
     wanted = [word for word in arguments if word != "--search"]
     names = [name for name in MUTATIONS if not wanted or any(word in name for word in wanted)]
+
+    # Before all bugs comes a copy without any: nothing may fail in it.
+    if not wanted:
+        calls = [("no bug", None, tests) for tests in tests_by_file().values()]
+        broken = [test for _, tests in run_all(calls) for test in tests]
+        if broken:
+            print(f"without any bug, these fail: {', '.join(broken)}")
+            return 1
+
     survivors = 0
-    broken = not wanted and dict(catch([SOUND]))[SOUND]
-    if broken:
-        print(f"without any bug there fail: {', '.join(broken)}")
-        return 1
-    for name, tests in catch(names, search):
-        survivors += not tests
+    for name, tests in run_all([call_for(name, search) for name in names]):
         first = tests[0].split("[")[0] if tests else "SURVIVES"
-        print(f"{name:44} {first}" + (f"  (and {len(tests) - 1} more)" if len(tests) > 1 else ""), flush=True)
+        more = f"  (and {len(tests) - 1} more)" if len(tests) > 1 else ""
+        print(f"{name:44} {first}{more}", flush=True)
+        survivors += not tests
     print(f"{len(names)} bugs, {survivors} survive")
     return min(survivors, 1)
 

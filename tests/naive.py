@@ -1,21 +1,28 @@
-"""The method a second time, from METHOD's formulas and the paper alone: loops over tokens and nodes, Python numbers
-and numpy arrays, nothing taken over from pecan.py but the words of the prompts. Slow, and plain enough to be checked
-by eye.
+"""The method a second time, written from the paper alone (PECAN, sections 3.1, 3.2 and Appendix C).
 
-    attend(token, x, y)   attention of `token`, standing at position x, to position y; mean over layers and heads
-    follow(token, x)      the token that the model writes behind `token` at position x
-    p_yes(x)              how sure the model is of Yes when asked behind position x
+Loops over tokens and nodes, Python numbers and numpy arrays. Nothing is taken from pecan.py but the words of the
+prompts. Slow, and plain enough to check by eye. Where the paper is silent, it makes the same choices as pecan.py, which
+names them. The model is three functions:
+
+    attend(token, x, y)   attention of `token` at position x to position y: the mean over layers and heads
+    follow(token, x)      the token that the model writes after `token` at position x
+    p_yes(x)              the model's probability of Yes when it is asked after position x
 """
+from dataclasses import dataclass
+
 import numpy as np
 
 from pecan import ANSWER, ASK, SUMMARISE
 
+# --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
 class Prompt:
     """Token ids, and for every node the positions of its tokens."""
 
     def __init__(self, tokenizer):
-        self.tokenizer, self.ids, self.places = tokenizer, [], {}
+        self.tokenizer = tokenizer
+        self.ids = []
+        self.places = {}
 
     def add(self, ids, node=None):
         if node is not None:
@@ -23,19 +30,39 @@ class Prompt:
         self.ids += ids
 
     def add_line(self, node, text):
-        """A node stands on a line of its own behind "* "; the marker belongs to no node."""
+        """A node is a line after the marker "*"; the marker belongs to no node."""
         self.add(self.tokenizer.encode("\n*"))
         self.add(self.tokenizer.encode(" " + text), node)
 
 
 def line_length(tokenizer, text):
+    """Tokens of a node's line, marker included."""
     return len(tokenizer.encode("\n*")) + len(tokenizer.encode(" " + text))
 
 
-# --- stage 1 --------------------------------------------------------------------------------------------------------
+def summary_prompt(tokenizer, texts, nodes):
+    """Table A1 for these nodes."""
+    prompt = Prompt(tokenizer)
+    prompt.add(tokenizer.frame.open + tokenizer.encode(SUMMARISE[0]))
+    for i in nodes:
+        prompt.add_line(i, texts[i])
+    prompt.add(tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)
+    return prompt
+
+
+def question_prompt(tokenizer, question):
+    """Table A2 up to its first node; the question is the node "q"."""
+    prompt = Prompt(tokenizer)
+    prompt.add(tokenizer.frame.open + tokenizer.encode(ASK[0]))
+    prompt.add(tokenizer.encode(question), "q")
+    prompt.add(tokenizer.encode(ASK[1]))
+    return prompt
+
+
+# --- stage 1: attention graph construction (3.1) --------------------------------------------------------------------
 
 def split(tokenizer, passage, limit):
-    """Words are added to a chunk until one would make it longer than `limit` tokens."""
+    """The chunks of a passage: a word is added until it would make the chunk longer than `limit` tokens."""
     chunks = [""]
     for word in passage.split():
         longer = f"{chunks[-1]} {word}".strip()
@@ -46,157 +73,252 @@ def split(tokenizer, passage, limit):
     return chunks
 
 
+def pack(level, lengths, space):
+    """Windows of nodes: each takes nodes in order until the next would exceed `space` tokens."""
+    windows = [[]]
+    used = 0
+    for i in level:
+        if used + lengths[i] > space:
+            windows.append([])
+            used = 0
+        windows[-1].append(i)
+        used += lengths[i]
+    return windows
+
+
 def points(tokenizer, reply, cut):
-    """The bullets of a reply as lists of places of their tokens: read token by token, line by line."""
-    star, newlines = tokenizer.encode("*")[0], {tokenizer.encode("\n")[0]: 1, tokenizer.encode("\n\n")[0]: 2}
-    bullets, inside, line, last = [], False, [], None
-    for place, token in [*enumerate(reply), (None, tokenizer.encode("\n\n")[0])]:
-        if token not in newlines:
+    """The bullets of a reply, each a list of the places of its tokens; `cut`: the length limit ended the reply.
+
+    Read token by token and line by line. (pecan.bullets reads characters.)
+    """
+    star = tokenizer.encode("*")[0]
+    newline = tokenizer.encode("\n")[0]
+    empty_line = tokenizer.encode("\n\n")[0]
+
+    bullets = []
+    in_bullet = False
+    line = []                                                  # places of the tokens of this line
+    before = None                                              # place of the newline before it
+    for place, token in [*enumerate(reply), (None, empty_line)]:
+        if token not in (newline, empty_line):
             line.append(place)
             continue
+
+        # The line is complete. An unmarked line directly below a bullet continues it.
         if line and reply[line[0]] == star:
             bullets.append(line[1:])
-            inside = True
-        elif line and inside:                                  # an unmarked line below a bullet continues it
-            bullets[-1] += ([last] if bullets[-1] else []) + line
-        if not line or newlines[token] == 2:                   # an empty line ends it
-            inside = False
-        line, last = [], place
+            in_bullet = True
+        elif line and in_bullet:
+            if bullets[-1]:
+                bullets[-1].append(before)
+            bullets[-1] += line
+
+        # An empty line ends the bullet.
+        if not line or token == empty_line:
+            in_bullet = False
+        line = []
+        before = place
+
+    # The last of several bullets is dropped if it was cut off.
     full = [bullet for bullet in bullets if bullet]
-    if not full:
-        words = [place for place, token in enumerate(reply) if token not in newlines]
-        if all(reply[place] == star for place in words):
-            return []
-        return [list(range(words[0], words[-1] + 1))]
-    return full[:-1] if cut and len(full) > 1 else full
+    if full:
+        return full[:-1] if cut and len(full) > 1 else full
+
+    # A reply without bullets is one IP, from its first word to its last, unless it is markers alone.
+    words = [place for place, token in enumerate(reply) if token not in (newline, empty_line)]
+    if all(reply[place] == star for place in words):
+        return []
+    return [list(range(words[0], words[-1] + 1))]
+
+
+def edges_of(attend, ids, tokens, places):
+    """e_ij of one IP: the mean over its tokens (positions in `ids`) and over the tokens of j, normalised to sum to 1.
+
+    `places` holds the positions of every node j of the window.
+    """
+    e = {}
+    for j in places:
+        of_tokens = []
+        for x in tokens:
+            of_tokens.append(np.mean([attend(ids[x], x, y) for y in places[j]]))
+        e[j] = np.mean(of_tokens)
+
+    total = sum(e.values())
+    return {j: weight / total for j, weight in e.items()}
+
+
+def summarise(tokenizer, attend, follow, eos, texts, window, limit, tree):
+    """The IPs of one window, as (text, {node: e_ij})."""
+    prompt = summary_prompt(tokenizer, texts, window)
+    ids = list(prompt.ids)
+    while len(ids) - len(prompt.ids) < limit:
+        token = follow(ids[-1], len(ids) - 1)
+        if token == eos:
+            break
+        ids.append(token)
+
+    reply = ids[len(prompt.ids):]
+    bullets = points(tokenizer, reply, cut=len(reply) == limit) if reply else []
+    if tree and bullets:
+        bullets = [sorted(place for bullet in bullets for place in bullet)]
+
+    found = []
+    for bullet in bullets:
+        words = " ".join(tokenizer.decode([reply[place]]) for place in bullet)
+        tokens = [len(prompt.ids) + place for place in bullet]
+        found.append((" ".join(words.split()), edges_of(attend, ids, tokens, prompt.places)))
+    return found
 
 
 def build(tokenizer, attend, follow, eos, passages, chunk, window, summary_share, tree=False):
     """Texts, levels and E of the graph of a document."""
     limit = int(window * summary_share)
+    space = window - limit - len(summary_prompt(tokenizer, [], []).ids)
+
     texts = [text for passage in passages for text in split(tokenizer, passage, chunk)]
-    levels, edges, level = [1] * len(texts), {}, list(range(len(texts)))
+    levels = [1] * len(texts)
+    edges = {}
+    level = list(range(len(texts)))
     while True:
-        frame = Prompt(tokenizer)
-        frame.add(tokenizer.frame.open + tokenizer.encode(SUMMARISE[0]) + tokenizer.encode(SUMMARISE[1])
-                  + tokenizer.frame.close)
-        windows, used = [[]], len(frame.ids)
-        for i in level:
-            if used + line_length(tokenizer, texts[i]) + limit > window:
-                windows.append([])
-                used = len(frame.ids)
-            windows[-1].append(i)
-            used += line_length(tokenizer, texts[i])
-        made = []
+        lengths = {i: line_length(tokenizer, texts[i]) for i in level}
+        windows = pack(level, lengths, space)
+        found = []
         for nodes in windows:
-            prompt = Prompt(tokenizer)
-            prompt.add(tokenizer.frame.open + tokenizer.encode(SUMMARISE[0]))
-            for i in nodes:
-                prompt.add_line(i, texts[i])
-            prompt.add(tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)
-            ids = list(prompt.ids)
-            while len(ids) - len(prompt.ids) < limit and (token := follow(ids[-1], len(ids) - 1)) != eos:
-                ids.append(token)
-            reply = ids[len(prompt.ids):]
-            bullets = points(tokenizer, reply, cut=len(reply) == limit) if reply else []
-            if tree and bullets:
-                bullets = [sorted(place for bullet in bullets for place in bullet)]
-            for bullet in bullets:
-                weight = {}
-                for j in nodes:
-                    of_tokens = []
-                    for place in bullet:
-                        x = len(prompt.ids) + place
-                        of_tokens.append(np.mean([attend(ids[x], x, y) for y in prompt.places[j]]))
-                    weight[j] = np.mean(of_tokens)
-                words = [tokenizer.decode([reply[place]]) for place in bullet]
-                total = sum(weight.values())
-                made.append((" ".join(" ".join(words).split()), {j: w / total for j, w in weight.items()}))
-        before = sum(line_length(tokenizer, texts[i]) for i in level)
-        if not made or sum(line_length(tokenizer, text) for text, _ in made) >= before:
+            found += summarise(tokenizer, attend, follow, eos, texts, nodes, limit, tree)
+
+        # A level that does not get shorter is given up.
+        if not found or sum(line_length(tokenizer, text) for text, _ in found) >= sum(lengths.values()):
             break
-        level = list(range(len(texts), len(texts) + len(made)))
-        for i, (_, weight) in zip(level, made):
-            edges |= {(i, j): w for j, w in weight.items()}
-        levels += [levels[-1] + 1] * len(made)
-        texts += [text for text, _ in made]
+
+        height = levels[-1] + 1
+        level = []
+        for text, e in found:
+            i = len(texts)
+            for j, weight in e.items():
+                edges[i, j] = weight
+            level.append(i)
+            levels.append(height)
+            texts.append(text)
+
+        # A single window has seen everything: its IPs are the top level.
         if len(windows) == 1:
             break
+
     E = np.zeros((len(texts), len(texts)))
-    for (i, j), w in edges.items():
-        E[i, j] = w
+    for (i, j), weight in edges.items():
+        E[i, j] = weight
     return texts, levels, E
 
 
-# --- stage 2 --------------------------------------------------------------------------------------------------------
+# --- stage 2: dynamic graph search (3.2) ----------------------------------------------------------------------------
+
+def shares(x):
+    """x / sum(x); a sum of 0 stays 0."""
+    total = sum(x)
+    return [value / total if total > 0 else 0.0 for value in x]
+
 
 def scores(E, r, c, attention=True, similarity=True):
-    """z_i = sum of r_j e_ji over the predecessors j of i; the final score of every node."""
-    V = len(r)
-    z = [sum(r[j] * E[j, i] for j in range(V)) for i in range(V)]
+    """z_i = sum of r_j e_ji over the predecessors j of i (equation 1), and the final score of every node."""
+    V = range(len(r))
+    z = [sum(r[j] * E[j, i] for j in V) for i in V]
     if not attention:
         return z, list(c)
     if not similarity:
         return z, z
-    c = [x if x > 0 else 0.0 for x in c]
-    return z, [(z[i] / sum(z) if sum(z) > 0 else 0.0) + (c[i] / sum(c) if sum(c) > 0 else 0.0) for i in range(V)]
+
+    z_share = shares(z)
+    c_share = shares([value if value > 0 else 0.0 for value in c])
+    return z, [z_share[i] + c_share[i] for i in V]
+
+
+@dataclass
+class Step:
+    """A visited node, and the check that followed it (None without a score or a check)."""
+    node: int
+    r: float
+    z: float | None = None
+    score: float | None = None
+    runner_up: int | None = None
+    p_yes: float | None = None
+    verdict: str | None = None
+
+
+def top_level(levels, lengths, c, space, window, fixed_nodes):
+    """The nodes that start S, in document order: the most similar ones that fit, if not all do."""
+    top = [i for i in range(len(levels)) if levels[i] == max(levels)]
+    most = len(top)
+    if fixed_nodes is not None:
+        most = min(most, max(1, fixed_nodes // max(levels)))
+    if sum(lengths[i] for i in top) > space:
+        space = min(space, window // 2)
+
+    chosen = []
+    for i in sorted(top, key=lambda i: (-c[i], i)):
+        if len(chosen) < most and lengths[i] <= space:
+            chosen.append(i)
+            space -= lengths[i]
+    return sorted(chosen)
+
+
+def best_two(final, candidates):
+    """The first candidate of the highest score, and the next best; None if there is no such node."""
+    best = None
+    second = None
+    for i in candidates:
+        if best is None or final[i] > final[best]:
+            second = best
+            best = i
+        elif second is None or final[i] > final[second]:
+            second = i
+    return best, second
 
 
 def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, window, answer_tokens, confidence=.5, patience=1,
-           attention=True, similarity=True, fixed_nodes=None, **_):
-    """The visited nodes in order, each with (r, z, final score, runner-up, p_yes, verdict); and why the search ended.
-    None where not one node of the top fits."""
-    V, prompt = len(texts), Prompt(tokenizer)
-    prompt.add(tokenizer.frame.open + tokenizer.encode(ASK[0]))
-    prompt.add(tokenizer.encode(question), "q")
-    prompt.add(tokenizer.encode(ASK[1]))
+           attention=True, similarity=True, fixed_nodes=None):
+    """The steps of a search and why it ended; None if not one node of the top level fits."""
+    V = range(len(texts))
     frame = tokenizer.frame
-    turn = len(frame.close) + 1 + len(frame.reopen) + len(tokenizer.encode(ANSWER)) + len(frame.reclose)
-    length = [line_length(tokenizer, text) for text in texts]
-    r, steps, yes = [0.0] * V, [], 0
+    prompt = question_prompt(tokenizer, question)
+    answer_turn = len(frame.close) + 1 + len(frame.reopen) + len(tokenizer.encode(ANSWER)) + len(frame.reclose)
+    lengths = [line_length(tokenizer, text) for text in texts]
+    r = [0.0] * len(texts)
+    steps = []
 
-    def room():
-        return window - answer_tokens - turn - len(prompt.ids)
+    def space():
+        return window - answer_tokens - answer_turn - len(prompt.ids)
 
-    def visit(node, z=None, final=None, second=None):
+    def visit(node, **why):
+        """Appendix C: r is the position (the query has 1) times the mean attention of the node to the query."""
         prompt.add_line(node, texts[node])
-        position = len(steps) + 2                              # the query is at position 1
-        seen = [attend(prompt.ids[x], x, y) for x in prompt.places[node] for y in prompt.places["q"]]
-        r[node] = position * np.mean(seen)
-        steps.append([node, r[node], z, final, second, None, None])
-    top = [i for i in range(V) if levels[i] == max(levels)]
-    budget, most = room(), len(top)
-    if sum(length[i] for i in top) > budget:
-        budget = min(budget, window // 2)
-    if fixed_nodes is not None:
-        most = min(most, max(1, fixed_nodes // max(levels)))
-    first = []
-    for i in sorted(top, key=lambda i: (-c[i], i)):
-        if len(first) < most and length[i] <= budget:
-            first.append(i)
-            budget -= length[i]
-    if not first:
+        position = len(steps) + 2
+        a = [attend(prompt.ids[x], x, y) for x in prompt.places[node] for y in prompt.places["q"]]
+        r[node] = position * np.mean(a)
+        steps.append(Step(node, r[node], **why))
+
+    start = top_level(levels, lengths, c, space(), window, fixed_nodes)
+    if not start:
         return None
-    for i in sorted(first):
+    for i in start:
         visit(i)
+
+    yes = 0
     while True:
+        # Is S enough?
         if fixed_nodes is None:
             p = p_yes(len(prompt.ids) + len(frame.close) - 1)
-            steps[-1][5:] = p, "Yes" if p > confidence else "No"
+            steps[-1].p_yes = p
+            steps[-1].verdict = "Yes" if p > confidence else "No"
             yes += p > confidence
             if yes == patience:
                 return steps, "yes"
         elif len(steps) >= fixed_nodes:
             return steps, "nodes"
-        visited = [step[0] for step in steps]
+
+        # Read the node with the highest final score that fits.
+        visited = [step.node for step in steps]
         z, final = scores(E, r, c, attention, similarity)
-        best = second = None
-        for i in range(V):                                     # the first of the highest, and the next
-            if i not in visited and length[i] <= room():
-                if best is None or final[i] > final[best]:
-                    best, second = i, best
-                elif second is None or final[i] > final[second]:
-                    second = i
+        best, second = best_two(final, [i for i in V if i not in visited and lengths[i] <= space()])
         if best is None:
-            return steps, "all" if len(visited) == V else "window"
-        visit(best, z[best], final[best], second)
+            return steps, "all" if len(visited) == len(texts) else "window"
+        visit(best, z=z[best], score=final[best], runner_up=second)

@@ -1,9 +1,9 @@
-"""Small random checkpoints that Hugging Face wrote, with attention peaky enough to show a bug, and Hugging Face's own
-forward pass over them.
+"""Small random checkpoints written by Hugging Face, Hugging Face's forward pass over them, and how to compare with it.
 
-With the usual initialisation (standard deviation 0.02) attention is all but uniform, and a forward pass without RoPE
-scaling still passes at 1e-5. Here the matrices have a standard deviation of 0.15, the norms are perturbed, and the
-original context of the llama3 scaling is 64 positions, so that all three of its bands act within the test's length.
+The attention of these checkpoints is peaky enough to show a bug. With the usual initialisation (standard deviation
+0.02) attention is nearly uniform, and a forward pass without RoPE scaling still passes at 1e-5. So the matrices have a
+standard deviation of 0.15 and the norms are perturbed. The original context of the llama3 scaling is 64 positions, so
+that all three of its bands act within the length of a test.
 """
 import json
 import shutil
@@ -17,36 +17,60 @@ T = 512                                        # tokens of a test: eight times t
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 
+# Query heads x head width (8 x 16 = 128) differs from the model width (64), so that no test confuses the two.
+SMALL = {"vocab_size": 340, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16, "rope_parameters": LLAMA3,
+         "rms_norm_eps": 1e-5, "eos_token_id": 2, "bos_token_id": 1, "max_position_embeddings": 2048,
+         "tie_word_embeddings": False}
+
+# For numbers that went through float32 twice, in one pass over everything (Hugging Face) and node by node: the trained
+# weights multiply a rounding of 1e-7. The largest relative difference measured is 8e-7; processors differ.
+TOLERANCE = 4e-6
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
 
 def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
-    """A random Llama, saved by Hugging Face, with the embedded model's tokenizer beside it. Query heads x head width
-    (128) differs from the width (64). `dialect` is the major version of transformers whose config.json it has."""
-    config = LlamaConfig(**{
-        "vocab_size": 340, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
-        "num_key_value_heads": 2, "head_dim": 16, "rope_parameters": LLAMA3, "rms_norm_eps": 1e-5, "eos_token_id": 2,
-        "bos_token_id": 1, "max_position_embeddings": 2048, "tie_word_embeddings": False} | changes)
+    """Write a random Llama in Hugging Face's format, with the embedded model's tokenizer, and return its folder.
+
+    `changes` replace entries of SMALL. `shard` is the largest size of a weight file, such as "100KB". `dialect` is the
+    major version of transformers whose config.json is written, 4 or 5.
+    """
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(config)
+    model = LlamaForCausalLM(LlamaConfig(**SMALL | changes))
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight.normal_(1.0, 0.2) if "norm" in name else weight.normal_(0.0, 0.15)
-    model.save_pretrained(folder, **({} if shard is None else {"max_shard_size": shard}))
+            if "norm" in name:
+                weight.normal_(1.0, 0.2)
+            else:
+                weight.normal_(0.0, 0.15)
+
+    sizes = {} if shard is None else {"max_shard_size": shard}
+    model.save_pretrained(folder, **sizes)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, folder)
+
     if dialect == 4:
-        path = Path(folder) / "config.json"
-        raw = json.loads(path.read_text())
-        rope = raw.pop("rope_parameters")
-        raw |= {"rope_theta": rope.pop("rope_theta"), "torch_dtype": raw.pop("dtype")}
-        raw["rope_scaling"] = rope if rope["rope_type"] == "llama3" else None
-        path.write_text(json.dumps(raw))
+        rewrite_for_version_4(Path(folder) / "config.json")
     return Path(folder)
+
+
+def rewrite_for_version_4(path: Path):
+    """Rewrite a config.json of transformers 5 as version 4 wrote it."""
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["torch_dtype"] = config.pop("dtype")
+    config["rope_scaling"] = rope if rope["rope_type"] == "llama3" else None
+    path.write_text(json.dumps(config))
 
 
 def hugging_face(folder, dtype=torch.float32, attention="eager") -> LlamaForCausalLM:
     """The same checkpoint in Hugging Face's forward pass. Loaded in its dtype, not cast: casting rounds inv_freq."""
     return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
 
+
+# --- attention the naive way ----------------------------------------------------------------------------------------
 
 @torch.no_grad()
 def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
@@ -56,17 +80,37 @@ def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
 
 
 def mean_attention(hf, ids: list[int]) -> torch.Tensor:
-    """[T, T] float64: the naive path to a(x, y), mean over all layers and heads after keeping all of them."""
+    """[T, T] float64: a(x, y), the mean over all layers and heads after all of them were kept."""
     return attention_of_layers(hf, ids).mean(0)
 
 
+# --- prompts --------------------------------------------------------------------------------------------------------
+
+def token_ids(segments):
+    """The ids of a prompt."""
+    return [i for _, ids in segments for i in ids]
+
+
+def ids_and_spans(segments):
+    """The ids of a prompt, and the positions of every node."""
+    ids = []
+    spans = {}
+    for node, part in segments:
+        spans[node] = range(len(ids), len(ids) + len(part))
+        ids += part
+    return ids, spans
+
+
+# --- comparisons ----------------------------------------------------------------------------------------------------
+
 def assert_same(ours, wanted, what: str):
-    """Bit by bit; a failure tells how far off."""
+    """Assert equality of every bit; a failure reports the largest difference."""
     assert ours.dtype == wanted.dtype and ours.shape == wanted.shape, (what, ours.dtype, ours.shape, wanted.shape)
     assert torch.equal(ours, wanted), f"{what} is off by {(ours.double() - wanted.double()).abs().max()}"
 
 
 def relative(ours, wanted) -> float:
     """||ours - wanted|| / ||wanted||, in float64."""
-    ours, wanted = ours.double(), wanted.double()
+    ours = ours.double()
+    wanted = wanted.double()
     return ((ours - wanted).norm() / wanted.norm()).item()

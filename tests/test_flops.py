@@ -1,4 +1,4 @@
-"""Ring 10, FLOPs: what the forward pass counts is what PyTorch counts in Hugging Face's, and what the formula says."""
+"""Ring 10, FLOPs: the forward pass counts what PyTorch counts in Hugging Face's, and what the formula says."""
 from dataclasses import replace
 
 import pytest
@@ -11,8 +11,10 @@ from llama import Cache, Llama, flops_of
 
 
 def counted(hf, tokens: int, past=None, logits: int = 1) -> tuple[int, object]:
-    """FLOPs that FlopCounterMode counts in Hugging Face's eager pass (in a fused one it counts attention as 0 on a
-    CPU), and the cache behind it."""
+    """FLOPs that FlopCounterMode counts in Hugging Face's eager pass, and the cache after it.
+
+    (In a fused pass on a CPU it counts attention as 0.)
+    """
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         out = hf(torch.ones(1, tokens, dtype=torch.long), past_key_values=past, use_cache=True, logits_to_keep=logits)
     return counter.get_total_flops(), out.past_key_values
@@ -25,44 +27,56 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
     folder = write_checkpoint(tmp_path, **changes)
     model, hf = Llama.load(folder, "cpu"), hugging_face(folder)
 
+    cache = Cache(model, 1, 200)
+    c = model.config
+
     def spent(run):
         before = model.flops
         run()
         return model.flops - before
-    cache, c = Cache(model, 1, 200), model.config
-    wanted, past = counted(hf, 90)                                       # prefill, and the logits of the last token
-    assert spent(lambda: model.logits(model.read(cache, [[(0, ids(90))]])[0])) == wanted == flops_of(c, 90, 90, 1)
 
-    wanted, past = counted(hf, 25, past)                                 # append a node, and look at it
-    watch = cache.averaging_matrix([[0]])
-    ours = spent(lambda: model.logits(model.read(cache, [[(1, ids(25))]], watch)[0]))
+    # Prefill, and the logits of the last token.
+    wanted, past = counted(hf, 90)
+    ours = spent(lambda: model.logits(model.read(cache, [[(0, ids(90))]])[0]))
+    assert ours == wanted == flops_of(c, 90, 90, 1)
+
+    # Append a node, with its attention to the first.
+    wanted, past = counted(hf, 25, past)
+    averaging = cache.averaging_matrix([[0]])
+    ours = spent(lambda: model.logits(model.read(cache, [[(1, ids(25))]], averaging)[0]))
     assert ours == wanted == flops_of(c, 25, 115, 1), "averaging over nodes is bookkeeping, no part of the model"
 
-    wanted, past = counted(hf, 6, past)                                  # probe, and take back
+    # Probe, and roll back.
+    wanted, past = counted(hf, 6, past)
     assert spent(lambda: model.probe(cache, ids(6))) == wanted == flops_of(c, 6, 121, 1)
     past.crop(-6)
 
-    wanted = 0                                                           # decode: 5 tokens are chosen, 4 are run
+    # Decode: 5 tokens are chosen, 4 are run.
+    wanted = 0
     for _ in range(4):
         one, past = counted(hf, 1, past)
         wanted += one
     assert wanted == sum(flops_of(c, 1, 115 + n, 1) for n in range(1, 5))
-    model, hidden = Llama(replace(c, eos=()), model.weights), torch.zeros(1, c.width)
+    model = Llama(replace(c, eos=()), model.weights)
+    hidden = torch.zeros(1, c.width)
     assert spent(lambda: model.generate(cache, hidden, 5)) == wanted + 2 * c.vocab * c.width
 
 
 def test_padding_is_counted_because_it_runs(model, ids):
-    """Two rows of 40 and 10 tokens are 2 x 40 tokens, as long as they run together."""
-    cache, before = Cache(model, 2, 100), model.flops
+    """Two rows of 40 and 10 tokens count as 2 x 40 tokens while they run together."""
+    cache = Cache(model, 2, 100)
+    before = model.flops
     model.read(cache, [[(None, ids(40))], [(None, ids(10))]])
     assert model.flops - before == 2 * flops_of(model.config, 40, 40)
 
 
 @pytest.mark.parametrize("dataset", PAPER)
-def test_the_whole_document_beside_the_paper(dataset):
-    """The formula for Llama-3.1-8B's shape at the mean document of Table A3, beside Table 1's whole-document row. The
-    paper does not say how it counted; with the output matrix at every position (as a counter over a plain forward pass
-    has it) the figures agree to 5 %, with ours, at the positions that are wanted, to 10 %. Both stay below, because
-    longer documents than the mean cost more than shorter ones save."""
+def test_the_whole_document_next_to_the_paper(dataset):
+    """The formula for Llama-3.1-8B's shape at the mean document of Table A3, against Table 1's whole-document row.
+
+    The paper does not say how it counted. With the output matrix at every position, as a counter over a plain forward
+    pass would count, the figures agree to 5 %; with ours, at the positions whose logits are used, to 10 %. Both stay
+    below the paper's, because documents longer than the mean cost more than shorter ones save.
+    """
     published, last, every = whole_document(dataset)
     assert .90 < last / published < 1 and .95 < every / published < 1, (published, last, every)

@@ -1,17 +1,16 @@
-"""Rings 3 and 4, the whole model and its generation, against Hugging Face's eager forward pass on random
-checkpoints."""
+"""Rings 3 and 4: the whole model and its generation against Hugging Face's forward pass on random checkpoints."""
 from dataclasses import replace
 
 import pytest
 import torch
-from oracle import LLAMA3, T, assert_same, attention_of_layers, hugging_face, write_checkpoint
+from oracle import LLAMA3, T, assert_same, attention_of_layers, hugging_face, token_ids, write_checkpoint
 
 from llama import Cache, Llama
 from pecan import summary_prompt
 
 DTYPES = [torch.float32, torch.bfloat16]
-# Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width of its own (H K
-# differs from D) and D / H; the 4 and the 5 dialect of config.json; one file and many.
+# Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width that the config
+# names (H K differs from D) and D / H; the config.json of transformers 4 and 5; one weight file and many.
 SHAPES = [{}, {"tie_word_embeddings": True, "shard": "100KB"}, {"num_key_value_heads": 8, "dialect": 4},
           {"num_key_value_heads": 1, "shard": "100KB", "dialect": 4}, {"head_dim": None},
           {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "dialect": 4},
@@ -19,12 +18,18 @@ SHAPES = [{}, {"tie_word_embeddings": True, "shard": "100KB"}, {"num_key_value_h
 
 
 def read(model, ids):
-    """One pass over ids with every attention row reduced to single tokens: logits [T, V] and a [T, T]."""
-    tokens, positions = torch.tensor([ids]), torch.arange(len(ids))[None]
-    mask = torch.ones(1, len(ids), len(ids), dtype=torch.bool).tril()
+    """One pass over ids in which every token is a node: logits [T, V] and a [T, T]."""
+    T = len(ids)
+    tokens = torch.tensor([ids])
+    positions = torch.arange(T)[None]
+    mask = torch.ones(1, T, T, dtype=torch.bool).tril()
     with torch.no_grad():
-        hidden, seen = model.forward(tokens, positions, mask, averaging=torch.eye(len(ids))[None])
-        return model.logits(hidden[0]), seen[0]
+        hidden, a = model.forward(tokens, positions, mask, averaging=torch.eye(T)[None])
+        return model.logits(hidden[0]), a[0]
+
+
+def load(folder, dtype) -> Llama:
+    return Llama.load(folder, "cpu", str(dtype).removeprefix("torch."))
 
 
 # --- the whole model ------------------------------------------------------------------------------------------------
@@ -36,12 +41,16 @@ def test_model_equals_hugging_face(tmp_path, ids, spy, changes):
     folder = write_checkpoint(tmp_path, **changes)
     assert (len(list(folder.glob("*.safetensors"))) > 2) == ("shard" in changes)
     for dtype in DTYPES:
-        model, hf = Llama.load(folder, "cpu", str(dtype).removeprefix("torch.")), hugging_face(folder, dtype)
-        calls, cache = spy("attention"), Cache(model, 1, T)
+        model = load(folder, dtype)
+        hf = hugging_face(folder, dtype)
+        calls = spy("attention")
+        cache = Cache(model, 1, T)
+        tokens = torch.tensor([ids(T)])
         mask = torch.ones(1, T, T, dtype=torch.bool).tril()
         with torch.no_grad():
-            theirs = hf(torch.tensor([ids(T)]), use_cache=True, output_attentions=True)
-            hidden, _ = model.forward(torch.tensor([ids(T)]), torch.arange(T)[None], mask, cache, torch.zeros(1, T, 1))
+            theirs = hf(tokens, use_cache=True, output_attentions=True)
+            hidden, _ = model.forward(tokens, torch.arange(T)[None], mask, cache, torch.zeros(1, T, 1))
+
         assert_same(model.logits(hidden), theirs.logits, "logits")
         assert len(calls) == model.config.layers
         for layer, (_, (_, weights)) in enumerate(calls):
@@ -49,36 +58,41 @@ def test_model_equals_hugging_face(tmp_path, ids, spy, changes):
             kept = theirs.past_key_values.layers[layer]
             assert_same(cache.keys[layer], kept.keys, f"keys of layer {layer} (a shift of all positions, say)")
             assert_same(cache.values[layer], kept.values, f"values of layer {layer}")
-        # An attention that is all but uniform shows no bug: the tests that follow stand on this. Of the rows of the
-        # second half, which see 256 tokens and more, the largest weight: .07 here, .003 with the usual initialisation.
+
+        # Attention that is nearly uniform shows no bug, here and in all tests that follow. The largest weight of a row,
+        # averaged over the rows that see 256 tokens or more, is .07 here and .003 with the usual initialisation.
         largest = torch.stack(theirs.attentions)[..., T // 2:, :].float().max(-1).values.mean()
         assert largest > 0.03, f"{largest}: attention is too flat to show a bug"
 
 
 def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
-    """With single tokens for nodes, a(x, y) is the mean of all that Hugging Face keeps; causal, and of mass 1."""
-    _, seen = read(model, ids(T))
-    error = (seen - attention_of_layers(hf, ids(T)).mean(0)).abs().max()
+    """If every token is a node, a(x, y) is the mean of all that Hugging Face keeps; causal, and of mass 1."""
+    _, a = read(model, ids(T))
+    error = (a - attention_of_layers(hf, ids(T)).mean(0)).abs().max()
     assert error < 1e-6, f"{error}: a sum of {T} products of float32 numbers below 1"
-    assert torch.equal(seen.triu(1), torch.zeros(T, T)), "a masked weight is not exactly 0"
-    error = (seen.sum(1) - 1).abs().max()
+
+    assert torch.equal(a.triu(1), torch.zeros(T, T)), "a masked weight is not exactly 0"
+    error = (a.sum(1) - 1).abs().max()
     assert error < 1e-5, f"{error}: the rounding of {T} float32 weights, three layers and eight heads is 1e-6"
 
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 8},
                                      {"num_key_value_heads": 1}], ids=str)
 def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, changes):
-    """Where no attention is wanted, as for the prompts of summaries and for probes: bit by bit what Hugging Face has
-    from the same kernel, in float32 and bfloat16; a prompt, and a node read behind it."""
+    """Without attention weights, as for the prompts of summaries and for probes: bit by bit what Hugging Face gets from
+    the same kernel, in float32 and bfloat16; for a prompt, and for a node read after it."""
     folder = write_checkpoint(tmp_path, **changes)
     for dtype in DTYPES:
-        model = Llama.load(folder, "cpu", str(dtype).removeprefix("torch."))
-        hf, cache, past = hugging_face(folder, dtype, "sdpa"), Cache(model, 1, T + 40), None
+        model = load(folder, dtype)
+        hf = hugging_face(folder, dtype, "sdpa")
+        cache = Cache(model, 1, T + 40)
+        past = None
         for part in (ids(T), ids(40, seed=1)):
             hidden, _ = model.read(cache, [[(None, part)]])
             with torch.no_grad():
                 theirs = hf(torch.tensor([part]), past_key_values=past, use_cache=True, logits_to_keep=1)
             past = theirs.past_key_values
+
             assert_same(model.logits(hidden), theirs.logits[0], "logits")
             for layer, kept in enumerate(past.layers):
                 assert_same(cache.keys[layer][:, :, :cache.lengths[0]], kept.keys, f"keys of layer {layer}")
@@ -86,14 +100,16 @@ def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, changes):
 
 
 def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
-    """The two sum in different orders, and no farther apart than Hugging Face's own two are."""
+    """The two sum in different orders, and differ no more than Hugging Face's own two do."""
     cache = Cache(model, 1, T)
     hidden, _ = model.read(cache, [[(None, ids(T))]])
     with torch.no_grad():
         theirs = hf(torch.tensor([ids(T)]), use_cache=True)
+
     wanted = theirs.logits[0, -1]
     error = (model.logits(hidden)[0] - wanted).abs().max() / wanted.abs().max()
     assert error < 2e-5, f"{error}: Hugging Face's own two kernels differ by 1e-5"
+
     for layer in range(model.config.layers):
         for ours, wanted in ((cache.keys[layer], theirs.past_key_values.layers[layer].keys),
                              (cache.values[layer], theirs.past_key_values.layers[layer].values)):
@@ -103,15 +119,19 @@ def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
 
 # --- generation -----------------------------------------------------------------------------------------------------
 
-def generate(model, ids, limit, **options):
-    cache = Cache(model, 1, len(ids) + limit)
-    return model.generate(cache, model.read(cache, [[(None, ids)]])[0], limit, **options)[0][0]
+def generate(model, prompt, limit, **options):
+    """The ids that the model writes after a prompt."""
+    cache = Cache(model, 1, len(prompt) + limit)
+    hidden, _ = model.read(cache, [[(None, prompt)]])
+    (ids,), _ = model.generate(cache, hidden, limit, **options)
+    return ids
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
-    """64 steps. Token 339 ends a reply in place of the checkpoint's 2, and none of these meets it."""
-    prompt, model = ids(100, seed), Llama(replace(model.config, eos=(339,)), model.weights)
+    """64 steps. Token 339 ends a reply instead of the checkpoint's 2, and none of these replies writes it."""
+    prompt = ids(100, seed)
+    model = Llama(replace(model.config, eos=(339,)), model.weights)
     theirs = hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0, eos_token_id=339)
     ours = generate(model, prompt, 64)
     assert ours == theirs[0, 100:].tolist() and len(ours) == 64
@@ -119,9 +139,9 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 
 
 def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
-    """Trained weights, a prompt of Table A1's, and an end of its own."""
-    texts = ["Mara's job was baker. Otto's pet was goat.", "Mara's home was Oslo. Otto's job was nurse."]
-    prompt = [i for _, ids in summary_prompt(tiny.tokenizer, dict(enumerate(texts))) for i in ids]
+    """Trained weights, Table A1's prompt, and a reply that the model ends itself."""
+    texts = {0: "Mara's job was baker. Otto's pet was goat.", 1: "Mara's home was Oslo. Otto's job was nurse."}
+    prompt = token_ids(summary_prompt(tiny.tokenizer, texts))
     theirs = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0)[0]
     theirs = [i for i in theirs[len(prompt):].tolist() if i not in tiny.config.eos]
     assert generate(tiny, prompt, 64) == theirs and len(theirs) > 1
@@ -136,29 +156,38 @@ def test_rows_of_different_lengths_are_independent(model, ids):
         cache = Cache(model, len(rows), 200)
         hidden, _ = model.read(cache, rows)
         return hidden, *model.generate(cache, hidden, 40, cache.averaging_matrix([["node"]] * len(rows)))
-    free = reply(rows, model)[1]
-    stop = free[1][9]                                         # ends one row early, the others where they meet it
+
+    # This token ends one row early, and the others if and when they write it.
+    _, unended, _ = reply(rows, model)
+    stop = unended[1][9]
     model = Llama(replace(model.config, eos=(stop,)), model.weights)
-    hidden, replies, attended = reply(rows, model)
-    assert len(set(map(len, replies))) > 1, "all replies are of one length"
+    hidden, replies, a = reply(rows, model)
+    assert len(set(map(len, replies))) > 1, "all replies have the same length"
+
     for b, row in enumerate(rows):
-        h, (ids_alone,), (a,) = reply([row], model)
+        hidden_alone, (ids_alone,), (a_alone,) = reply([row], model)
         assert ids_alone == replies[b]
-        # The fused kernel of a batch and of a row sum in different orders: 1e-6 of the hidden state a layer or so.
-        assert (error := (hidden[b] - h[0]).abs().max()) < 1e-4, f"row {b}: {error}"
-        assert (error := (a - attended[b]).abs().max()) < 1e-5, f"row {b}: {error}: of weights below 1, the same"
+
+        # The fused kernel sums in another order for a batch than for a row: about 1e-6 of the hidden state a layer.
+        error = (hidden[b] - hidden_alone[0]).abs().max()
+        assert error < 1e-4, f"row {b}: {error}"
+        error = (a[b] - a_alone).abs().max()
+        assert error < 1e-5, f"row {b}: {error}, of weights below 1"
 
 
 def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):
     model = Llama(replace(model.config, eos=()), model.weights)
-    free = generate(model, ids(100), 20)
-    assert len(free) == 20 and generate(model, ids(100), 7) == free[:7]
-    stop = free.index(free[9])
-    for eos in [(free[9],), (339, free[9]), (free[9], 339)]:
-        assert generate(Llama(replace(model.config, eos=eos), model.weights), ids(100), 20) == free[:stop]
+    unended = generate(model, ids(100), 20)
+    assert len(unended) == 20 and generate(model, ids(100), 7) == unended[:7]
+
+    token = unended[9]
+    stop = unended.index(token)
+    for eos in [(token,), (339, token), (token, 339)]:
+        assert generate(Llama(replace(model.config, eos=eos), model.weights), ids(100), 20) == unended[:stop]
 
 
 def test_progress_counts_every_token(model, ids):
-    told, model = [], Llama(replace(model.config, eos=()), model.weights)
-    generate(model, ids(100), 5, progress=told.append)
-    assert told == [1, 2, 3, 4], "the last token needs no forward pass where no attention is wanted"
+    counts = []
+    model = Llama(replace(model.config, eos=()), model.weights)
+    generate(model, ids(100), 5, progress=counts.append)
+    assert counts == [1, 2, 3, 4], "the last token needs no forward pass if no attention is wanted"

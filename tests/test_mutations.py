@@ -1,17 +1,27 @@
-"""The tests themselves: each small bug of mutations.py must turn the test red that is there for it."""
+"""The tests themselves: each small bug of mutations.py must be caught by the test that is there for it.
+
+Every bug is a test, so that pytest-xdist shares them out among the processors.
+"""
 import pytest
-from mutations import MUTATIONS, SOUND, catch
+from mutant import failing, processes
+from mutations import MUTATIONS, call_for, tests_by_file
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def killers():
-    return dict(catch([SOUND, *MUTATIONS]))
+def fresh_process():
+    """Calls a function in a process that has only the libraries loaded."""
+    with processes(1) as pool:
+        yield pool.apply
 
 
-def test_nothing_is_caught_where_nothing_is_wrong(killers):
-    assert not killers[SOUND]
+@pytest.mark.parametrize("file", tests_by_file())
+def test_nothing_fails_without_a_bug(fresh_process, file):
+    """In the same kind of copy, so that what fails with a bug fails because of it."""
+    assert fresh_process(failing, ("no bug", None, tests_by_file()[file])) == []
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_bug_is_caught(killers, name):
-    assert killers[name], f"{MUTATIONS[name][3]} does not notice"
+def test_a_bug_is_caught(fresh_process, name):
+    assert fresh_process(failing, call_for(name)), f"{MUTATIONS[name][3]} does not notice"

@@ -19,7 +19,7 @@ POSITIONS = torch.tensor([[0, 1, 8192, 100_000]])
 
 @pytest.fixture(params=SIZES, ids=str)
 def size(request, tmp_path):
-    """A config.json of that size as Hugging Face writes it: our Config, theirs, and the golden numbers."""
+    """The config.json of a Llama 3 as Hugging Face writes it: our Config, theirs, and the golden numbers."""
     factor, width, *golden = SIZES[request.param]
     theirs = LlamaConfig(hidden_size=8 * width, num_attention_heads=8, head_dim=width, max_position_embeddings=131072,
                          architectures=["LlamaForCausalLM"], rope_parameters=LLAMA3 | {
@@ -34,9 +34,11 @@ def test_inverse_frequencies(size):
     f = inverse_frequencies(ours)
     assert f.double().sum().item() == pytest.approx(total, rel=1e-7)       # the golden sums have nine digits
     assert f[-1].item() == pytest.approx(last, rel=1e-9)                   # and the last entries ten
+
     unscaled = 1 / 500000.0 ** (torch.arange(0, ours.head_width, 2).float() / ours.head_width)
     ratio = f / unscaled
-    kept, divided = ratio > 1 - 1e-6, ratio < (1 + 1e-6) / ours.rope["factor"]
+    kept = ratio > 1 - 1e-6
+    divided = ratio < (1 + 1e-6) / ours.rope["factor"]
     assert (kept.sum(), (~kept & ~divided).sum(), divided.sum()) == bands
     assert f.dtype == torch.float32 and torch.equal(f, LlamaRotaryEmbedding(theirs).inv_freq)
 
@@ -63,12 +65,13 @@ def test_cos_and_sin_are_those_of_the_angle(size):
             tolerance = angle * 2 ** -24 + 1e-7                   # 1e-7: the table's own rounding
             for j in (i, i + len(f)):                             # the two halves of a head share the angles
                 error = max(abs(cos[row, j] - math.cos(angle)), abs(sin[row, j] - math.sin(angle)))
-                assert error < tolerance, f"position {position}, entry {j}: off by {error:.1e}, allowed {tolerance:.1e}"
+                assert error < tolerance, f"position {position}, entry {j}: {error:.1e}, allowed {tolerance:.1e}"
 
 
 def test_half_split_rotation_by_hand():
     """Element i is paired with element i + K/2, not with its neighbour."""
-    x, angle = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.3, 0.5, 0.3, 0.5])
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    angle = torch.tensor([0.3, 0.5, 0.3, 0.5])
     c, s = angle.cos(), angle.sin()
     wanted = torch.tensor([1 * c[0] - 3 * s[0], 2 * c[1] - 4 * s[1], 3 * c[0] + 1 * s[0], 4 * c[1] + 2 * s[1]])
     torch.testing.assert_close(rotate(x, c, s), wanted, rtol=0, atol=1e-6)                 # float32 of size 5
@@ -86,14 +89,16 @@ def test_rotation_equals_hugging_face(size, dtype):
 
 
 def test_scores_depend_on_the_distance_alone(size):
-    """What rotation is for: q at position m and k at position n give a score that only m - n decides; up to the angles'
-    rounding, 130 x 2^-24, times |q| |k|, about 100."""
+    """The purpose of the rotation: q at position m and k at position n give a score that only m - n decides, up to the
+    rounding of the angles, 130 x 2^-24, times |q| |k|, about 100."""
     c = size[0]
     g = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 1, c.head_width, generator=g, dtype=torch.float64) for _ in range(2))
 
     def score(m, n):
-        a, b = (rope_tables(torch.tensor([[position]]), inverse_frequencies(c), torch.float64) for position in (m, n))
-        return (rotate(q, *a) * rotate(k, *b)).sum().item()
+        of_q, of_k = (rope_tables(torch.tensor([[position]]), inverse_frequencies(c), torch.float64)
+                      for position in (m, n))
+        return (rotate(q, *of_q) * rotate(k, *of_k)).sum().item()
+
     assert score(40, 10) == pytest.approx(score(130, 100), abs=1e-3)
     assert abs(score(40, 10) - score(40, 11)) > 1e-2

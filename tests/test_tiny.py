@@ -42,7 +42,7 @@ def test_no_held_out_fact_is_ever_taught(tiny, teacher):
         text = tiny.tokenizer.decode(lesson.ids).replace("*", ".").replace("\n", ".")
         taught |= {fact for fact in facts_in(text) if fact in ALL.get((fact.name, fact.relation), [])}
     asked = {fact for document in read_jsonl(EMBEDDED) for question in document.questions
-             for fact in facts_in(" ".join(question.about["evidence"]))}
+             for fact in facts_in(" ".join(question.extra["evidence"]))}
     assert len(taught) > 2000 and len(asked) > 100
     assert not any(fact.held_out for fact in taught) and all(fact.held_out for fact in asked)
 
@@ -117,7 +117,7 @@ def test_the_shipped_model_does_its_job(tiny):
         for question in document.questions:
             answer, seen = method.answer(prepared, question.text), set()
             right.append(answer.text == question.answers[0])
-            needed = facts_in(" ".join(question.about["evidence"]))
+            needed = facts_in(" ".join(question.extra["evidence"]))
             for step in answer.trace:
                 seen |= facts_in(prepared.graph.nodes[step.node].text)
                 verdicts += [(needed <= seen) == (step.verdict == "Yes")] if step.verdict else []

@@ -1,0 +1,79 @@
+"""Tests run in a copy of the project that has a bug, in a process of its own."""
+import contextlib
+import multiprocessing
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# A test must fail by its own word. A bug that makes the test crash proves nothing about numbers.
+FOUND = r"^E +(assert|AssertionError|Failed|ValueError: .*do not fit a cache)"
+
+# The libraries that a process starts with; they take longer to load than most tests to run.
+PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter", "torch.profiler",
+             "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture"]
+
+# The project's own options would start more processes. And a process that ends need not search for objects that were
+# never closed, which takes longer than most tests.
+OPTIONS = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisableexception",
+           "--hypothesis-profile=unshrunk"]
+
+
+def copy_with(change: tuple[str, str, str] | None, folder: str) -> Path:
+    """A copy of the project with this change (file, text, its replacement), or with none.
+
+    ValueError if the file has no place for it, or several.
+    """
+    copy = Path(folder) / "pecan"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results*", "__pycache__"))
+    if change is None:
+        return copy
+
+    file, old, new = change
+    source = (copy / file).read_text(encoding="utf-8")
+    if source.count(old) != 1:
+        raise ValueError(f"{file} holds {old!r} {source.count(old)} times; a mutation needs one place")
+    (copy / file).write_text(source.replace(old, new), encoding="utf-8")
+    return copy
+
+
+def failing(name: str, change: tuple[str, str, str] | None, tests: list[str]) -> list[str]:
+    """Those of `tests` (arguments of pytest) that fail with this change. To be called in a fresh process.
+
+    RuntimeError, with the change's name, if pytest could not run them or a crash made them fail.
+    """
+    import pytest
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(copy_with(change, folder))
+        with open("output", "w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = pytest.main([*tests, *OPTIONS, "--basetemp", f"{folder}/tests"])
+        printed = Path("output").read_text()
+        os.chdir("/")
+
+    all_passed = code == 0
+    some_failed = code == 1 and re.search(FOUND, printed, re.MULTILINE)
+    if not (all_passed or some_failed):
+        raise RuntimeError(f"{name}: the tests did not run\n{printed[-2000:]}")
+    return re.findall(r"^(?:FAILED|ERROR) tests/(\S+)", printed, re.MULTILINE)
+
+
+@contextlib.contextmanager
+def processes(count: int | None = None):
+    """A pool of `count` processes (None: one for each processor); each serves one call and ends.
+
+    They are forked from a server that has loaded the libraries once. It starts without the variables by which coverage
+    measures subprocesses, because what runs there is a copy.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    measured = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COV")}
+    try:
+        pool = context.Pool(count, maxtasksperchild=1)
+    finally:
+        os.environ.update(measured)
+    with pool:
+        yield pool

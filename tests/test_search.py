@@ -1,0 +1,274 @@
+"""Ring 7, stage 2 with the embedded model.
+
+Every number that a search reports is computed again from Hugging Face's attention. (Random graphs, random attention and
+every setting: test_algorithm.py.)
+"""
+from dataclasses import replace
+
+import pytest
+import torch
+from oracle import TOLERANCE, ids_and_spans, mean_attention, token_ids
+
+import pecan
+from baselines.whole import Whole, cut_middle
+from data import Document
+from pecan import Graph, Node, Search, length_of, node_line
+from support.files import InputError
+
+
+def search(tiny, graph, question, cosines, settings, **changes) -> Search:
+    """A search that has run, with these settings changed."""
+    s = Search(tiny, graph, question, cosines(question), replace(settings, **changes))
+    s.run()
+    return s
+
+
+def nodes_prompt(t, graph, question, nodes):
+    """The prompt of a search that has read these nodes."""
+    segments = pecan.question_prompt(t, question)
+    for i in nodes:
+        segments += node_line(t, i, graph.nodes[i].text)
+    return segments
+
+
+def greedy(hf, prompt, settings):
+    """Hugging Face's answer to a prompt, as ids."""
+    ids = hf.generate(torch.tensor([prompt]), max_new_tokens=settings.answer_tokens, do_sample=False, pad_token_id=0)
+    return ids[0, len(prompt):].tolist()
+
+
+# --- against Hugging Face -------------------------------------------------------------------------------------------
+
+def expected_choice(graph, r, c, visited, fits):
+    """z, the final scores, the best node that fits and the second best, from equation 1 in loops."""
+    V = range(len(graph.nodes))
+    z = [sum(r[j] * graph.E[j, i].item() for j in V) for i in V]
+    positive = [max(x, 0) for x in c]
+    final = [z[i] / sum(z) + positive[i] / sum(positive) for i in V]
+    order = sorted((i for i in V if i not in visited and fits(i)), key=lambda i: -final[i])
+    best, second = [*order, None][:2]
+    return z, final, best, second
+
+
+def test_a_search_recomputed_from_hugging_face(tiny, tiny_hf, graph, question, similarity, settings):
+    """Every r, z, final score, winner, runner-up and p_yes of a trace, from one Hugging Face pass over what was
+    read."""
+    s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a hard threshold: a long search
+    t = tiny.tokenizer
+    top = graph.top_level
+    assert s.visited[:len(top)] == top and len(s.visited) > len(top) + 3
+
+    ids, spans = ids_and_spans(nodes_prompt(t, graph, question, s.visited))
+    assert s.cache.lengths == [len(ids)], "the cache holds the query and the nodes, and no probe"
+    a = mean_attention(tiny_hf, ids)
+    c = similarity(question).tolist()
+
+    r = [0.0] * len(graph.nodes)
+    for position, step in enumerate(s.trace, 2):
+        # The choice of the node, from what was read before it. (The top level is not chosen.)
+        if step.score is not None:
+            visited = s.visited[:position - 2]
+            used = spans[visited[-1]].stop
+            z, final, best, second = expected_choice(
+                graph, r, c, visited, lambda i: used + length_of(node_line(t, i, graph.nodes[i].text)) <= s.nodes_end)
+            assert (step.node, step.runner_up) == (best, second)
+            assert (step.z, step.score) == pytest.approx((z[best], final[best]), rel=TOLERANCE)
+            if second is not None:
+                assert step.runner_up_score == pytest.approx(final[second], rel=TOLERANCE)
+
+        # Its relevance: position times the mean attention of its tokens to those of the question.
+        x = spans[step.node]
+        q = spans["q"]
+        r[step.node] = position * sum(a[i, j].item() for i in x for j in q) / len(x) / len(q)
+        assert step.r == pytest.approx(r[step.node], rel=TOLERANCE) and step.position == position
+
+        # The check that followed it.
+        if step.p_yes is not None:
+            probe = ids[:x.stop] + t.frame.close
+            with torch.no_grad():
+                logits = tiny_hf(torch.tensor([probe])).logits[0, -1]
+            p = logits[[t.encode("Yes")[0], t.encode("No")[0]]].softmax(0)[0].item()
+            assert step.p_yes == pytest.approx(p, abs=TOLERANCE)
+            assert step.verdict == ("Yes" if p > 0.999 else "No")
+
+
+def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, question, similarity, settings):
+    """One cache from the first word to the answer equals one prompt; and the tokens counted are those that were run."""
+    t = tiny.tokenizer
+    answer = Search(tiny, graph, question, similarity(question), settings).answer()
+    prompt = token_ids(nodes_prompt(t, graph, question, answer.nodes)
+                       + pecan.answer_turn(t, t.first(answer.trace[-1].verdict)))
+    words = [i for i in greedy(tiny_hf, prompt, settings) if i not in tiny.config.eos]
+    assert answer.text == t.decode(words).strip()
+
+    probes = sum(step.p_yes is not None for step in answer.trace)
+    assert answer.tokens == len(prompt) + probes * len(t.frame.close) + len(words)
+
+
+def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, settings):
+    """The baseline's prompt is Table A2's with all passages as nodes, cut in the middle; its answer is Hugging
+    Face's."""
+    t = tiny.tokenizer
+    method = Whole(tiny, settings)
+    prepared = method.prepare(document)
+    assert prepared.index == [i for passage in document.passages for i in token_ids(node_line(t, None, passage))]
+    answer = method.answer(prepared, question)
+    room = pecan.room_for_nodes(t, question, settings)
+    assert answer.cut and len(prepared.index) > room
+
+    ids = cut_middle(prepared.index, room)
+    half = room // 2
+    assert len(ids) == room and ids[:half] == prepared.index[:half] and ids[-half:] == prepared.index[-half:]
+    prompt = token_ids([*pecan.question_prompt(t, question), (None, ids), *pecan.answer_turn(t, t.first("Yes"))])
+    assert len(prompt) + settings.answer_tokens == settings.window
+    reply = greedy(tiny_hf, prompt, settings)
+    assert answer.text == t.decode([i for i in reply if i not in tiny.config.eos]).strip()
+
+    assert not method.answer(method.prepare(Document("d", document.passages[:3])), question).cut
+    with pytest.raises(InputError, match="too small: the question"):
+        method.answer(prepared, "Who " * 500)
+
+
+# --- when a search ends ---------------------------------------------------------------------------------------------
+
+def test_patience_and_confidence(tiny, graph, question, similarity, settings):
+    """The t_n-th Yes ends a search; a threshold of 0 says Yes to everything, from the top level on."""
+    top = len(graph.top_level)
+    for patience in (1, 2, 4):
+        s = search(tiny, graph, question, similarity, settings, confidence=0.0, patience=patience)
+        assert len(s.visited) == top + patience - 1
+        assert [step.verdict for step in s.trace[top - 1:]] == ["Yes"] * patience
+        assert all(step.p_yes is None for step in s.trace[:top - 1]), "the first check comes after the top level"
+
+
+def test_the_window_keeps_room_for_the_answer(tiny, graph, question, similarity, settings):
+    """Reading ends when nothing fits; a smaller node is tried if the best does not fit."""
+    s = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9999999))
+    s.check = lambda: False                                   # never satisfied: everything that fits is read
+    end = s.run()
+    left = s.nodes_end - s.cache.lengths[0]
+    unread = [i for i in range(len(graph.nodes)) if i not in s.visited]
+    assert unread and end == "window", "the document must not fit the window"
+    assert left >= 0 and all(length_of(s.lines[i]) > left for i in unread)
+    assert len(set(s.visited)) == len(s.visited)
+
+    turn = length_of(pecan.answer_turn(tiny.tokenizer, tiny.tokenizer.first("No")))
+    assert s.cache.lengths[0] + turn + settings.answer_tokens <= settings.window
+
+
+def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
+    """w/o dynamic progress control: no checks; a large top level is held to the number divided by the levels."""
+    s = search(tiny, graph, question, similarity, settings, fixed_nodes=9)
+    assert len(s.visited) == 9 and all(step.verdict is None for step in s.trace)
+
+    started = [step.node for step in s.trace if step.score is None]
+    c = similarity(question)
+    assert started == sorted(sorted(graph.top_level, key=lambda i: -c[i])[:9 // 3])
+
+    many = search(tiny, graph, question, similarity, settings, fixed_nodes=3 * len(graph.top_level))
+    assert many.visited[:len(graph.top_level)] == graph.top_level
+
+
+def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, similarity, settings):
+    """After a search that ended without a Yes the answer follows a "No"; after one that ended with it, a "Yes"."""
+    for satisfied in (True, False):
+        s = Search(tiny, graph, question, similarity(question), settings)
+        verdict = "Yes" if satisfied else "No"
+        reads = []
+        read = s.read
+
+        def check():
+            s.trace[-1].verdict = verdict
+            return satisfied
+
+        def recorder(segments, averaging=None):
+            reads.append(segments)
+            return read(segments, averaging)
+
+        s.check = check
+        s.read = recorder
+        s.answer()
+        assert reads[-1] == pecan.answer_turn(tiny.tokenizer, tiny.tokenizer.first(verdict))
+
+
+# --- what is read ---------------------------------------------------------------------------------------------------
+
+def test_a_top_level_too_large_for_the_window(tiny, question, settings):
+    """The nodes most similar to the query, in document order, up to half of the window."""
+    names = ("Mara", "Theo", "Ada", "Igor", "Ulla") * 14
+    texts = [f"{name}'s job is baker and {name}'s home is Oslo" for name in names]
+    graph = Graph([Node(1, text) for text in texts], torch.zeros(70, 70), "", "", {})
+    c = torch.rand(70, generator=torch.Generator().manual_seed(0))
+    s = Search(tiny, graph, question, c, settings)
+    s.start()
+
+    used = sum(length_of(s.lines[i]) for i in s.visited)
+    assert s.visited == sorted(s.visited)
+    assert settings.window // 2 - 14 < used <= settings.window // 2
+    assert min(c[i] for i in s.visited) >= max(c[i] for i in range(70) if i not in s.visited)
+
+
+def test_ablations_choose_by_one_score(tiny, graph, question, similarity, settings):
+    hard = replace(settings, confidence=0.999)
+    by_similarity = search(tiny, graph, question, similarity, hard, attention=False)
+    c = similarity(question).clamp(min=0)
+    step = next(step for step in by_similarity.trace if step.score is not None)
+    assert step.node == max((i for i in range(len(c)) if i not in graph.top_level), key=lambda i: (c[i].item(), -i))
+
+    by_attention = search(tiny, graph, question, similarity, hard, similarity=False)
+    assert all(step.score == step.z for step in by_attention.trace if step.score is not None)
+
+
+def test_ties_go_to_the_lower_id(tiny, graph, question, settings):
+    s = Search(tiny, graph, question, torch.zeros(len(graph.nodes)), replace(settings, attention=False))
+    s.start()
+    s.next()
+    assert s.visited[-1] == 0
+
+
+def test_an_empty_question(tiny, graph, settings):
+    with pytest.raises(InputError, match="question is empty"):
+        Search(tiny, graph, " ", torch.zeros(len(graph.nodes)), settings)
+
+
+def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
+    with pytest.raises(InputError, match="too small: the question"):
+        Search(tiny, graph, "Who " * 500, similarity("Who"), settings)
+
+
+# --- what it costs --------------------------------------------------------------------------------------------------
+
+def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, settings):
+    """The counter against a formula over what was read: 2 x parameters a token, 4 L H K T S for attention, the output
+    matrix for each probe and each generated token (the one that ends the answer too)."""
+    answer = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9)).answer()
+    c = tiny.config
+    t = tiny.tokenizer
+    matrices = sum(w.numel() for name, w in tiny.weights.items() if w.ndim == 2 and "embed" not in name)
+
+    reads = []                                                # (tokens, keys that they see)
+    length = 0                                                # of the cache
+
+    def read(tokens, keep=True):
+        nonlocal length
+        reads.append((tokens, length + tokens))
+        if keep:
+            length += tokens
+
+    read(length_of(pecan.question_prompt(t, question)))
+    for step in answer.trace:
+        read(length_of(node_line(t, step.node, graph.nodes[step.node].text)))
+        if step.p_yes is not None:
+            read(len(t.frame.close), keep=False)
+    read(length_of(pecan.answer_turn(t, t.first("Yes"))))
+
+    # The last of the answer's tokens is chosen, not run.
+    words = answer.tokens - sum(tokens for tokens, _ in reads)
+    for _ in range(min(words, settings.answer_tokens - 1)):
+        read(1)
+
+    probes = sum(step.p_yes is not None for step in answer.trace)
+    logits = probes + min(words + 1, settings.answer_tokens)
+    wanted = sum(2 * matrices * n + 4 * c.layers * c.heads * c.head_width * n * keys for n, keys in reads)
+    assert answer.flops == wanted + logits * 2 * c.vocab * c.width
+    assert [step.flops for step in answer.trace] == sorted(step.flops for step in answer.trace)
