@@ -1,12 +1,11 @@
 """Documents and questions, and the files they come from. Knows files, no models.
 
-The layouts of the paper's data sets are read in evaluation/layouts. The format of one's own data is JSON lines, one
-document each:
+The layouts of the paper's data sets are read by evaluation/layouts. Your own data is JSON lines, one document a line:
 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
 
-`text` is one long text; `passages`, a list of texts, may stand in its place and keeps the passages apart. Ids are
-made up from the line where they are missing.
+`text` is one long text. `passages`, a list of texts, can take its place; passages are kept apart. A missing id is made
+from the number of the line.
 """
 import hashlib
 import itertools
@@ -16,41 +15,42 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.files import InputError, open_bytes
+from support.files import InputError, open_bytes, unreadable
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its gold answers, any of which is right; what else the data says of it stands in `about`."""
+    """A question and its gold answers, each of which is right. `extra` holds what else the data says about it."""
     id: str
     text: str
     answers: list[str]
-    about: dict = field(default_factory=dict)
+    extra: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document: passages that are never mixed in one chunk (one, where it is a single text), and its questions."""
+    """A document and its questions. No chunk mixes two of its passages; a single text is one passage."""
     id: str
     passages: list[str]
     questions: list[Question] = field(default_factory=list)
 
     @property
     def hash(self) -> str:
-        """sha256 of the passages: what a graph belongs to."""
+        """sha256 of the passages; a graph belongs to a document by it."""
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False).encode()).hexdigest()
 
 
 def read_text(path: str | Path) -> Document:
-    """A text file as a document without questions; InputError where it is missing, empty or not UTF-8 text."""
+    """A text file as a document without questions; InputError if it is missing, empty or not UTF-8 text."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(path, error) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the document to plain text") from None
+
     if "\0" in text:
         raise InputError(f"{path}: a binary file; convert the document to plain text")
     if not text.strip():
@@ -59,7 +59,7 @@ def read_text(path: str | Path) -> Document:
 
 
 def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
-    """Documents of a JSON lines file, at most `limit`; InputError names the line and what is wrong with it."""
+    """The documents of a JSON lines file, at most `limit`; InputError names the line and what is wrong with it."""
     documents = list(itertools.islice(iterate_jsonl(Path(path)), limit))
     if not documents:
         raise InputError(f"{path}: holds no document")
@@ -67,27 +67,36 @@ def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
 
 
 def iterate_jsonl(path: Path) -> Iterator[Document]:
-    """The same, one at a time."""
-    documents_seen, questions_seen = set(), set()
+    """The documents of a JSON lines file, one at a time; InputError as in read_jsonl."""
+    documents_seen = set()
+    questions_seen = set()
     try:
         with open_bytes(path) as lines:
             for number, line in enumerate(lines, 1):
-                if line.strip():
-                    document = _document(line.decode("utf-8-sig"), f"{path}, line {number}", f"{path.stem}-{number}")
-                    for seen, ids in ((documents_seen, [document.id]),
-                                      (questions_seen, [question.id for question in document.questions])):
-                        for id in ids:
-                            if id in seen:
-                                raise InputError(f"{path}, line {number}: id {id!r} stands there a second time")
-                            seen.add(id)
-                    yield document
+                if not line.strip():
+                    continue
+
+                where = f"{path}, line {number}"
+                document = _document(line.decode("utf-8-sig"), where, f"{path.stem}-{number}")
+                _check_new([document.id], documents_seen, where)
+                _check_new([question.id for question in document.questions], questions_seen, where)
+                yield document
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise unreadable(path, error) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 text (byte {error.start})") from None
 
 
+def _check_new(ids: list[str], seen: set[str], where: str):
+    """Add ids to those seen so far; InputError if one is there already."""
+    for id in ids:
+        if id in seen:
+            raise InputError(f"{where}: id {id!r} is used a second time")
+        seen.add(id)
+
+
 def _document(line: str, where: str, name: str) -> Document:
+    """The document in a line; its id is `name` if it has none. InputError says what is wrong, starting with `where`."""
     try:
         row = json.loads(line)
         json.dumps(row, ensure_ascii=False).encode()
@@ -96,24 +105,34 @@ def _document(line: str, where: str, name: str) -> Document:
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON ({error})") from None
 
-    def want(ok, what):
-        if not ok:
-            raise InputError(f"{where}: {what}")
-
-    def text(value):
-        return isinstance(value, str) and bool(value.strip())
-    want(isinstance(row, dict), "a document is an object with text (or passages) and questions")
-    want(("text" in row) != ("passages" in row), "a document has either text or passages")
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: a document is an object with text (or passages) and questions")
+    if ("text" in row) == ("passages" in row):
+        raise InputError(f"{where}: a document has either text or passages")
     passages = [row["text"]] if "text" in row else row["passages"]
-    want(isinstance(passages, list) and passages and all(map(text, passages)),
-         "text is a non-empty string; passages is a non-empty list of such strings")
-    want(isinstance(row.get("questions"), list), "questions is a list")
+    if not isinstance(passages, list) or not passages or not all(_is_text(passage) for passage in passages):
+        raise InputError(f"{where}: text is a non-empty string; passages is a non-empty list of such strings")
+    if not isinstance(row.get("questions"), list):
+        raise InputError(f"{where}: questions is a list")
+
     document = Document(str(row.get("id", name)), passages)
-    for n, q in enumerate(row["questions"]):
-        want(isinstance(q, dict) and text(q.get("question")), f"question {n} has no text under \"question\"")
-        answers = q.get("answers")
-        want(isinstance(answers, list) and answers and all(isinstance(a, str) for a in answers),
-             f"question {n} needs \"answers\", a non-empty list of strings")
-        about = {key: value for key, value in q.items() if key not in ("id", "question", "answers")}
-        document.questions.append(Question(str(q.get("id", f"{document.id}-{n}")), q["question"], answers, about))
+    for n, question in enumerate(row["questions"]):
+        document.questions.append(_question(question, n, document.id, where))
     return document
+
+
+def _question(row, n: int, document: str, where: str) -> Question:
+    """The question number `n` of a document; InputError if its text or its answers are missing."""
+    if not isinstance(row, dict) or not _is_text(row.get("question")):
+        raise InputError(f"{where}: question {n} has no text under \"question\"")
+    answers = row.get("answers")
+    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
+        raise InputError(f"{where}: question {n} needs \"answers\", a non-empty list of strings")
+
+    extra = {key: value for key, value in row.items() if key not in ("id", "question", "answers")}
+    return Question(str(row.get("id", f"{document}-{n}")), row["question"], answers, extra)
+
+
+def _is_text(value) -> bool:
+    """Whether a value is a string that is not blank."""
+    return isinstance(value, str) and bool(value.strip())

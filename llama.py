@@ -78,8 +78,7 @@ def rotate(x, cos, sin):
 
 def split_heads(x, head_width):
     """[B, T, heads x K] as [B, heads, T, K]."""
-    B, T, _ = x.shape
-    return x.view(B, T, -1, head_width).transpose(1, 2)
+    return x.view(*x.shape[:2], -1, head_width).transpose(1, 2)
 
 
 def attention(q, k, v, mask=None):
@@ -109,10 +108,9 @@ class Cache:
 
     def __init__(self, model: "Llama", rows: int, capacity: int):
         c = model.config
-        embedding = model.weights["model.embed_tokens.weight"]             # for its dtype and device
         shape = (rows, c.kv_heads, capacity, c.head_width)
-        self.keys = [embedding.new_zeros(shape) for _ in range(c.layers)]
-        self.values = [embedding.new_zeros(shape) for _ in range(c.layers)]
+        self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(c.layers)]
+        self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(c.layers)]
         self.capacity = capacity
         self.lengths = [0] * rows
         self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (its first slot, the slot after it)
@@ -166,14 +164,13 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(c: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """What Llama.flops counts for `tokens` tokens that see `keys` tokens each, and for `logits` rows of logits.
+    """What Llama.flops counts for `tokens` tokens that see `keys` keys each, and for `logits` rows of logits.
 
     2 m n k for every matrix product, and attention as the full rectangle, 4 L H K T P.
     """
-    projections = (2 * c.heads + 2 * c.kv_heads) * c.head_width * c.width
-    swiglu = 3 * c.width * c.hidden
+    of_layer = (2 * c.heads + 2 * c.kv_heads) * c.head_width * c.width + 3 * c.width * c.hidden
     scores_and_values = 4 * c.layers * c.heads * c.head_width * tokens * keys
-    return 2 * c.layers * (projections + swiglu) * tokens + scores_and_values + 2 * c.vocab * c.width * logits
+    return 2 * c.layers * of_layer * tokens + scores_and_values + 2 * c.vocab * c.width * logits
 
 
 class Llama:
@@ -192,9 +189,7 @@ class Llama:
         self.device = weights["model.embed_tokens.weight"].device
         self.dtype = weights["model.embed_tokens.weight"].dtype
         self.flops = 0
-
-        # Trap: these stay float32. In bfloat16 they are wrong from position 8k on.
-        self.inv_freq = inverse_frequencies(config).to(self.device)
+        self.inv_freq = inverse_frequencies(config).to(self.device)        # Trap: stays float32; bfloat16 ruins it
 
     @classmethod
     def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
@@ -202,8 +197,8 @@ class Llama:
         folder = locate(model)
         config = read_config(folder)
         tokenizer = Tokenizer(folder)
-        device, dtype = choose_device(device, dtype, config.dtype)
-        return cls(config, read_weights(folder, config, device, dtype), tokenizer, folder)
+        weights = read_weights(folder, config, *choose_device(device, dtype, config.dtype))
+        return cls(config, weights, tokenizer, folder)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -212,18 +207,16 @@ class Llama:
 
     def linear(self, x, name):
         """x [.., in] times the named matrix [out, in], counted."""
-        weight = self.weights[name]
-        self.flops += 2 * x.numel() * weight.shape[0]
-        return F.linear(x, weight)
+        self.flops += 2 * x.numel() * self.weights[name].shape[0]
+        return F.linear(x, self.weights[name])
 
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
         mask [B, T, P] is True where a query may see a key. Without a mask, T tokens see each other causally and a
-        single token sees all P; with `averaging` a mask is required. With a cache, the keys and values of the new
-        tokens are stored at their positions. With averaging [B, P', N] (P' <= P, Cache.averaging_matrix), every layer
-        adds its attention to a, averaged over heads and over the tokens of each node, and drops the rest at once:
-        nothing of shape [T, T] outlives a layer.
+        single token sees all P; averaging needs a mask. A cache stores the new keys and values at their positions.
+        With averaging [B, P', N] (P' <= P, Cache.averaging_matrix), every layer adds its attention to a, averaged over
+        heads and over the tokens of each node, and drops the rest: nothing of shape [T, T] outlives a layer.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] in float32 (None without averaging).
         """
@@ -296,8 +289,8 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's own causal mask starts at the first key, so it serves the first pass only. A single
-        # token sees everything and needs none. All else needs a mask: a query sees the keys up to its own position.
+        # Trap: the fused kernel's causal mask starts at the first key, so it serves the first pass only. A single token
+        # needs no mask. Everything else does: a query sees the keys up to its own position.
         first_pass = max(start) == 0
         single_token = T == 1 and len(rows) == 1
         mask = None
@@ -331,8 +324,8 @@ class Llama:
     def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=None):
         """Decode every row greedily from `hidden` [B, D], up to an eos token or `limit` tokens. Uses the cache up.
 
-        Returns for each row its ids (without eos), and a(x, j) of each of these tokens *as a query*, [tokens, N]
-        (None without averaging or without tokens). `progress` is called with the number of tokens after each step.
+        Returns for each row its ids without eos, and a(x, j) of each of these tokens *as a query*, [tokens, N] (None
+        without averaging or tokens). `progress` is called with the number of tokens after each step.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
@@ -341,8 +334,8 @@ class Llama:
             chosen = self.logits(hidden).argmax(-1).tolist()
 
             # A row that has ended leaves the batch.
-            running = [b for b, token in enumerate(chosen)
-                       if token not in self.config.eos and len(ids[rows[b]]) < limit]
+            ended = [token in self.config.eos or len(ids[row]) == limit for row, token in zip(rows, chosen)]
+            running = [b for b in range(len(rows)) if not ended[b]]
             if not running:
                 break
             if len(running) < len(rows):

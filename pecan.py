@@ -1,9 +1,8 @@
 """PECAN: attention graph construction and dynamic graph search.
 
 PECAN (Wang et al., Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/) and GARLIC, its earlier
-version (https://arxiv.org/abs/2410.04790v1). "The paper" is PECAN; sections and equations are its own unless GARLIC is
-named. The paper says that its code is at github.com/xnyuwg; we could not obtain it, so the choices below that the
-paper leaves open have not been compared with it.
+version (https://arxiv.org/abs/2410.04790v1). "The paper" is PECAN; sections are its own unless GARLIC is named. The
+authors' code (github.com/xnyuwg) could not be obtained, so our choices where the paper is silent are unchecked.
 
     V        nodes of the graph, |V| of them; level 1 are chunks, higher levels information points (IPs)
     a(x, j)  attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
@@ -28,7 +27,6 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     final                   .50    .65    .85     chunk 2 is read next
 """
 import argparse
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +43,7 @@ from support.method import ENDS, Answer, Prepared, Step
 from support.options import add_model_options, chosen_settings, load_models, max_length, user_errors, warn_if_unknown
 from support.sbert import similarities
 from support.settings import Settings, resolve
-from support.tokenizer import split
+from support.text import bullets, split, tokens_of
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
@@ -194,52 +192,6 @@ def pack(lengths: list[int], space: int) -> list[range]:
     return [*windows, range(start, len(lengths))]
 
 
-MARKER = re.compile(r"\s*(?:([*\-•])(?!\1)|\d+[.)](?=\s|$))\s*")         # not **bold**, --- or 1.5
-
-
-def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
-    """The information points of a reply, as (start, end) of their text without markers and outer white space.
-
-    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. What the paper does not say: an unmarked line
-    directly below a bullet continues it. Other unmarked lines are a preamble or an afterword and are dropped. A reply
-    without any bullet is one IP, so that nothing is lost, unless it is markers alone. The last bullet is dropped if the
-    length limit cut it off (complete=False) and there are others. Empty bullets are dropped.
-    """
-    spans = []
-    position = 0                                            # characters before the line
-    in_bullet = False
-    for line in text.splitlines(keepends=True):
-        marker = MARKER.match(line)
-        end = position + len(line.rstrip())
-        if marker:
-            start = position + marker.end()
-            spans.append((start, max(start, end)))
-            in_bullet = True
-        elif not line.strip():
-            in_bullet = False
-        elif in_bullet:
-            spans[-1] = (spans[-1][0], end)
-        position += len(line)
-
-    spans = [(start, end) for start, end in spans if text[start:end].strip()]
-    if spans:
-        return spans if complete or len(spans) == 1 else spans[:-1]
-    only_markers = not any(MARKER.sub("", line, count=1).strip() for line in text.splitlines())
-    return [] if only_markers else [(len(text) - len(text.lstrip()), len(text.rstrip()))]
-
-
-def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
-    """The tokens of a reply that have a character in span = (start, end); token x ends before token_ends[x]."""
-    start, end = span
-    tokens = []
-    token_start = 0
-    for x, token_end in enumerate(token_ends):
-        if token_start < end and token_end > start:
-            tokens.append(x)
-        token_start = token_end
-    return tokens
-
-
 def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     """The edges of one IP to the N nodes of its window, [N]; they sum to 1.
 
@@ -274,8 +226,7 @@ def information_points(tokenizer, ids: list[int], a, window: list[int], limit: i
         texts = [" ".join(texts)]
         tokens = [sorted(set().union(*tokens))]
 
-    # In a batch, a has as many columns as the largest window. The columns of a smaller window are its first N, the rest
-    # are 0.
+    # In a batch, a has the columns of the largest window. Those of a smaller window come first, the others are 0.
     return [InformationPoint(bullet, window, edge_weights(a, places)[:len(window)])
             for bullet, places in zip(texts, tokens, strict=True) if places]
 

@@ -1,10 +1,10 @@
 """What the compared methods share: the reader, summaries, passages that end at sentence ends, trees on disk.
 
-A row of Table 1 differs from another by its method alone: all read Table A2's conversation, with what the method found
-in the place of PECAN's nodes, in the same window, through the same forward pass and counter.
+A row of Table 1 differs from another by its method alone. Every method is read by the conversation of Table A2, with
+what it found in the place of PECAN's nodes, in the same window, through the same forward pass and FLOP counter.
 """
 import re
-from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -13,10 +13,9 @@ from data import Document
 from llama import Cache, Llama, length_of
 from pecan import Graph, Node, answer_turn, node_line, question_prompt, room_for_nodes
 from support.files import InputError
-from support.graph_file import check_place
 from support.method import Answer
 from support.settings import Settings
-from support.tokenizer import split
+from support.text import split
 
 
 class MissingPackage(InputError):
@@ -24,119 +23,167 @@ class MissingPackage(InputError):
 
 
 def scaled(tokens: int, settings: Settings) -> int:
-    """A length in tokens that a method's source gives, for chunks of other than the paper's 300 tokens: small models
-    have small chunks, and every length shrinks alike."""
+    """A length in tokens that a method's source gives, scaled to the size of our chunks.
+
+    The sources assume large models, as the paper does with its chunks of 300 tokens. Small models have small chunks,
+    and every length shrinks with them.
+    """
     return max(1, tokens * settings.chunk // 300)
 
 
 # --- the reader -----------------------------------------------------------------------------------------------------
 
-def line(tokenizer, text: str) -> list[int]:
-    """Token ids of a text's line in the reader's prompt, as a node of PECAN's stands there."""
-    return [i for _, ids in node_line(tokenizer, None, " ".join(text.split())) for i in ids]
+def line_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
+    ids = []
+    for _, part in node_line(tokenizer, None, " ".join(text.split())):
+        ids += part
+    return ids
 
 
-def read(model: Llama, question: str, ids: list[int], settings: Settings) -> Answer:
-    """Answer from the lines `ids`. No check is made: the first assistant turn is given as "Yes"."""
-    tokenizer, flops = model.tokenizer, model.flops
-    prompt = [*question_prompt(tokenizer, question), (None, ids), *answer_turn(tokenizer, tokenizer.first("Yes"))]
+def answer_from(model: Llama, question: str, lines: list[int], settings: Settings) -> Answer:
+    """Answer from lines, given as token ids.
+
+    No check is made: the first assistant turn is "Yes".
+    """
+    tokenizer = model.tokenizer
+    flops_before = model.flops
+    opening = question_prompt(tokenizer, question)
+    closing = answer_turn(tokenizer, tokenizer.first("Yes"))
+    prompt = [*opening, (None, lines), *closing]
+
     cache = Cache(model, 1, length_of(prompt) + settings.answer_tokens)
     hidden, _ = model.read(cache, [prompt])
-    said = model.generate(cache, hidden, settings.answer_tokens)[0][0]
-    return Answer(tokenizer.decode(said).strip(), [], model.flops - flops, length_of(prompt) + len(said))
+    replies, _ = model.generate(cache, hidden, settings.answer_tokens)
+    reply = replies[0]
+    return Answer(text=tokenizer.decode(reply).strip(), nodes=[], flops=model.flops - flops_before,
+                  tokens=length_of(prompt) + len(reply))
 
 
-def read_best(model: Llama, question: str, texts: list[str], order: list[int], settings: Settings) -> Answer:
-    """Answer from texts in this order, the best first, as many as the window has room for; `nodes` are those read.
+def answer_from_best(model: Llama, question: str, texts: list[str], order: list[int], settings: Settings) -> Answer:
+    """Answer from the texts at these places, the best first.
 
-    The papers do not say in which order; the best first, as RAPTOR's retrievers put them.
+    A text that does not fit the window is passed over; the answer's `nodes` are the places of the others. The papers
+    do not say in which order to read; RAPTOR's retrievers put the best first. InputError if something was found and
+    none of it fits.
     """
-    room, ids, nodes = room_for_nodes(model.tokenizer, question, settings), [], []
+    room = room_for_nodes(model.tokenizer, question, settings)
+    lines = []
+    nodes = []
     for i in order:
-        more = line(model.tokenizer, texts[i])
-        if len(ids) + len(more) <= room:
-            ids, nodes = ids + more, [*nodes, i]
+        line = line_ids(model.tokenizer, texts[i])
+        if len(lines) + len(line) <= room:
+            lines += line
+            nodes.append(i)
     if order and not nodes:
         raise InputError(f"window {settings.window} is too small for what was found")
-    answer = read(model, question, ids, settings)
+
+    answer = answer_from(model, question, lines, settings)
     answer.nodes = nodes
     return answer
 
 
 # --- other prompts --------------------------------------------------------------------------------------------------
 
-def turn(tokenizer, text: str) -> list[int]:
-    """A user's turn that says `text`."""
+def user_turn(tokenizer, text: str) -> list[int]:
+    """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
     return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
 
 
 def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1,
             progress: bool = False) -> list[list[int]]:
-    """Token ids of what the model says to each prompt, greedy, up to `limit` of them; `batch` prompts run together."""
+    """The model's greedy reply to each prompt, up to `limit` token ids; `batch` prompts run together."""
     said = []
-    for start in tqdm(range(0, len(prompts), batch), "summaries", unit="batch", leave=False, disable=not progress):
-        rows = [[(None, ids)] for ids in prompts[start:start + batch]]
+    for first in tqdm(range(0, len(prompts), batch), "summaries", unit="batch", leave=False, disable=not progress):
+        rows = [[(None, ids)] for ids in prompts[first:first + batch]]
         cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
         hidden, _ = model.read(cache, rows)
-        said += model.generate(cache, hidden, limit)[0]
+        ids, _ = model.generate(cache, hidden, limit)
+        said += ids
     return said
 
 
-def summaries(model: Llama, texts: list[str], prompt: str, limit: int, batch: int, progress: bool) -> list[str]:
-    """A summary of each text, asked for by `prompt` with the text in it. Where the model says nothing, the beginning of
-    the text stands in, so that no node is empty."""
-    tokenizer = model.tokenizer
-    said = replies(model, [turn(tokenizer, prompt.format(text)) for text in texts], limit, batch, progress)
-    said = [" ".join(tokenizer.decode(ids).split()) for ids in said]
-    return [summary or split(tokenizer, text, limit)[0] for summary, text in zip(said, texts)]
+# --- passages -------------------------------------------------------------------------------------------------------
+
+def pack_sentences(tokenizer, document: Document, limit: int) -> list[str]:
+    """Passages of whole sentences, each with as many as `limit` tokens hold.
+
+    A sentence ends after . ! or ?, at a newline and at the end of a passage of the document. Only a sentence longer
+    than the limit is cut, at white space. Sentences of different passages may share one of these, because the methods
+    that use them were written for a single text.
+    """
+    parts = []                                              # sentences, and pieces of those that are too long
+    for sentence in re.split(r"(?<=[.!?])\s+|\n+", "\n".join(document.passages)):
+        parts += split(tokenizer, sentence, limit)
+
+    packed = []
+    current = []                                            # the sentences of the passage that is being filled
+    used = 0                                                # its tokens
+    for part in parts:
+        length = len(tokenizer.encode(" " + part))
+        if current and used + length > limit:
+            packed.append(" ".join(current))
+            current = []
+            used = 0
+        current.append(part)
+        used += length
+    return [*packed, " ".join(current)]
 
 
 # --- trees ----------------------------------------------------------------------------------------------------------
 
-def sentences(tokenizer, document: Document, limit: int) -> list[str]:
-    """Passages of whole sentences, as many as `limit` tokens hold; only a longer sentence is cut, at white space.
+class TreeNode(NamedTuple):
+    """A node of a tree that is being built."""
+    text: str
+    children: list[int]           # their places in the level below; [] for a leaf
 
-    Sentences end behind . ! ?, at newlines and where a passage ends; passages of a document may share a chunk, because
-    the methods that want this were written for a single text.
+
+def leaves(texts: list[str]) -> list[TreeNode]:
+    """The lowest level of a tree."""
+    return [TreeNode(text, []) for text in texts]
+
+
+def summaries(model: Llama, below: list[str], groups: list[list[int]], prompt: str, limit: int, settings: Settings,
+              progress: bool) -> list[TreeNode]:
+    """The next level of a tree: a summary, in up to `limit` tokens, of each group.
+
+    `below` holds the texts of the level below, and a group is places in it. `prompt` asks for the summary, with the
+    texts in place of its {}. If the model says nothing, the node gets the beginning of the texts instead, so that no
+    node is empty.
     """
-    packed, held, used = [], [], 0
-    for sentence in re.split(r"(?<=[.!?])\s+|\n+", "\n".join(document.passages)):
-        for part in split(tokenizer, sentence, limit):
-            tokens = len(tokenizer.encode(" " + part))
-            if held and used + tokens > limit:
-                packed.append(" ".join(held))
-                held, used = [], 0
-            held, used = [*held, part], used + tokens
-    return packed + [" ".join(held)]
+    tokenizer = model.tokenizer
+    sources = ["\n\n".join(below[i] for i in group) for group in groups]
+    prompts = [user_turn(tokenizer, prompt.format(source)) for source in sources]
+    said = replies(model, prompts, limit, settings.batch, progress)
+
+    level = []
+    for source, group, ids in zip(sources, groups, said, strict=True):
+        summary = " ".join(tokenizer.decode(ids).split())
+        level.append(TreeNode(summary or split(tokenizer, source, limit)[0], group))
+    return level
 
 
-def tree(path: str | Path | None, document: Document, model: Llama, construction: dict, leaves, summarise) -> Graph:
-    """The tree at `path`, or a new one, saved there: levels of nodes, each over nodes of the level below.
+def tree_graph(levels: list[list[TreeNode]], document: Document, model: Llama, construction: dict,
+               flops: int) -> Graph:
+    """The tree as a Graph like PECAN's, which can be saved; `levels` from the leaves up.
 
-    A tree is a Graph like PECAN's: E[i, j] is 1 / (number of children) for each child j of i. `leaves()` gives the
-    texts of level 1, `summarise(texts)` the next level as [(text, children)], children being places in `texts`, or []
-    where there is none.
+    E[i, j] is 1 / (number of children of i) for each child j of node i. `construction` names the settings of the
+    tree, `flops` is what building it cost.
     """
-    if path is not None and Path(path).exists():
-        return Graph.load(path, document, construction, model)
-    check_place(path)
-    flops, nodes, children = model.flops, [Node(1, text) for text in leaves()], {}
-    first = 0                                               # of the level that is summarised
-    while made := summarise([node.text for node in nodes[first:]]):
-        start, below = len(nodes), first
-        for text, places in made:
-            children[len(nodes)] = [below + place for place in places]
-            nodes.append(Node(nodes[start - 1].level + 1, text))
-        first = start
+    nodes = []
+    first_of = []                                           # id of the first node of each level
+    for height, level in enumerate(levels, 1):
+        first_of.append(len(nodes))
+        nodes += [Node(height, node.text) for node in level]
+
     E = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
-    for i, below in children.items():
-        E[i, below] = 1 / len(below)
-    graph = Graph(nodes, E, document.hash, model.fingerprint, construction, model.flops - flops)
-    if path is not None:
-        graph.save(path)
-    return graph
+    for height in range(1, len(levels)):
+        for i, node in enumerate(levels[height], first_of[height]):
+            below = [first_of[height - 1] + place for place in node.children]
+            E[i, below] = 1 / len(below)
+    return Graph(nodes, E, document.hash, model.fingerprint, construction, flops)
 
 
-def children(graph: Graph, i: int) -> list[int]:
+def children_of(graph: Graph, i: int) -> list[int]:
     """Children of node i, in document order."""
     return graph.E[i].nonzero().flatten().tolist()

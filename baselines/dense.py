@@ -1,14 +1,15 @@
-"""Dense retrieval over the chunks that PECAN's graph has at its bottom: SBERT (Reimers and Gurevych 2019) and Dragon
-(Lin et al. 2023), which differ by their encoders alone (sbert.py).
+"""Dense retrieval over chunks, the same ones as level 1 of PECAN's graph: SBERT and Dragon.
 
-SBERT has one encoder for questions and chunks, whose unit vectors make the dot product the cosine. Dragon has one for
-each and takes the dot product as it is. Where no encoders are given, the mean of the model's own embeddings stands in,
-for SBERT at length 1, for Dragon as it is: those rows tell of that, and of neither. Only what is retrieved is read, the
-best first.
+SBERT (Reimers and Gurevych 2019) and Dragon (Lin et al. 2023) differ by their encoders alone (support/sbert.py). SBERT
+has one encoder for questions and chunks; its vectors have length 1, so the dot product is the cosine. Dragon has an
+encoder for questions and another for chunks, and takes the dot product as it is.
+
+If no encoders are given, the mean of the model's own embeddings replaces them: at length 1 for SBERT, as it is for
+Dragon. Those rows say nothing about SBERT or Dragon themselves. Only what is retrieved is read, the best first.
 """
 from pathlib import Path
 
-from baselines.common import read_best
+from baselines.common import answer_from_best
 from data import Document
 from llama import Llama
 from pecan import chunks
@@ -18,28 +19,37 @@ from support.settings import Settings
 
 
 class Dense:
-    """Read the `top` chunks whose vectors have the largest dot product with the question's; of equal ones the
-    earlier."""
+    """Read the `top_k` chunks whose vectors have the largest dot product with the question's.
 
-    def __init__(self, model: Llama, questions, passages, settings: Settings, top: int = 5):
-        self.model, self.questions, self.passages = model, questions, passages
-        self.settings, self.top = settings, top
+    Of equal ones the earlier is read. SBERT passes the same encoder twice.
+    """
+
+    def __init__(self, model: Llama, question_encoder, chunk_encoder, settings: Settings, top_k: int = 5):
+        self.model = model
+        self.question_encoder = question_encoder
+        self.chunk_encoder = chunk_encoder
+        self.settings = settings
+        self.top_k = top_k
 
     def file_name(self, document: Document) -> str | None:
-        """Nothing is kept on disk: a document is embedded once for all its questions."""
+        """None: nothing is kept on disk, since a document is embedded once for all its questions."""
         return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """`index` is the chunks' vectors [n, D]."""
+        """Embed the chunks (`index`, [n, D])."""
         texts = chunks(self.model.tokenizer, document, self.settings.chunk)
-        flops = self.passages.flops
-        vectors = self.passages.encode(texts)
-        return Prepared(texts, self.passages.flops - flops, index=vectors)
+        flops_before = self.chunk_encoder.flops
+        vectors = self.chunk_encoder.encode(texts)
+        return Prepared(texts=texts, flops=self.chunk_encoder.flops - flops_before, index=vectors)
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        flops = self.questions.flops
-        scores = similarities(prepared.index, self.questions.encode([question])[0])        # [n]
-        order = scores.argsort(descending=True, stable=True)[:self.top].tolist()
-        answer = read_best(self.model, question, prepared.texts, order, self.settings)
-        answer.flops += self.questions.flops - flops
+        """Embed the question and read the closest chunks. The FLOPs include the embedding."""
+        flops_before = self.question_encoder.flops
+        query = self.question_encoder.encode([question])[0]                                # [D]
+        embedding = self.question_encoder.flops - flops_before
+
+        scores = similarities(prepared.index, query)                                       # [n]
+        order = scores.argsort(descending=True, stable=True)[:self.top_k].tolist()
+        answer = answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        answer.flops += embedding
         return answer

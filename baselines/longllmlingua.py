@@ -1,76 +1,97 @@
-"""LongLLMLingua (Jiang et al. 2024): compress the document, question in hand, before it is read.
+"""LongLLMLingua (Jiang et al. 2024): compress the document for the question before it is read.
 
-A scorer, any Llama, measures perplexity twice. *Which parts*: units of 4 lines are ranked by the mean -log p of the
-question, and of a sentence behind it that says that the answer is there, given the unit; units are kept in this order
-until 2000 + 100 tokens are passed, the unit that passes them included. *Which tokens*: of the kept units those tokens
-stay that the question makes likelier, by the contrast -log p(x) + log p(x | question), given what was kept before; the
-first unit may keep a share of its tokens that is 0.3 above the mean, the last one 0.3 below, linearly between, so that
-at most 2000 tokens are kept. All of it happens for a question, so nothing is prepared, and the scorer's FLOPs count as
-search.
+A scorer, which can be any Llama, measures perplexity twice.
 
-Where this is not the published code:
-- kept units are read in the order of their rank; its LongBench script keeps the document's, but PECAN's section 4.1
-  explains a result by the reordering
-- the mean share is such that the target holds; there it holds where units are equally long
-- tokens are dropped in windows of up to 200 tokens that end where a unit ends; there windows run on
-- units of more than 300 tokens, as lines of books can be, are cut, and white space inside of one becomes a blank, as in
-  every chunk here; where 2000 tokens hold everything, nothing is scored
+*Which parts.* Units of 4 lines are ranked by the mean -log p, given the unit, of the question and of a sentence after
+it that says that the answer is there. Units are kept in this order until they exceed 2000 + 100 tokens, the unit that
+exceeds them included.
+
+*Which tokens.* Of the kept units those tokens stay that the question makes likelier. The contrast is
+-log p(x) + log p(x | question), given what was kept before. The first unit may keep a share of its tokens that is 0.3
+above the mean, the last one 0.3 below, linearly in between, so that at most 2000 tokens are kept.
+
+All of this depends on the question. So nothing is prepared, and the scorer's FLOPs count as search.
+
+Differences from the published code:
+- kept units are read in the order of their rank; its LongBench script keeps the document's order, but PECAN's section
+  4.1 explains a result by the reordering
+- the mean share is chosen so that the target holds; in the code it holds only if units are equally long
+- tokens are dropped in windows of up to 200 tokens that end with their unit; in the code windows run on past its end
+- units of more than 300 tokens, such as the lines of some books, are cut, and white space inside a unit becomes a
+  blank, as in every chunk here; if 2000 tokens hold everything, nothing is scored
 - the paper's scorer is Phi-2, which is no Llama: `--scorer` takes a checkpoint, by default the model itself
 """
 from pathlib import Path
 
 import torch
 
-from baselines.common import read_best, scaled
+from baselines.common import answer_from_best, scaled
 from data import Document
 from llama import Cache, Llama
 from support.files import InputError
 from support.method import Answer, Prepared
 from support.settings import Settings
-from support.tokenizer import split
+from support.text import split
 
 HINT = " We can get the answer to this question in the given documents."
-LINES, TARGET, MORE, WINDOW, SPREAD = 4, 2000, 100, 200, 0.3
+LINES = 4                                      # of a unit
+TARGET = 2000                                  # tokens to keep
+EXTRA = 100                                    # by which the kept units may exceed the target
+WINDOW = 200                                   # tokens that are scored, and dropped, together
+SPREAD = 0.3                                   # between the mean share and the first or last unit's
 
 
 def shares(lengths: list[int], target: int) -> list[float]:
-    """The share of tokens that each unit keeps, best unit first: one mean for all, +0.3 to -0.3 linearly, within 0 and
-    1, so that as many of the target's tokens are kept as can be and not one more."""
+    """The share of tokens that each unit of `lengths` keeps, the best unit first.
+
+    The shares are a mean plus 0.3 for the first unit to minus 0.3 for the last, linearly, cut to [0, 1]. The mean is
+    the largest that keeps no more than `target` tokens, found by bisection.
+    """
     n = len(lengths)
     spread = [SPREAD * (n - 1 - 2 * i) / (n - 1) if n > 1 else 0.0 for i in range(n)]
 
-    def of(mean):
+    def around(mean):
         return [min(1.0, max(0.0, mean + delta)) for delta in spread]
+
     low, high = -SPREAD, 1 + SPREAD
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if sum(s * m for s, m in zip(of(middle), lengths)) <= target else (low, middle)
-    return of(low)
+        kept = sum(share * length for share, length in zip(around(middle), lengths))
+        if kept <= target:
+            low = middle
+        else:
+            high = middle
+    return around(low)
 
 
 def check_length(scorer: Llama, tokens: int):
+    """Raise InputError if the scorer was not made for so many tokens."""
     if tokens > scorer.config.max_length:
         raise InputError(f"LongLLMLingua's scorer reads up to {tokens} tokens and was made for "
                          f"{scorer.config.max_length}; take another --scorer")
 
 
 class Context:
-    """A growing prompt of the scorer's: what stands in its cache, and the hidden state [1, D] of its last token."""
+    """A growing prompt of the scorer: its cache, and the hidden state [1, D] of its last token."""
 
     def __init__(self, scorer: Llama, ids: list[int], room: int):
         check_length(scorer, len(ids) + room)
-        self.scorer, self.cache = scorer, Cache(scorer, 1, len(ids) + room)
+        self.scorer = scorer
+        self.cache = Cache(scorer, 1, len(ids) + room)
         self.append(ids)
 
     def append(self, ids: list[int]):
+        """Read more tokens."""
         if ids:
             self.last, _ = self.scorer.read(self.cache, [[(None, ids)]])
 
     def losses(self, ids: list[int]) -> torch.Tensor:
-        """-log p [T] of tokens that might come next; they are taken back."""
+        """-log p [T] of tokens that might come next; they are rolled back."""
         before = list(self.cache.lengths)
         hidden, _ = self.scorer.append(self.cache, [[(None, ids)]])
         self.cache.rollback(before)
+
+        # A token is predicted by the hidden state of the token before it, the first one by that of the context.
         return self.scorer.losses(torch.cat((self.last, hidden[0, :-1])), ids)
 
 
@@ -78,73 +99,100 @@ class LongLLMLingua:
     """Prepare a document (its units; costs nothing), compress and read it for a question."""
 
     def __init__(self, model: Llama, scorer: Llama, settings: Settings):
-        self.model, self.scorer, self.settings = model, scorer, settings
-        self.target, self.most = scaled(TARGET, settings), scaled(TARGET + MORE, settings)
+        self.model = model
+        self.scorer = scorer
+        self.settings = settings
+        self.target = scaled(TARGET, settings)
+        self.most_of_units = scaled(TARGET + EXTRA, settings)              # tokens of the kept units
         self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
 
     def file_name(self, document: Document) -> str | None:
-        """Nothing is kept on disk."""
+        """None: nothing is kept on disk."""
         return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        lines = [line for passage in document.passages for line in passage.splitlines() if line.strip()]
-        units = ["\n".join(lines[i:i + LINES]) for i in range(0, len(lines), LINES)]
-        return Prepared([part for unit in units
-                         for part in split(self.scorer.tokenizer, unit, self.settings.chunk)])
+        """Cut the document into units."""
+        lines = []
+        for passage in document.passages:
+            lines += [line for line in passage.splitlines() if line.strip()]
+
+        units = []
+        for first in range(0, len(lines), LINES):
+            unit = "\n".join(lines[first:first + LINES])
+            units += split(self.scorer.tokenizer, unit, self.settings.chunk)
+        return Prepared(texts=units)
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        flops = self.scorer.flops
+        """Compress the units for this question and read what is left."""
+        flops_before = self.scorer.flops
         texts = self.compress(prepared.texts, question)
-        scoring = self.scorer.flops - flops
-        answer = read_best(self.model, question, texts, list(range(len(texts))), self.settings)
+        scoring = self.scorer.flops - flops_before              # taken now: the reader may be the same model
+
+        answer = answer_from_best(self.model, question, texts, list(range(len(texts))), self.settings)
         answer.flops += scoring
         return answer
 
     def compress(self, units: list[str], question: str) -> list[str]:
-        """The kept units, the best first, in what is left of their tokens."""
+        """What is left of the kept units, the best first."""
         encode = self.scorer.tokenizer.encode
         lengths = [len(encode(unit)) for unit in units]
         if sum(lengths) <= self.target:
             return units
-        perplexity, kept = self.rank(units, question), []
+
+        # Which parts: the best units, up to the one that exceeds the limit.
+        perplexity = self.rank(units, question)
+        kept = []
         for i in sorted(range(len(units)), key=lambda i: perplexity[i]):
             kept.append(i)
-            if sum(lengths[k] for k in kept) > self.most:
+            if sum(lengths[k] for k in kept) > self.most_of_units:
                 break
+
+        # Which tokens of them.
         return self.drop([encode(units[i]) for i in kept], question)
 
     def rank(self, units: list[str], question: str) -> list[float]:
-        """Mean -log p of the question's tokens, and the hint's, behind each unit; `batch` units run together."""
-        encode, means = self.scorer.tokenizer.encode, []
+        """Mean -log p of question and hint after each unit; `batch` units run together."""
+        encode = self.scorer.tokenizer.encode
         asked = encode("\n" + question + HINT)
+        means = []
         for first in range(0, len(units), self.settings.batch):
-            rows = [[*self.start, *encode(unit), *asked] for unit in units[first:first + self.settings.batch]]
-            check_length(self.scorer, max(map(len, rows)))
-            cache = Cache(self.scorer, len(rows), max(map(len, rows)))
+            batch = units[first:first + self.settings.batch]
+            rows = [[*self.start, *encode(unit), *asked] for unit in batch]
+            longest = max(map(len, rows))
+            check_length(self.scorer, longest)
+            cache = Cache(self.scorer, len(rows), longest)
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
-            means += [self.scorer.losses(h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item()
-                      for h, ids in zip(hidden, rows)]
+
+            # The states that predict `asked` are one token earlier than its own.
+            for h, ids in zip(hidden, rows):
+                losses = self.scorer.losses(h[len(ids) - len(asked) - 1:len(ids) - 1], asked)
+                means.append(losses.mean().item())
         return means
 
     def drop(self, units: list[list[int]], question: str) -> list[str]:
-        """What is left of units of token ids; a unit of which nothing is left is left out."""
-        tokenizer, texts = self.scorer.tokenizer, []
+        """What is left of units (token ids); a unit that loses all its tokens is left out."""
+        tokenizer = self.scorer.tokenizer
         newline = tokenizer.encode("\n")
         room = self.target + len(units) * len(newline) + self.window                       # what is kept, and a window
         given = Context(self.scorer, [*self.start, *tokenizer.encode(question), *newline], room)
         alone = Context(self.scorer, self.start, room)
+
+        texts = []
         for unit, share in zip(units, shares(list(map(len, units)), self.target)):
             left = []
             for first in range(0, len(unit), self.window):
+                # Of a window the tokens with the highest contrast stay, in their order.
                 ids = unit[first:first + self.window]
                 contrast = alone.losses(ids) - given.losses(ids)                           # [T]
                 best = contrast.argsort(descending=True, stable=True)[:int(share * len(ids))]
                 kept = [ids[i] for i in best.sort().values.tolist()]
                 left += kept
-                for context in (given, alone):
-                    context.append(kept)
-            for context in (given, alone):
-                context.append(newline)
+
+                # What comes later is scored after what was kept.
+                given.append(kept)
+                alone.append(kept)
+            given.append(newline)
+            alone.append(newline)
             texts.append(tokenizer.decode(left).strip())
         return [text for text in texts if text]

@@ -1,30 +1,32 @@
 """RAPTOR (Sarthi et al. 2024): a tree of clustered and summarised chunks, and two ways of retrieving from it.
 
-Chunks of 100 tokens are embedded, clustered and each cluster summarised in up to 100 tokens; the summaries are the next
-layer, up to 5 of them, until one has no more than 11 nodes. *Tree traversal* takes the 5 nodes of the top layer closest
-to the question, then the 5 closest of their children, and so on down; *collapsed tree* takes the `top` closest of all.
+Chunks of 100 tokens are embedded and clustered, and each cluster is summarised in up to 100 tokens. The summaries are
+the next layer. There are up to 5 such layers, until one has no more than 11 nodes. *Tree traversal* takes the 5 nodes
+of the top layer closest to the question, then the 5 closest of their children, and so on down. *Collapsed tree* takes
+the `top_k` closest of all nodes.
 
-A layer is clustered twice over, as the published code does: UMAP to 10 dimensions with int(sqrt(n - 1)) neighbours and
-a Gaussian mixture, then inside each cluster of more than 11 nodes UMAP with 10 neighbours and a mixture again. The
-number of components has the least BIC; a node is of every cluster that it belongs to with a probability above 0.1. A
-cluster of more than 3500 tokens is clustered again.
+A layer is clustered twice, as in the published code. First UMAP to 10 dimensions with int(sqrt(n - 1)) neighbours and a
+Gaussian mixture; then, inside each cluster of more than 11 nodes, UMAP with 10 neighbours and a mixture again. The
+number of components is the one with the least BIC. A node is in every cluster to which it belongs with a probability
+above 0.1. A cluster of more than 3500 tokens is clustered again.
 
-Where this is not the published code:
+Differences from the published code:
 - a tree is the same each time: UMAP is seeded, and starts from principal components, because its spectral start draws
-  random numbers that no seed governs
-- a node is always of its likeliest cluster; there it is of none if no probability exceeds 0.1, and lost
-- a cluster that clustering does not make smaller is cut in document order; there that never ends
-- layers stand in document order, and one document's early end does not shorten the next one's tree
-- a sentence longer than a chunk is cut at white space; there it is cut at , ; : into pieces of any length, which come
-  before the chunk that is being filled
-- only the best few are retrieved; its other mode, by a threshold, keeps those that are far away
-- the collapsed tree stops at `top` nodes, as PECAN's Table 1 has it; there at 3500 tokens
-- in other words than PECAN's section 4, traversal does not follow "a single path": it is the code's top 5 of a layer
+  random numbers that no seed controls
+- a node is always in its likeliest cluster; in the code it is in none, and lost, if no probability exceeds 0.1
+- a cluster that clustering does not make smaller is cut in document order; in the code that never ends
+- layers are in document order, and if one document's tree ends early, the next one's is not shortened
+- a sentence longer than a chunk is cut at white space; in the code it is cut at , ; : into pieces of any length, which
+  come before the chunk that is being filled
+- only the best few are retrieved; the code's other mode, by a threshold, keeps those that are far away
+- the collapsed tree stops at `top_k` nodes, as in PECAN's Table 1; in the code at 3500 tokens
+- against the words of PECAN's section 4, traversal does not follow "a single path": it is the code's top 5 of a layer
 
 scikit-learn and umap-learn are an optional extra: requirements-extra.txt.
 """
 import math
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,49 +34,66 @@ import torch
 
 from baselines.common import (
     MissingPackage,
-    children,
-    read_best,
+    answer_from_best,
+    children_of,
+    leaves,
+    pack_sentences,
     scaled,
-    sentences,
     summaries,
-    tree,
-    turn,
+    tree_graph,
+    user_turn,
 )
 from data import Document
 from llama import Llama
 from pecan import Graph, pack
 from support.files import InputError
-from support.graph_file import file_name
+from support.graph_file import check_place, file_name
 from support.method import Answer, Prepared
 from support.sbert import similarities
 from support.settings import Settings
 
 PROMPT = "Write a summary of the following, including as many key details as possible: {}:"
-DIMENSIONS, NEIGHBOURS, SMALL = 10, 10, 11     # a layer or cluster of SMALL nodes is not clustered
-COMPONENTS, MEMBER, LAYERS, SEED = 50, 0.1, 5, 0
+CHUNK = 100                                    # tokens of a chunk, and of a summary
+CLUSTER_TOKENS = 3500
+DIMENSIONS = 10                                # of UMAP's points
+NEIGHBOURS = 10                                # for UMAP inside a cluster
+SMALL = 11                                     # a layer or cluster of so many nodes is not clustered
+COMPONENTS = 50                                # of a mixture, fewer than these
+MEMBER = 0.1                                   # probability above which a node is in a cluster
+LAYERS = 5                                     # of summaries, at most
+SEED = 0
 
 
 # --- clustering -----------------------------------------------------------------------------------------------------
 
 def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
-    """UMAP by cosine to at most 10 dimensions, [n, D] to [n, 10]; float64, in which a mixture can tell apart what is
-    close."""
+    """UMAP by cosine to at most 10 dimensions, [n, D] to [n, 10].
+
+    The result is float64, because in float32 a mixture cannot separate points that are close together.
+    """
     import umap
-    if not np.ptp(vectors, axis=0).any():                    # all alike: there is nothing to tell apart
+    if not np.ptp(vectors, axis=0).any():                    # all vectors are equal: there is nothing to separate
         return vectors[:, :DIMENSIONS].astype(np.float64)
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                      # of the one thread that a seed asks for
-        return umap.UMAP(n_neighbors=neighbours, n_components=min(DIMENSIONS, len(vectors) - 2), metric="cosine",
-                         init="pca", random_state=SEED).fit_transform(vectors).astype(np.float64)
+        warnings.simplefilter("ignore")                      # a seed allows one thread only, and UMAP warns of it
+        reducer = umap.UMAP(n_neighbors=neighbours, n_components=min(DIMENSIONS, len(vectors) - 2), metric="cosine",
+                            init="pca", random_state=SEED)
+        points = reducer.fit_transform(vectors)
+    return points.astype(np.float64)
 
 
 def mixture(points: np.ndarray) -> list[list[int]]:
-    """Soft clusters of points [n, d]: the members of each component of the Gaussian mixture with the least BIC."""
+    """Soft clusters of points [n, d]: the components of a Gaussian mixture.
+
+    The number of components is the one with the least BIC. A cluster is the places of its members.
+    """
     from sklearn.mixture import GaussianMixture
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                      # of mixtures that have not converged
+        warnings.simplefilter("ignore")                      # some mixtures do not converge
         fitted = [GaussianMixture(n, random_state=SEED).fit(points) for n in range(1, min(COMPONENTS, len(points)))]
-        best = min(fitted, key=lambda model: model.bic(points))
+        best = min(fitted, key=lambda fit: fit.bic(points))
+
     probability = best.predict_proba(points)                                               # [n, components]
     member = probability > MEMBER
     member[np.arange(len(points)), probability.argmax(1)] = True
@@ -82,83 +101,148 @@ def mixture(points: np.ndarray) -> list[list[int]]:
 
 
 def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int]]:
-    """Clusters of the nodes of a layer, by their places, in document order; none of more than `most` tokens."""
+    """Clusters of a layer's nodes, none of more than `most` tokens.
+
+    vectors [n, D] and tokens [n] are the nodes' embeddings and lengths. A cluster is places in the layer, in document
+    order, and the clusters are sorted.
+    """
     found = []
     for members in mixture(reduce(vectors, int(math.sqrt(len(vectors) - 1)))):
-        inside = [range(len(members))] if len(members) <= SMALL else mixture(reduce(vectors[members], NEIGHBOURS))
+        # Cluster a second time, inside this cluster. The places that come out are places in `members`.
+        if len(members) <= SMALL:
+            inside = [range(len(members))]
+        else:
+            inside = mixture(reduce(vectors[members], NEIGHBOURS))
+
         for places in inside:
             cluster = [members[place] for place in places]
-            own = [tokens[i] for i in cluster]
-            if sum(own) <= most:
+            lengths = [tokens[i] for i in cluster]
+
+            # Too many tokens: cluster again. If that would not help, cut in document order.
+            if sum(lengths) <= most:
                 parts = [range(len(cluster))]
             elif SMALL < len(cluster) < len(vectors):
-                parts = clusters(vectors[cluster], own, most)
+                parts = clusters(vectors[cluster], lengths, most)
             else:
-                parts = pack(own, most)
-            found += [[cluster[k] for k in part] for part in parts]
+                parts = pack(lengths, most)
+            found += [[cluster[place] for place in part] for part in parts]
     return sorted(found)
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
 class Raptor:
-    """`collapsed`: the `top` nodes of all; otherwise tree traversal, the `top` nodes of each layer."""
+    """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
 
-    def __init__(self, model: Llama, encoder, settings: Settings, top: int = 5, collapsed: bool = True):
-        try:
-            import sklearn.mixture  # noqa: F401
-            import umap  # noqa: F401
-        except ImportError as error:
-            raise MissingPackage(f"RAPTOR clusters with scikit-learn and umap-learn, and {error.name} is not installed "
-                                     "(pip install -r requirements-extra.txt)") from None
-        self.model, self.encoder, self.settings, self.top, self.collapsed = model, encoder, settings, top, collapsed
-        self.length, prompt = scaled(100, settings), len(turn(model.tokenizer, PROMPT))   # of a chunk, of a summary
-        self.most = min(scaled(3500, settings), settings.window - prompt - self.length)   # tokens of a cluster
+    def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
+        check_packages()
+        self.model = model
+        self.encoder = encoder
+        self.settings = settings
+        self.top_k = top_k
+        self.collapsed = collapsed
+
+        # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
+        self.length = scaled(CHUNK, settings)                              # tokens of a chunk, and of a summary
+        prompt = len(user_turn(model.tokenizer, PROMPT))
+        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - prompt - self.length)
         if self.most < 2 * self.length:
             raise InputError(f"window {settings.window} is too small for RAPTOR's summaries")
+
         self.construction = {"method": "raptor", "chunk": self.length, "cluster": self.most,
                              "encoder": encoder.fingerprint}
 
     def file_name(self, document: Document) -> str:
+        """Names the tree of this document, this model, these lengths and this encoder on disk."""
         return file_name(document.hash, self.model.fingerprint, self.construction)
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """The tree, and vectors of its nodes [|V|, D]. `index` is both. (Vectors are not kept on disk.)"""
-        encoder, vectors, flops = self.encoder, [], self.encoder.flops
+        """Load the tree at `path`, or build it (and save it there).
 
-        def summarise(texts):
-            vectors.append(encoder.encode(texts))
-            if len(texts) <= SMALL or len(vectors) > LAYERS:
-                return []
+        `index` is the vectors of its nodes [|V|, D], which are not kept on disk.
+        """
+        flops_before = self.encoder.flops
+        if path is not None and Path(path).exists():
+            graph = Graph.load(path, document, self.construction, self.model)
+            vectors = self.embed_layers(graph)
+        else:
+            check_place(path)
+            graph, vectors = self.build(document, progress)
+            if path is not None:
+                graph.save(path)
+
+        texts = [node.text for node in graph.nodes]
+        flops = graph.flops + self.encoder.flops - flops_before
+        return Prepared(texts=texts, flops=flops, graph=graph, index=vectors)
+
+    def build(self, document: Document, progress: bool) -> tuple[Graph, torch.Tensor]:
+        """Build the tree, layer upon layer; returns it and its nodes' vectors [|V|, D]."""
+        flops_before = self.model.flops
+        layers = [leaves(pack_sentences(self.model.tokenizer, document, self.length))]
+        vectors = []
+        while True:
+            texts = [node.text for node in layers[-1]]
+            vectors.append(self.encoder.encode(texts))
+            if len(texts) <= SMALL or len(layers) > LAYERS:
+                break
+
+            # Cluster the layer; a summary of each cluster is a node of the next one.
             tokens = [len(self.model.tokenizer.encode(f"\n\n{text}")) for text in texts]
-            found = clusters(vectors[-1].numpy(), tokens, self.most)
-            together = ["\n\n".join(texts[i] for i in cluster) for cluster in found]
-            return list(zip(summaries(self.model, together, PROMPT, self.length, self.settings.batch, progress),
-                            found))
-        graph = tree(path, document, self.model, self.construction,
-                     lambda: sentences(self.model.tokenizer, document, self.length), summarise)
-        texts, levels = [node.text for node in graph.nodes], [node.level for node in graph.nodes]
-        if not vectors:                                      # read from disk; layer by layer, as when it is built
-            vectors = [encoder.encode([node.text for node in graph.nodes if node.level == level])
-                       for level in range(1, levels[-1] + 1)]
-        return Prepared(texts, graph.flops + encoder.flops - flops, graph, torch.cat(vectors))
+            groups = clusters(vectors[-1].numpy(), tokens, self.most)
+            layers.append(summaries(self.model, texts, groups, PROMPT, self.length, self.settings, progress))
+
+        flops = self.model.flops - flops_before
+        return tree_graph(layers, document, self.model, self.construction, flops), torch.cat(vectors)
+
+    def embed_layers(self, graph: Graph) -> torch.Tensor:
+        """The vectors [|V|, D] of a tree's nodes.
+
+        They are embedded layer by layer, as in `build`, so that the vectors are equal to the last bit.
+        """
+        vectors = []
+        for level in range(1, graph.nodes[-1].level + 1):
+            texts = [node.text for node in graph.nodes if node.level == level]
+            vectors.append(self.encoder.encode(texts))
+        return torch.cat(vectors)
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        flops = self.encoder.flops
-        scores = similarities(prepared.index, self.encoder.encode([question])[0]).tolist()
-        answer = read_best(self.model, question, prepared.texts, self.retrieve(prepared.graph, scores), self.settings)
-        answer.flops += self.encoder.flops - flops
+        """Retrieve nodes and read them. The FLOPs include the embedding of the question."""
+        flops_before = self.encoder.flops
+        query = self.encoder.encode([question])[0]                                         # [D]
+        embedding = self.encoder.flops - flops_before
+
+        scores = similarities(prepared.index, query).tolist()                              # [|V|]
+        order = self.retrieve(prepared.graph, scores)
+        answer = answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        answer.flops += embedding
         return answer
 
     def retrieve(self, graph: Graph, scores: list[float]) -> list[int]:
-        """The nodes to be read, in this order, by their scores; of equal ones the lower id comes first."""
-        def best(nodes):
-            return sorted(nodes, key=lambda i: (-scores[i], i))[:self.top]
+        """The nodes to be read: of a tree, or of each layer, the best first."""
         if self.collapsed:
-            return best(range(len(scores)))
-        chosen, layer = [], graph.top_level
+            return self.best(range(len(scores)), scores)
+
+        chosen = []
+        layer = graph.top_level
         while layer:
-            taken = best(layer)
+            taken = self.best(layer, scores)
             chosen += taken
-            layer = sorted({child for i in taken for child in children(graph, i)})
+            below = set()
+            for i in taken:
+                below |= set(children_of(graph, i))
+            layer = sorted(below)
         return chosen
+
+    def best(self, nodes: Iterable[int], scores: list[float]) -> list[int]:
+        """The `top_k` of these nodes with the highest scores; ties go to the lower id."""
+        return sorted(nodes, key=lambda i: (-scores[i], i))[:self.top_k]
+
+
+def check_packages():
+    """Raise MissingPackage if an optional package is not installed."""
+    try:
+        import sklearn.mixture  # noqa: F401
+        import umap  # noqa: F401
+    except ImportError as error:
+        raise MissingPackage(f"RAPTOR clusters with scikit-learn and umap-learn, and {error.name} is not installed "
+                             "(pip install -r requirements-extra.txt)") from None

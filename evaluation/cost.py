@@ -1,9 +1,9 @@
-"""What a run would cost, told before it starts: documents, windows, calls, tokens, FLOPs and peak memory.
+"""What a run would cost, estimated before it starts: documents, windows, calls, tokens, FLOPs and memory.
 
-Chunks and the windows of level 1 are those of the run. What a model has yet to write is assumed: the paper's own
-figures (Table A4 beside Table A3) amount to summaries of about half of what they summarise, and to nodes of about 60
-tokens (Table 1's TFLOPs over the nodes a query reads, GARLIC 4.4). Where the paper does not name the data set, 30 nodes
-are assumed.
+Chunks and the windows of level 1 are those of the run. What a model has yet to write is assumed. The paper's own
+figures (Table A4 next to Table A3) amount to summaries of about half of what they summarise, and to nodes of about 60
+tokens (Table 1's TFLOPs over the nodes a query reads, GARLIC 4.4). For a data set that is not the paper's, 30 nodes a
+query are assumed.
 """
 import math
 import sys
@@ -18,7 +18,10 @@ from pecan import answer_turn, chunks, length_of, node_line, pack, question_prom
 from support.checkpoint import Config, tensor_shapes
 from support.settings import Settings
 
-SUMMARY, NODE, NODES = 0.5, 60, 30             # of the tokens summarised; tokens of a node; nodes of a query
+SUMMARY = 0.5                     # length of a summary, of the tokens that it summarises
+NODE = 60                         # tokens of a node
+NODES = 30                        # nodes read for a query
+
 ASSUMED = (f"FLOPs of construction, of searches, of searches that fill their windows, of the whole document; memory is "
            f"weights and caches. Assumed: summaries of {SUMMARY:.0%} of what they summarise, {NODE} tokens a node (no "
            f"more than a chunk has), the paper's number of nodes a query ({NODES} for other data).")
@@ -26,8 +29,10 @@ ASSUMED = (f"FLOPs of construction, of searches, of searches that fill their win
 
 @dataclass
 class Cost:
-    """Sums over a data set; FLOPs of construction over the documents, of search and of the whole document over the
-    questions."""
+    """Sums over a data set.
+
+    FLOPs of construction are over the documents, FLOPs of search and of the whole document over the questions.
+    """
     documents: int = 0
     questions: int = 0
     tokens: int = 0               # of the documents
@@ -40,63 +45,131 @@ class Cost:
     longest: int = 0              # tokens of the longest prompt of a whole document, answer included
 
 
+# --- the estimate ---------------------------------------------------------------------------------------------------
+
+def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Settings, nodes: int | None,
+             whole_window: int) -> Cost:
+    """The cost of PECAN, and of the whole document in one pass, for all questions.
+
+    `nodes` is the paper's number of nodes a query, None if it gives none; `whole_window` is the window of the whole
+    document. Nothing but text is read.
+    """
+    cost = Cost()
+    nodes = settings.fixed_nodes or nodes or NODES
+    instruction = length_of(summary_prompt(tokenizer, {}))       # Table A1 without nodes
+    probe = len(tokenizer.frame.close)
+    for document in documents:
+        lines = [length_of(node_line(tokenizer, None, text)) for text in chunks(tokenizer, document, settings.chunk)]
+        tokens = sum(lines)
+        cost.documents += 1
+        cost.tokens += tokens
+
+        # Stage 1: the graph of the document.
+        windows, flops = construction(lines, instruction, c, settings)
+        cost.windows += windows
+        cost.calls += windows
+        cost.construction += flops
+
+        for question in document.questions:
+            cost.questions += 1
+            opening = length_of(question_prompt(tokenizer, question.text))
+            turn = length_of(answer_turn(tokenizer, 0))
+            room = settings.window - opening - turn - settings.answer_tokens
+
+            # Stage 2: a search that reads the assumed number of nodes, and one that fills its window.
+            read = min(nodes * node_tokens(settings), room, tokens)
+            flops, checks = search(opening, read, turn, probe, c, settings)
+            cost.search += flops
+            cost.calls += checks + 1
+            flops, _ = search(opening, room, turn, probe, c, settings, full=True)
+            cost.most += flops
+
+            # The whole document, cut to its window.
+            prompt = min(opening + tokens + turn, whole_window - settings.answer_tokens)
+            cost.whole += generation(c, prompt, settings.answer_tokens)
+            cost.longest = max(cost.longest, prompt + settings.answer_tokens)
+    return cost
+
+
+def construction(level: list[int], instruction: int, c: Config, settings: Settings) -> tuple[int, int]:
+    """Windows and FLOPs of building one graph.
+
+    `level` holds the tokens of each chunk's line; `instruction` is the length of the prompt without nodes.
+    """
+    limit = int(settings.window * settings.summary_share)
+    node = node_tokens(settings)
+    number, flops = 0, 0
+    while True:
+        # Each window is read, and its summary is written.
+        windows = pack(level, settings.window - limit - instruction)
+        summaries = []
+        for window in windows:
+            read = sum(level[i] for i in window)
+            summary = min(limit, max(1, int(SUMMARY * read)))
+            flops += generation(c, instruction + read, summary)
+            summaries.append(summary)
+
+        # One window's nodes are the top level.
+        number += len(windows)
+        if len(windows) == 1:
+            return number, flops
+
+        # The next level: each summary is divided into nodes; the last one is what remains.
+        level = []
+        for summary in summaries:
+            level += [node] * (summary // node)
+            if summary % node:
+                level.append(summary % node)
+
+
+def search(opening: int, read: int, turn: int, probe: int, c: Config, settings: Settings,
+           full: bool = False) -> tuple[int, int]:
+    """FLOPs of one search that reads `read` tokens of nodes, and its number of checks.
+
+    The nodes are between the `opening` (Table A2 up to its first node) and the `turn` that asks for the answer; a check
+    adds `probe` tokens. A token sees half of the prompt on average, because nodes are read one by one. If `full`, it
+    sees the whole prompt, which is the upper limit.
+    """
+    prompt = opening + read + turn
+    flops = flops_of(c, prompt, prompt if full else prompt // 2)
+
+    # After each node the model is asked whether it knows enough.
+    checks = 0 if settings.fixed_nodes else max(1, read // node_tokens(settings))
+    flops += checks * flops_of(c, probe, opening + read, 1)
+
+    # The answer is written into the same cache.
+    flops += sum(flops_of(c, 1, prompt + n, 1) for n in range(settings.answer_tokens))
+    return flops, checks
+
+
 def generation(c: Config, prompt: int, tokens: int) -> int:
     """FLOPs of reading a prompt and writing `tokens` tokens."""
     return flops_of(c, prompt, prompt, 1) + sum(flops_of(c, 1, prompt + n, 1) for n in range(1, tokens))
 
 
-def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Settings, nodes: int | None,
-             whole_window: int) -> Cost:
-    """The cost of PECAN, and of the whole document in one pass and a window of its own, over the documents. Nothing but
-    text is read."""
-    cost, nodes = Cost(), settings.fixed_nodes or nodes or NODES
-    limit, prompt = int(settings.window * settings.summary_share), length_of(summary_prompt(tokenizer, {}))
-    probe, node = len(tokenizer.frame.close), min(NODE, settings.chunk)
-    for document in documents:
-        lines = [length_of(node_line(tokenizer, None, text)) for text in chunks(tokenizer, document, settings.chunk)]
-        total, level = sum(lines), lines
-        while True:
-            windows = pack(level, settings.window - limit - prompt)
-            written = [min(limit, max(1, int(SUMMARY * sum(level[i] for i in window)))) for window in windows]
-            for window, reply in zip(windows, written):
-                cost.construction += generation(c, prompt + sum(level[i] for i in window), reply)
-            cost.windows += len(windows)
-            cost.calls += len(windows)
-            if len(windows) == 1:
-                break
-            level = [n for reply in written for n in [node] * (reply // node) + [reply % node] if n]
-        cost.documents += 1
-        cost.tokens += total
-        for question in document.questions:
-            opening, turn = length_of(question_prompt(tokenizer, question.text)), length_of(answer_turn(tokenizer, 0))
-            room = settings.window - opening - turn - settings.answer_tokens
-            cost.questions += 1
-            for full in (False, True):
-                read = room if full else min(nodes * node, room, total)
-                checks = 0 if settings.fixed_nodes else max(1, read // node)
-                flops = flops_of(c, opening + read + turn, (opening + read + turn) // (1 if full else 2))
-                flops += checks * flops_of(c, probe, opening + read, 1)
-                flops += sum(flops_of(c, 1, opening + read + turn + n, 1) for n in range(settings.answer_tokens))
-                if full:
-                    cost.most += flops
-                else:
-                    cost.search += flops
-                    cost.calls += checks + 1
-            prompt_of_all = min(opening + total + turn, whole_window - settings.answer_tokens)
-            cost.whole += generation(c, prompt_of_all, settings.answer_tokens)
-            cost.longest = max(cost.longest, prompt_of_all + settings.answer_tokens)
-    return cost
+def node_tokens(settings: Settings) -> int:
+    """The assumed length of a node, which is never longer than a chunk."""
+    return min(NODE, settings.chunk)
 
+
+# --- memory ---------------------------------------------------------------------------------------------------------
 
 def memory(c: Config, settings: Settings, width: int, longest: int) -> tuple[int, int]:
-    """Bytes of the weights, and of the largest cache: of a batch of windows, or of a whole document's `longest` prompt;
-    `width` bytes a number."""
-    weights = width * sum(map(math.prod, tensor_shapes(c).values()))
-    return weights, max(settings.batch * settings.window, longest) * 2 * c.layers * c.kv_heads * c.head_width * width
+    """Bytes of the weights, and bytes of the largest cache, at `width` bytes a number.
+
+    The largest cache is that of a batch of windows, or that of a whole document's `longest` prompt.
+    """
+    weights = sum(map(math.prod, tensor_shapes(c).values()))
+    cached = max(settings.batch * settings.window, longest)
+    numbers_per_token = 2 * c.layers * c.kv_heads * c.head_width
+    return width * weights, width * numbers_per_token * cached
 
 
 def peak_memory() -> float:
-    """GiB: of the GPU's memory if there is one, of the process otherwise (0 if the system does not say)."""
+    """The most GiB in use so far, on the GPU if there is one, else by the process.
+
+    0 if the system does not say.
+    """
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2 ** 30
     try:

@@ -1,8 +1,8 @@
 """Scores of answers: F1, ROUGE-L in both of its readings, BLEU-4, and bootstrap intervals.
 
-The paper scores with LongBench's source (F1; its ROUGE-L is the package rouge's) and Hugging Face Evaluate (ROUGE-L of
-rouge_score, BLEU), and does not say which ROUGE-L it prints. Tables here print rouge_score's, because the published
-figures stay as close to their F1 as that one does; the other is told beside it.
+The paper names two sources for its scores: LongBench (F1; ROUGE-L by the package rouge) and Hugging Face Evaluate
+(ROUGE-L by rouge_score; BLEU). It does not say which ROUGE-L it prints. The tables here print rouge_score's, because
+the published figures are as close to their F1 as that one is. The results hold the other as well.
 """
 import json
 import math
@@ -15,12 +15,13 @@ import numpy as np
 
 from support.files import InputError
 
+# --- F1 -------------------------------------------------------------------------------------------------------------
 
 def f1(prediction: str, answers: list[str]) -> float:
     """LongBench's QA F1 in 0..1: the best over the gold answers.
 
-    Both texts are lower-cased, stripped of ASCII punctuation (nothing put in its place) and of the words a, an, the; F1
-    of the two multisets of words. 0 where they share none, also where both are empty.
+    Both texts are lower-cased, then ASCII punctuation is deleted (no blank replaces it), then the words a, an, the. The
+    score is the F1 of the two multisets of words: 0 if they share none, also if both are empty.
     """
     def words(text):
         text = "".join(c for c in text.lower() if c not in string.punctuation)
@@ -30,59 +31,84 @@ def f1(prediction: str, answers: list[str]) -> float:
         p, a = words(prediction), words(answer)
         same = (p & a).total()
         return 2 * same / (p.total() + a.total()) if same else 0.0
+
     return max(map(score, answers))
 
 
-def rouge_l(prediction: str, answers: list[str]) -> float:
-    """ROUGE-L F-measure in 0..1 as the package rouge_score defines it (no stemmer): the best over the gold answers.
+# --- ROUGE-L --------------------------------------------------------------------------------------------------------
 
-    Lower-cased, everything outside a-z and 0-9 separates words; longest common subsequence of the two word lists,
-    precision and recall weighted alike. Text in another script has no words and scores 0.
+def rouge_l(prediction: str, answers: list[str]) -> float:
+    """ROUGE-L of the package rouge_score, in 0..1: the best over the gold answers.
+
+    The F-measure, without the stemmer. Texts are lower-cased; everything outside a-z and 0-9 separates words.
+    Precision and recall of the longest common subsequence of the two word lists weigh the same. A text in another
+    script has no words and scores 0.
     """
     def words(text):
         return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
 
     def score(answer):
         p, a = words(prediction), words(answer)
-        row = [0] * (len(a) + 1)                            # LCS of the words of p so far and every prefix of a
-        for word in p:
-            above = 0
-            for j, other in enumerate(a, 1):
-                above, row[j] = row[j], above + 1 if word == other else max(row[j], row[j - 1])
-        return 2 * row[-1] / (len(p) + len(a)) if row[-1] else 0.0
+        longest = subsequence_table(p, a)[-1][-1]
+        return 2 * longest / (len(p) + len(a)) if longest else 0.0
+
     return max(map(score, answers))
 
 
 def rouge_l_of_rouge(prediction: str, answers: list[str]) -> float:
-    """ROUGE-L F-measure in 0..1 as the package rouge 1.0.1 defines it, which LongBench calls: the best over the gold
-    answers.
+    """ROUGE-L of LongBench's package, rouge 1.0.1, in 0..1: the best over the gold answers.
 
-    Case and punctuation stay; "." separates sentences, blanks separate words. The words of the longest common
-    subsequences of every pair of sentences are counted once each, over the different words of either text; F = 2PR / (P
-    + R + 1e-8). 0 where the package fails: a text that is empty or all full stops.
+    The F-measure. Case and punctuation are kept; "." separates sentences, blanks separate words. Each pair of sentences
+    has a longest common subsequence; the different words of all of them are counted. P is this count over the different
+    words of the prediction, R over those of the answer, and F = 2PR / (P + R + 1e-8). The score is 0 if the package
+    fails: if a text is empty or holds nothing but full stops.
     """
     def sentences(text):
         return [" ".join(part.split()).split(" ") for part in text.split(".") if part]
+
+    def words(sentences):
+        return {word for sentence in sentences for word in sentence}
 
     def score(answer):
         p, a = sentences(prediction), sentences(answer)
         if not p or not a:
             return 0.0
-        same = {word for theirs in a for ours in p for word in _common(theirs, ours)}
-        precision, recall = (len(same) / len({word for sentence in text for word in sentence}) for text in (p, a))
+
+        same = set()
+        for sentence in a:
+            for other in p:
+                same.update(common_words(sentence, other))
+
+        precision = len(same) / len(words(p))
+        recall = len(same) / len(words(a))
         return 2 * precision * recall / (precision + recall + 1e-8)
+
     return max(map(score, answers))
 
 
-def _common(x: list[str], y: list[str]) -> list[str]:
-    """The longest common subsequence of two lists of words; of several, the one that the package finds."""
+def subsequence_table(x: list[str], y: list[str]) -> list[list[int]]:
+    """Lengths of the longest common subsequences of two lists of words.
+
+    table[i][j] is that of the first i words of x and the first j words of y.
+    """
     table = [[0] * (len(y) + 1)]
     for word in x:
-        above, row = table[-1], [0]
+        above = table[-1]
+        row = [0]
         for j, other in enumerate(y, 1):
             row.append(above[j - 1] + 1 if word == other else max(above[j], row[j - 1]))
         table.append(row)
-    i, j, words = len(x), len(y), []
+    return table
+
+
+def common_words(x: list[str], y: list[str]) -> list[str]:
+    """The longest common subsequence of two lists of words, last word first.
+
+    If there are several, it is the one that the package rouge finds.
+    """
+    table = subsequence_table(x, y)
+    words = []
+    i, j = len(x), len(y)
     while i and j:
         if x[i - 1] == y[j - 1]:
             words.append(x[i - 1])
@@ -94,76 +120,108 @@ def _common(x: list[str], y: list[str]) -> list[str]:
     return words
 
 
+# --- BLEU-4 ---------------------------------------------------------------------------------------------------------
+
 def bleu4(predictions: list[str], answers: list[list[str]]) -> float:
-    """BLEU-4 of a whole set in 0..1 as Hugging Face Evaluate computes it (GARLIC, section 4.1): mteval's 13a words,
-    case kept, up to 4-grams, no smoothing; 0 where no 4-gram matches. Counts are clipped by the most of any gold
-    answer; the length to reach is that of the shortest."""
-    matches, possible, length, wanted = [0] * 4, [0] * 4, 0, 0
+    """BLEU-4 of a whole set in 0..1, as Hugging Face Evaluate computes it.
+
+    GARLIC reports it (section 4.1). Words are mteval's 13a, case is kept, n-grams go up to 4. Nothing is smoothed, so
+    it is 0 if no 4-gram matches. A count is clipped to the highest in any gold answer. If the predictions together are
+    shorter than their shortest gold answers together, the score is reduced.
+    """
+    matches, possible = [0] * 4, [0] * 4
+    length, shortest = 0, 0
     for prediction, gold in zip(predictions, answers):
-        p, references = _words_13a(prediction), [_words_13a(answer) for answer in gold]
-        length, wanted = length + len(p), wanted + min(map(len, references))
+        p = words_13a(prediction)
+        references = [words_13a(answer) for answer in gold]
+        length += len(p)
+        shortest += min(map(len, references))
+
         for n in range(1, 5):
             most = Counter()
             for reference in references:
-                most |= _ngrams(reference, n)
-            matches[n - 1] += (_ngrams(p, n) & most).total()
+                most |= ngrams(reference, n)
+            matches[n - 1] += (ngrams(p, n) & most).total()
             possible[n - 1] += max(0, len(p) - n + 1)
     if not all(matches):
         return 0.0
-    brevity = 1.0 if length > wanted else math.exp(1 - wanted / length)
+
+    brevity = 1.0 if length > shortest else math.exp(1 - shortest / length)
     return brevity * math.exp(sum(math.log(m / n) for m, n in zip(matches, possible)) / 4)
 
 
-def _ngrams(words: list[str], n: int) -> Counter:
+def ngrams(words: list[str], n: int) -> Counter:
     return Counter(tuple(words[i:i + n]) for i in range(len(words) - n + 1))
 
 
-def _words_13a(text: str) -> list[str]:
-    """mteval-v13a: symbols stand alone, full stops and commas too unless between digits, a dash behind a digit."""
+def words_13a(text: str) -> list[str]:
+    """The words of mteval-v13a.
+
+    Symbols are words. So are full stops and commas, unless they are between digits, and a dash after a digit.
+    """
     text = text.replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for name, character in (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")):
         text = text.replace(name, character)
+
     text = re.sub(r"([{-~\[-` -&(-+:-@/])", r" \1 ", f" {text} ")
     text = re.sub(r"([^0-9])([.,])", r"\1 \2 ", text)
     text = re.sub(r"([.,])([^0-9])", r" \1 \2", text)
-    return re.sub(r"([0-9])(-)", r"\1 \2 ", text).split()
+    text = re.sub(r"([0-9])(-)", r"\1 \2 ", text)
+    return text.split()
 
+
+# --- all of them ----------------------------------------------------------------------------------------------------
 
 def interval(values: list[float], resamples: int = 1000, seed: int = 0) -> list[float]:
-    """95 % interval of a mean: the 2.5th and 97.5th percentile of the means of `resamples` bootstrap samples."""
-    values, rng = np.asarray(values), np.random.default_rng(seed)
+    """The 95 % bootstrap interval of a mean, [low, high].
+
+    The 2.5th and 97.5th percentile of the means of `resamples` samples, drawn with replacement.
+    """
+    values = np.asarray(values)
+    rng = np.random.default_rng(seed)
     means = [values[rng.integers(0, len(values), len(values))].mean() for _ in range(resamples)]
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
 def scores(rows: list[dict]) -> dict:
-    """Of rows with prediction and answers: n, and in percent f1, rouge_l, rouge (the package rouge's ROUGE-L), bleu4,
-    and the intervals of the first two."""
-    texts = [(row["prediction"], row["answers"]) for row in rows]
-    of = {name: [100 * metric(*text) for text in texts]
-          for name, metric in (("f1", f1), ("rouge_l", rouge_l), ("rouge", rouge_l_of_rouge))}
-    return {"n": len(rows), **{name: sum(values) / len(rows) for name, values in of.items()},
-            "bleu4": 100 * bleu4(*map(list, zip(*texts))),
-            **{f"{name}_interval": interval(of[name]) for name in ("f1", "rouge_l")}}
+    """The metrics of rows that hold a prediction and its answers, in percent.
+
+    n, f1, rouge_l, rouge (ROUGE-L by the package rouge), bleu4, and the intervals of the first two metrics.
+    """
+    predictions = [row["prediction"] for row in rows]
+    answers = [row["answers"] for row in rows]
+    values = {}
+    for name, metric in (("f1", f1), ("rouge_l", rouge_l), ("rouge", rouge_l_of_rouge)):
+        values[name] = [100 * metric(*pair) for pair in zip(predictions, answers)]
+
+    found = {"n": len(rows)}
+    for name in values:
+        found[name] = sum(values[name]) / len(rows)
+    found["bleu4"] = 100 * bleu4(predictions, answers)
+    for name in ("f1", "rouge_l"):
+        found[f"{name}_interval"] = interval(values[name])
+    return found
 
 
 def read_predictions(path: str | Path) -> list[dict]:
-    """Rows with prediction and answers of a file of predictions, this project's or LongBench's (`pred`). InputError
-    names the line that is neither."""
+    """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
+
+    Raises InputError, which names the line that is neither.
+    """
     try:
         lines = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
     rows = []
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            prediction, answers = row["prediction"] if "prediction" in row else row["pred"], row["answers"]
+            prediction = row["prediction"] if "prediction" in row else row["pred"]
+            answers = row["answers"]
             if not (isinstance(prediction, str) and answers and all(isinstance(answer, str) for answer in answers)):
-                raise ValueError("a text and a list of texts are wanted")
+                raise ValueError("it needs a text and a list of texts")
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}, line {number}: not a prediction with its answers ({error})") from None
         rows.append({"prediction": prediction, "answers": answers})
-    if not rows:
-        raise InputError(f"{path}: holds no prediction")
     return rows

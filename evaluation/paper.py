@@ -1,13 +1,14 @@
-"""What the paper published, to be set beside what is measured: figures of Tables 1, 2, 3, A3 and A4, and its settings
-for each data set. (Figures 3 and 4 are pictures without numbers.) Scores in percent, FLOPs in TFLOPs, for
-Llama-3.1-8B."""
+"""What the paper published: the figures of Tables 1, 2, 3, A3 and A4, to be printed next to what is measured.
+
+Figures 3 and 4 are pictures without numbers. Scores are percentages, FLOPs are TFLOPs, all for Llama-3.1-8B.
+"""
 from typing import NamedTuple
 
 DATASETS = ("NarrativeQA", "Qasper", "HotpotQA", "MuSiQue")
 
 
 class TopX(NamedTuple):
-    """What the Top-X methods retrieve: chunks (BM25, SBERT, Dragon), and nodes (RAPTOR-CT)."""
+    """How much the Top-X methods retrieve: chunks (BM25, SBERT, Dragon) or nodes (RAPTOR-CT)."""
     chunks: int
     nodes: int
 
@@ -20,25 +21,36 @@ FIXED_NODES = {"NarrativeQA": 48, "Qasper": 36, "HotpotQA": 17, "MuSiQue": 30}
 
 
 class Figures(NamedTuple):
-    """Of one method on one data set; ratio is TFLOPs over PECAN's."""
+    """The figures of one method on one data set; `ratio` is TFLOPs over PECAN's."""
     f1: float
     rouge_l: float
     tflops: float | None = None
     ratio: float | None = None
 
 
-def _table(text: str, kind=None) -> dict:
-    """Rows "name | NarrativeQA | Qasper | HotpotQA | MuSiQue", numbers separated by blanks."""
+def figures(cells: list[str], kind=None) -> dict:
+    """Data set -> figure.
+
+    A cell holds one number; if `kind` is given, it holds the fields of a `kind`, separated by blanks.
+    """
+    row = {}
+    for dataset, cell in zip(DATASETS, cells, strict=True):
+        numbers = [float(number) for number in cell.split()]
+        row[dataset] = kind(*numbers) if kind else numbers[0]
+    return row
+
+
+def table(text: str, kind=None) -> dict:
+    """Name -> data set -> figure, from lines "name | NarrativeQA | Qasper | HotpotQA | MuSiQue"."""
     rows = {}
     for line in text.strip().splitlines():
-        name, *cells = (cell.strip() for cell in line.split("|"))
-        values = [tuple(map(float, cell.split())) for cell in cells]
-        rows[name] = {dataset: kind(*v) if kind else v[0] for dataset, v in zip(DATASETS, values, strict=True)}
+        name, *cells = line.split("|")
+        rows[name.strip()] = figures(cells, kind)
     return rows
 
 
 # F1, ROUGE-L, TFLOPs of a query, ratio
-TABLE1: dict[str, dict[str, Figures]] = _table("""
+TABLE1: dict[str, dict[str, Figures]] = table("""
 BM25 Top-5       | 52.7 51.8   26.7   0.86 | 41.0 39.6  26.3 0.39 | 40.8 40.9 22.9 1.43 | 28.7 28.7  26.3 0.85
 SBERT Top-5      | 36.5 35.8   26.8   0.86 | 44.4 42.4  26.0 0.39 | 40.9 40.8 22.6 1.41 | 30.7 30.8  26.1 0.84
 Dragon Top-5     | 53.8 52.9   26.9   0.87 | 43.0 41.4  24.5 0.36 | 39.7 39.6 23.3 1.46 | 28.5 28.4  28.1 0.91
@@ -54,17 +66,18 @@ Llama-3.1-8B     | 53.7 52.6 3361.9 108.45 | 49.4 47.6  92.5 1.38 | 41.3 41.2 23
 PECAN            | 61.1 60.2   31.0   1.00 | 49.7 47.9  66.9 1.00 | 43.5 43.5 16.0 1.00 | 36.9 36.8  30.9 1.00
 """, Figures)
 
-# F1, by the model that builds the graph and the one that searches it
-TABLE2: dict[tuple[str, str], dict[str, float]] = {tuple(pair.split(" + ")): row for pair, row in _table("""
+# F1; the model that builds the graph + the model that searches it
+TABLE2_ROWS: dict[str, dict[str, float]] = table("""
 Llama-3.1-8B + Llama-3.1-8B | 61.1 | 49.7 | 43.5 | 36.9
 Llama-3.2-3B + Llama-3.2-3B | 56.7 | 47.6 | 40.0 | 29.8
 Llama-3.1-8B + Llama-3.2-3B | 60.6 | 49.6 | 40.8 | 31.3
 Llama-3.2-1B + Llama-3.2-1B | 28.8 | 33.5 | 27.5 | 15.3
 Llama-3.1-8B + Llama-3.2-1B | 41.8 | 37.2 | 28.5 | 15.6
-""").items()}
+""")
+TABLE2: dict[tuple[str, str], dict[str, float]] = {tuple(pair.split(" + ")): row for pair, row in TABLE2_ROWS.items()}
 
 # F1, ROUGE-L. (PECAN's ROUGE-L on HotpotQA and MuSiQue differs from Table 1's by 0.1 in the paper itself.)
-TABLE3: dict[str, dict[str, Figures]] = _table("""
+TABLE3: dict[str, dict[str, Figures]] = table("""
 PECAN                          | 61.1 60.2 | 49.7 47.9 | 43.5 43.4 | 36.9 36.9
 w/o Attention-Guided Retrieval | 53.0 52.4 | 46.9 45.5 | 41.9 41.7 | 33.1 32.9
 w/o Dynamic Progress Control   | 53.5 52.9 | 37.7 36.4 | 39.4 39.3 | 27.0 27.1
@@ -80,7 +93,7 @@ QUESTIONS = {"Qasper": 1451, "HotpotQA": 7405}                    # section 4.3
 CUT = {"NarrativeQA": 22.3}                    # percent of the documents longer than the whole document's window (4.1)
 
 # TFLOPs. (23.6 on HotpotQA is 23.7 in Table 1.)
-TABLE_A4: dict[str, dict[str, float]] = _table("""
+TABLE_A4: dict[str, dict[str, float]] = table("""
 Llama-3.1-8B                       | 3361.9 |  92.5 | 23.6 | 40.6
 PECAN Attention Graph Construction | 2042.8 | 136.6 | 40.2 | 66.7
 PECAN Graph Search                 |   31.0 |  66.9 | 16.0 | 30.9

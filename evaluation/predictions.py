@@ -1,4 +1,7 @@
-"""The answers of a run on disk: one line for each, kept through kills, in the order of the questions in the end."""
+"""The answers of a run on disk, one line each.
+
+A killed run keeps its answers. In the end they are in the order of the questions.
+"""
 import json
 import os
 from pathlib import Path
@@ -8,11 +11,16 @@ from support.files import InputError, write_file
 
 
 def lock(output: Path):
-    """Keep a second run away from an output folder; the system lets go when the process ends, however it ends."""
+    """Lock an output folder, so that a second run is refused.
+
+    Returns the open file that holds the lock (None on Windows, which has no such lock). The system frees the lock when
+    the process ends, however it ends. Raises InputError if another run holds it.
+    """
     try:
         import fcntl
-    except ImportError:                                           # Windows: no lock
+    except ImportError:                                           # Windows
         return None
+
     output.mkdir(parents=True, exist_ok=True)
     file = open(output / "lock", "w")
     try:
@@ -23,61 +31,86 @@ def lock(output: Path):
 
 
 class Predictions:
-    """The answers of one run over one data set, a JSON line each, in the order of the questions.
+    """The answers of one run over one data set, one JSON line each.
 
-    While it runs, each process appends to a part of its own, PATH.part-RANK. In the end the first process writes PATH
-    and takes the parts away. Whatever is found at the start is kept; a last line that a kill has torn is done again.
+    During the run, process RANK appends to its own part, PATH.part-RANK. In the end the first process joins the parts
+    into PATH. `rows` holds the answers that were there at the start and those added since, without their traces.
     """
-    KEYS = {"id", "document", "hash", "question", "prediction", "answers", "nodes", "tokens", "flops",
-            "construction_flops", "cut"}
+    NAMES = {"id", "document", "hash", "question", "prediction", "answers", "nodes", "tokens", "flops",
+             "construction_flops", "cut"}                         # every line has them
 
     def __init__(self, path: Path, rank: int = 0):
-        self.path, self.part, self.rows = path, path.with_name(f"{path.name}.part-{rank}"), {}
+        self.path = path
+        self.part = path.with_name(f"{path.name}.part-{rank}")
+        self.rows = {}                                            # id of the question -> row
         for file in self.files():
-            whole, _, torn = file.read_bytes().rpartition(b"\n")
-            for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    row = None
-                if not isinstance(row, dict) or not self.KEYS <= row.keys():
-                    raise InputError(f"{file}, line {number}: not a prediction; move the file away, or use --overwrite")
-                self.rows[row["id"]] = self._light(row)
-            if torn and file == self.part:
-                with open(file, "r+b") as part:
-                    part.truncate(len(whole) + 1 if whole else 0)
+            self.read(file)
+
+    def read(self, file: Path):
+        """Take over the answers of a file; InputError if a line is no prediction.
+
+        A last line without its end was torn by a kill. It is cut off, and its question is answered again.
+        """
+        complete, _, torn = file.read_bytes().rpartition(b"\n")
+        lines = complete.split(b"\n") if complete else []
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict) or not self.NAMES <= row.keys():
+                raise InputError(f"{file}, line {number}: not a prediction; move the file away, or use --overwrite")
+            self.keep(row)
+
+        # A process repairs its own part only: another may be writing to the others.
+        if torn and file == self.part:
+            with open(file, "r+b") as part:
+                part.truncate(len(complete) + 1 if complete else 0)
 
     def files(self) -> list[Path]:
+        """The files that hold answers: PATH, if it is there, and the parts."""
         parts = sorted(self.path.parent.glob(f"{self.path.name}.part-*"))
         return [*([self.path] if self.path.exists() else []), *parts]
 
-    @staticmethod
-    def _light(row: dict) -> dict:
-        """A row without its trace: what is kept in memory."""
-        return {key: value for key, value in row.items() if key != "trace"}
+    def keep(self, row: dict):
+        """Keep a row in memory, without its trace, which is long."""
+        self.rows[row["id"]] = {name: value for name, value in row.items() if name != "trace"}
 
     def holds(self, document: Document, question: Question) -> bool:
-        """Whether this very question about this very text is answered; InputError where the id stands for another."""
+        """Whether this question about this text is answered.
+
+        Raises InputError if the id was answered for another text.
+        """
         row = self.rows.get(question.id)
-        if row and (row["hash"], row["question"], row["answers"]) != (document.hash, question.text, question.answers):
+        if row is None:
+            return False
+
+        if (row["hash"], row["question"], row["answers"]) != (document.hash, question.text, question.answers):
             raise InputError(f"{self.path}: question {question.id} was answered for another text; choose another "
                              "--output, or --overwrite")
-        return row is not None
+        return True
 
     def add(self, row: dict):
-        self.rows[row["id"]] = self._light(row)
+        """Keep an answer, and write it to the disk before returning."""
+        self.keep(row)
         with open(self.part, "a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def finish(self, order: list[str]):
-        """Bring everything into one file, in this order of ids, what was answered for others behind it."""
+        """Join all parts into PATH: the questions of `order` first, in this order.
+
+        Questions that are not in `order` come last, as they were found.
+        """
+        # Split at the line feed only: a text may hold other line ends.
         lines = {}
         for file in self.files():
-            for line in file.read_bytes().split(b"\n")[:-1]:       # other line ends may stand inside of a text
+            for line in file.read_bytes().split(b"\n")[:-1]:
                 lines[json.loads(line)["id"]] = line.decode() + "\n"
-        place = {i: n for n, i in enumerate(order)}
-        write_file(self.path, "".join(lines[i] for i in sorted(lines, key=lambda i: place.get(i, len(place)))))
+
+        position = {id: n for n, id in enumerate(order)}
+        ids = sorted(lines, key=lambda id: position.get(id, len(position)))
+        write_file(self.path, "".join(lines[id] for id in ids))
         for part in self.files()[1:]:
             part.unlink()

@@ -1,7 +1,9 @@
 """The tables and figures of the paper: how runs are shown, measured next to published.
 
-A result that was not measured says "not run"; what the paper does not publish says "none". Scores are percentages with
-95 % bootstrap intervals; FLOPs are counted, K M G T being powers of 1000.
+A result that was not measured says "not run"; one that the paper does not publish says "none". Scores are percentages
+with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
+
+Results are data set -> {"runs": name of a run -> its summary}. A run that was not done is missing.
 """
 from pathlib import Path
 from typing import NamedTuple
@@ -9,13 +11,10 @@ from typing import NamedTuple
 from evaluation import paper
 from evaluation.runs import METHODS, runs_of
 
-# --- how it is shown ------------------------------------------------------------------------------------------------
+# --- cells ----------------------------------------------------------------------------------------------------------
 
 NOT_RUN = "not run"
 NONE = "none"
-
-# The rows of Table 1, and the run of each.
-ROWS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8B": "whole"}
 
 
 class Table(NamedTuple):
@@ -23,218 +22,350 @@ class Table(NamedTuple):
     header: list[str]
     rows: list[list[str]]
 
-    def without_blanks(self) -> "Table":
-        """Less the rows in which nothing is measured and nothing published."""
+    def without_empty_rows(self) -> "Table":
+        """The table without the rows in which nothing is measured and nothing published."""
         return self._replace(rows=[row for row in self.rows if set(row[1:]) - {NOT_RUN, NONE, ""}])
 
 
 def quantity(flops: float) -> str:
     """Three digits and a power of 1000: 955M, 1.67G, 31.0T."""
-    for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
-        if flops >= .9995 * unit:
-            break
-    else:
-        unit, letter = 1, ""
+    unit, letter = 1, ""
+    for power, its_letter in ((1e3, "K"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
+        if flops >= .9995 * power:                               # 999.6M is rounded to 1.00G
+            unit, letter = power, its_letter
+
     value = flops / unit
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}{letter}"
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{decimals}f}{letter}"
+
+
+def one_decimal(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def cell(run: dict | None, name: str, form=str) -> str:
+    """A number of a run's summary, as `form` writes it."""
+    return NOT_RUN if run is None else form(run[name])
 
 
 def score(run: dict | None, name: str = "f1") -> list[str]:
-    """A score and its interval."""
+    """A score and its interval, two cells."""
     if run is None:
         return [NOT_RUN, NOT_RUN]
     low, high = run[f"{name}_interval"]
-    return [f"{run[name]:.1f}", f"{low:.1f}-{high:.1f}"]
+    return [one_decimal(run[name]), f"{low:.1f}-{high:.1f}"]
 
 
-def blocks(results: dict) -> list[tuple[str, dict]]:
-    """(data set, its runs) of all data sets that were run, and then of the paper's that were not."""
-    return [*((name, entry["runs"]) for name, entry in results.items()),
-            *((name, {}) for name in paper.DATASETS if name not in results)]
+def ratio(run: dict | None, pecan: dict | None) -> str:
+    """FLOPs of a query over those of PECAN's."""
+    if run is None or pecan is None:
+        return NOT_RUN
+    return f"{run['flops'] / pecan['flops']:.2f}x"
 
 
-def get(run: dict | None, show, *names):
-    """show(run) of a run, or that it was not run."""
-    return NOT_RUN if run is None else show(*(run[name] for name in names))
+def cut(run: dict | None) -> str:
+    """How many of the documents did not fit the window."""
+    return NOT_RUN if run is None else f"{run['cut_documents']}/{run['documents']}"
 
+
+def datasets_of(results: dict) -> list[str]:
+    """The data sets that were run, then the paper's that were not."""
+    return [*results, *(dataset for dataset in paper.DATASETS if dataset not in results)]
+
+
+def runs_by_dataset(results: dict) -> list[tuple[str, dict]]:
+    """(data set, its runs) for each of them; the runs may be empty."""
+    return [(dataset, results[dataset]["runs"] if dataset in results else {}) for dataset in datasets_of(results)]
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
 
 def overview(results: dict) -> list[Table]:
     """What was run, without the paper's figures."""
     rows = []
     for dataset, entry in results.items():
-        base = entry["runs"].get("pecan", {}).get("flops")
-        for r in entry["runs"].values():
-            rows.append([dataset, r["label"], *score(r), f"{r['rouge_l']:.1f}",
-                         f"{r['nodes']:.1f}" if r["nodes"] else "-", quantity(r["flops"]),
-                         f"{r['flops'] / base:.2f}x" if base else "-",
-                         quantity(r["construction_flops"]) if r["construction_flops"] else "-",
-                         f"{r['cut_documents']}/{r['documents']}", str(r["n"])])
-    return [Table("", ["data", "method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document",
-                       "cut", "n"], rows)]
+        runs = entry["runs"]
+        pecan = runs.get("pecan")
+        for run in runs.values():
+            nodes = one_decimal(run["nodes"]) if run["nodes"] else "-"
+            construction = quantity(run["construction_flops"]) if run["construction_flops"] else "-"
+            rows.append([dataset, run["label"], *score(run), one_decimal(run["rouge_l"]), nodes,
+                         quantity(run["flops"]), ratio(run, pecan) if pecan else "-", construction, cut(run),
+                         str(run["n"])])
+
+    header = ["data", "method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document", "cut", "n"]
+    return [Table("", header, rows)]
+
+
+# The run of each row of Table 1. The paper calls the whole document by the name of its reader.
+TABLE1_RUNS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8B": "whole"}
 
 
 def table1(results: dict) -> list[Table]:
     """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
+    header = ["method", "F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio", "cut", "n",
+              "published F1", "ROUGE-L", "FLOPs", "ratio"]
     tables = []
-    for dataset, runs in blocks(results):
-        rows, base = [], runs.get("pecan")
+    for dataset, runs in runs_by_dataset(results):
+        rows = []
         for label, published in paper.TABLE1.items():
-            r, p = runs.get(ROWS[label]), published.get(dataset)
-            if ROWS[label] == "whole":
-                cut = f", {paper.CUT[dataset]} % cut" if dataset in paper.CUT else ""
-                label = f"whole document (published: {label}{cut})" if p else "whole document"
-            row = [label, *score(r), get(r, "{:.1f}".format, "rouge_l"), get(r, quantity, "flops"),
-                   get(r and base, lambda flops: f"{r['flops'] / flops:.2f}x", "flops"),
-                   get(r, "{}/{}".format, "cut_documents", "documents"), get(r, str, "n")]
-            figures = [f"{p.f1:.1f}", f"{p.rouge_l:.1f}", f"{p.tflops:.1f}T", f"{p.ratio:.2f}x"] if p else [NONE] * 4
-            rows.append(row + figures)
-        tables.append(Table(f"Table 1, {dataset}", ["method", "F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio",
-                                                    "cut", "n", "published F1", "ROUGE-L", "FLOPs", "ratio"], rows))
+            run = runs.get(TABLE1_RUNS[label])
+            figures = published.get(dataset)
+            if TABLE1_RUNS[label] == "whole":
+                label = label_of_whole(label, dataset)
+
+            row = [label, *score(run), cell(run, "rouge_l", one_decimal), cell(run, "flops", quantity),
+                   ratio(run, runs.get("pecan")), cut(run), cell(run, "n")]
+            if figures:
+                row += [one_decimal(figures.f1), one_decimal(figures.rouge_l), f"{figures.tflops:.1f}T",
+                        f"{figures.ratio:.2f}x"]
+            else:
+                row += [NONE] * 4
+            rows.append(row)
+
+        tables.append(Table(f"Table 1, {dataset}", header, rows))
     return tables
+
+
+def label_of_whole(published: str, dataset: str) -> str:
+    """The label of the whole document's row, with the published one if there is one."""
+    if dataset not in paper.DATASETS:
+        return "whole document"
+    if dataset in paper.CUT:
+        published = f"{published}, {paper.CUT[dataset]} % cut"
+    return f"whole document (published: {published})"
 
 
 def table2(results: dict) -> list[Table]:
     """One model builds the graph, another searches it: F1."""
+    header = ["graph by", "search by", "F1", "95 %", "n", "published F1"]
     tables = []
-    for dataset, runs in blocks(results):
-        published = {pair: f"{row[dataset]:.1f}" for pair, row in paper.TABLE2.items() if dataset in row}
-        rows = [[r["graph by"], r["search by"], *score(r), str(r["n"]), published.pop(
-            tuple(r[by].removesuffix("-Instruct").removeprefix("Meta-") for by in ("graph by", "search by")), NONE)]
-            for r in runs.values()]
-        rows += [[*pair, NOT_RUN, NOT_RUN, NOT_RUN, figure] for pair, figure in published.items()]
-        tables.append(Table(f"Table 2, {dataset}", ["graph by", "search by", "F1", "95 %", "n", "published F1"], rows))
+    for dataset, runs in runs_by_dataset(results):
+        published = {pair: one_decimal(row[dataset]) for pair, row in paper.TABLE2.items() if dataset in row}
+
+        # A published figure moves to the row of its run; the others get their own rows below.
+        rows = []
+        for run in runs.values():
+            pair = name_in_paper(run["graph by"]), name_in_paper(run["search by"])
+            rows.append([run["graph by"], run["search by"], *score(run), str(run["n"]), published.pop(pair, NONE)])
+        for pair, figure in published.items():
+            rows.append([*pair, NOT_RUN, NOT_RUN, NOT_RUN, figure])
+
+        tables.append(Table(f"Table 2, {dataset}", header, rows))
     return tables
+
+
+def name_in_paper(model: str) -> str:
+    """The name that the paper gives a checkpoint: Llama-3.1-8B for Meta-Llama-3.1-8B-Instruct."""
+    return model.removesuffix("-Instruct").removeprefix("Meta-")
 
 
 def table3(results: dict) -> list[Table]:
     """Ablations: F1, ROUGE-L."""
+    header = ["method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "n", "published F1", "ROUGE-L"]
     tables = []
-    for dataset, runs in blocks(results):
+    for dataset, runs in runs_by_dataset(results):
         rows = []
-        for run in runs_of("3"):
-            r, p = runs.get(run.name), paper.TABLE3[run.label].get(dataset)
-            rows.append([run.label, *score(r), get(r, "{:.1f}".format, "rouge_l"), get(r, "{:.1f}".format, "nodes"),
-                         get(r, quantity, "flops"), get(r, str, "n"),
-                         *([f"{p.f1:.1f}", f"{p.rouge_l:.1f}"] if p else [NONE] * 2)])
-        tables.append(Table(f"Table 3, {dataset}", ["method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "n",
-                                                    "published F1", "ROUGE-L"], rows))
+        for row_run in runs_of("3"):
+            run = runs.get(row_run.name)
+            figures = paper.TABLE3[row_run.label].get(dataset)
+            row = [row_run.label, *score(run), cell(run, "rouge_l", one_decimal), cell(run, "nodes", one_decimal),
+                   cell(run, "flops", quantity), cell(run, "n")]
+            row += [one_decimal(figures.f1), one_decimal(figures.rouge_l)] if figures else [NONE] * 2
+            rows.append(row)
+
+        tables.append(Table(f"Table 3, {dataset}", header, rows))
     return tables
 
 
 def table_a3(results: dict) -> list[Table]:
-    """Tokens of a document: average, least, most; and how many questions there are, where the paper says so."""
+    """Lengths: average, least and most tokens of a document, and how many there are."""
     rows = []
-    for dataset in [*results, *(name for name in paper.DATASETS if name not in results)]:
-        measured, p = results.get(dataset, {}).get("lengths"), paper.TABLE_A3.get(dataset)
-        names = "average", "least", "most", "documents", "questions"
-        rows.append([dataset, *(f"{measured[name]:,.0f}" if measured else NOT_RUN for name in names),
-                     *([f"{n:,}" for n in p] if p else [NONE] * 3),
-                     f"{paper.QUESTIONS[dataset]:,}" if dataset in paper.QUESTIONS else NONE])
-    return [Table("Table A3, tokens of a document", ["data", "average", "min", "max", "documents", "questions",
-                                                     "published average", "min", "max", "questions"], rows)]
+    for dataset in datasets_of(results):
+        lengths = results.get(dataset, {}).get("lengths")
+        row = [dataset]
+        for name in ("average", "least", "most", "documents", "questions"):
+            row.append(cell(lengths, name, "{:,.0f}".format))
+
+        published = paper.TABLE_A3.get(dataset)
+        row += [f"{tokens:,}" for tokens in published] if published else [NONE] * 3
+        row.append(f"{paper.QUESTIONS[dataset]:,}" if dataset in paper.QUESTIONS else NONE)
+        rows.append(row)
+
+    header = ["data", "average", "min", "max", "documents", "questions",
+              "published average", "min", "max", "questions"]
+    return [Table("Table A3, tokens of a document", header, rows)]
 
 
 def table_a4(results: dict) -> list[Table]:
-    """FLOPs: of construction for a document, of search for a query, and of both where a document has 1 to 8 queries."""
+    """FLOPs: construction of a document, search of a query, both for 1 to 8 queries."""
     tables = []
-    for dataset, runs in blocks(results):
-        whole, pecan, published = runs.get("whole"), runs.get("pecan"), paper.TABLE_A4
-        name = "whole document" + " (published: Llama-3.1-8B)" * (dataset in paper.DATASETS)
-        cut = get(whole, "{}/{} documents cut".format, "cut_documents", "documents")
-        rows = [[f"{name}, {cut}" if whole else name, get(whole, quantity, "flops"), get(whole, str, "n")],
-                ["PECAN Attention Graph Construction", get(pecan, quantity, "construction_flops"),
-                 get(pecan, str, "documents")],
-                ["PECAN Graph Search", get(pecan, quantity, "flops"), get(pecan, str, "n")]]
+    for dataset, runs in runs_by_dataset(results):
+        whole, pecan = runs.get("whole"), runs.get("pecan")
+        label = "whole document"
+        if dataset in paper.DATASETS:
+            label += " (published: Llama-3.1-8B)"
+        if whole:
+            label += f", {cut(whole)} documents cut"
+
+        rows = [[label, cell(whole, "flops", quantity), cell(whole, "n")],
+                ["PECAN Attention Graph Construction", cell(pecan, "construction_flops", quantity),
+                 cell(pecan, "documents")],
+                ["PECAN Graph Search", cell(pecan, "flops", quantity), cell(pecan, "n")]]
         for queries in (1, 2, 4, 8):
-            rows.append([f"both, {queries} queries per document",
-                         get(pecan, lambda search, build: quantity(search + build / queries), "flops",
-                             "construction_flops"), get(pecan, str, "n")])
-        for row, line in zip(rows, published.values()):
-            row.append(f"{line[dataset]:.1f}T" if dataset in line else NONE)
+            both = NOT_RUN if pecan is None else quantity(pecan["flops"] + pecan["construction_flops"] / queries)
+            rows.append([f"both, {queries} queries per document", both, cell(pecan, "n")])
+
+        # The rows are in the order of the paper's.
+        for row, published in zip(rows, paper.TABLE_A4.values(), strict=True):
+            row.append(f"{published[dataset]:.1f}T" if dataset in published else NONE)
+
         tables.append(Table(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows))
     return tables
 
 
 def patience(results: dict) -> list[Table]:
-    """Figure 4's sweep over t_n; the paper prints a picture of it, and numbers for t_n = 1 in Table 1."""
+    """Figure 4: F1 and FLOPs for t_n from 1 to 8.
+
+    The paper prints a picture. Its numbers for t_n = 1 are in Table 1.
+    """
+    header = ["stop patience", "F1", "95 %", "FLOPs/query", "nodes", "n", "published F1", "FLOPs"]
     tables = []
-    for dataset, runs in blocks(results):
-        rows, p = [], paper.TABLE1["PECAN"].get(dataset)
-        for n, run in enumerate(runs_of("patience"), 1):
-            r = runs.get(run.name)
-            rows.append([run.label, *score(r), get(r, quantity, "flops"), get(r, "{:.1f}".format, "nodes"),
-                         get(r, str, "n"), *([f"{p.f1:.1f}", f"{p.tflops:.1f}T"] if p and n == 1 else [NONE] * 2)])
-        tables.append(Table(f"Figure 4, {dataset}", ["stop patience", "F1", "95 %", "FLOPs/query", "nodes", "n",
-                                                     "published F1", "FLOPs"], rows).without_blanks())
+    for dataset, runs in runs_by_dataset(results):
+        rows = []
+        for row_run in runs_of("patience"):
+            run = runs.get(row_run.name)
+            rows.append([row_run.label, *score(run), cell(run, "flops", quantity), cell(run, "nodes", one_decimal),
+                         cell(run, "n"), NONE, NONE])
+
+        figures = paper.TABLE1["PECAN"].get(dataset)
+        if figures:
+            rows[0][-2:] = [one_decimal(figures.f1), f"{figures.tflops:.1f}T"]
+
+        tables.append(Table(f"Figure 4, {dataset}", header, rows).without_empty_rows())
     return tables
 
 
 def nodes(results: dict) -> list[Table]:
-    """Figure 3's distribution of the nodes read for a query; the paper prints a picture, GARLIC 4.4 the averages."""
+    """Figure 3: queries by the number of nodes read.
+
+    The paper prints a picture. GARLIC 4.4 has the averages.
+    """
     tables = []
-    for dataset, runs in blocks(results):
-        r, known = runs.get("pecan"), paper.FIXED_NODES.get(dataset)
-        rows = [["average", get(r, "{:.1f}".format, "nodes"), "", f"{known} (GARLIC)" if known else NONE]]
-        if r:
-            histogram = {int(n): count for n, count in r["histogram"].items()}
-            width = max(1, -(-(max(histogram) + 1) // 20))                                 # at most 20 rows
-            counts = [sum(histogram.get(n, 0) for n in range(first, first + width))
-                      for first in range(0, max(histogram) + 1, width)]
-            for i, count in enumerate(counts):
-                first, last = i * width, (i + 1) * width - 1
-                rows.append([f"{first}-{last}" if width > 1 else str(first), str(count),
-                             "#" * -(-40 * count // max(counts)), NONE])
-        tables.append(Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"],
-                            rows).without_blanks())
+    for dataset, runs in runs_by_dataset(results):
+        run = runs.get("pecan")
+        average = f"{paper.FIXED_NODES[dataset]} (GARLIC)" if dataset in paper.FIXED_NODES else NONE
+        rows = [["average", cell(run, "nodes", one_decimal), "", average]]
+        if run:
+            rows += histogram_rows(histogram_of(run))
+
+        table = Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)
+        tables.append(table.without_empty_rows())
     return tables
 
 
+def histogram_of(run: dict) -> dict[int, int]:
+    """Number of nodes -> number of queries. (JSON turned the numbers of nodes into text.)"""
+    return {int(n): queries for n, queries in run["histogram"].items()}
+
+
+def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
+    """A row with a bar for each number of nodes; for ranges of numbers, if there are more than 20."""
+    end = max(histogram) + 1
+    width = -(-end // 20)                                         # of a range, rounded up
+    ranges = [range(first, first + width) for first in range(0, end, width)]
+    counts = [sum(histogram.get(n, 0) for n in numbers) for numbers in ranges]
+
+    rows = []
+    for numbers, count in zip(ranges, counts):
+        label = str(numbers[0]) if width == 1 else f"{numbers[0]}-{numbers[-1]}"
+        bar = "#" * -(-40 * count // max(counts))                # rounded up; the longest has 40 signs
+        rows.append([label, str(count), bar, NONE])
+    return rows
+
+
+# --table -> what shows it; None is the table of a run without --table.
 SHOW = {None: overview, "1": table1, "2": table2, "3": table3, "A3": table_a3, "A4": table_a4, "patience": patience,
         "nodes": nodes}
 
 
+# --- text, Markdown, pictures ---------------------------------------------------------------------------------------
+
 def as_text(table: Table) -> str:
-    """Columns aligned: words and bars to the left, numbers to the right."""
+    """The table in aligned columns, below its title."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
-        numbers, bars = any(c[:1].isdigit() for c in column), any("#" in c for c in column)
-        width, left = max(map(len, column)), bars or n < 2 and not numbers
-        columns.append([cell.ljust(width) if left else cell.rjust(width) for cell in column])
+        columns.append(aligned(column, first_two=n < 2))
     lines = ["  ".join(cells).rstrip() for cells in zip(*columns)]
     return "\n".join([table.title, *lines] if table.title else lines)
 
 
+def aligned(column: tuple[str, ...], first_two: bool) -> list[str]:
+    """The cells of a column at one width.
+
+    Bars, and the words of the first two columns, are aligned to the left, numbers to the right.
+    """
+    has_bars = any("#" in cell for cell in column)
+    has_numbers = any(cell[:1].isdigit() for cell in column)
+    to_the_left = has_bars or (first_two and not has_numbers)
+
+    width = max(len(cell) for cell in column)
+    return [cell.ljust(width) if to_the_left else cell.rjust(width) for cell in column]
+
+
 def as_markdown(table: Table) -> str:
+    title = [f"**{table.title}**\n"] if table.title else []
+    header, *rows = ["| " + " | ".join(row) + " |" for row in [table.header, *table.rows]]
     rule = "|" + "---|" * len(table.header)
-    lines = ["| " + " | ".join(row) + " |" for row in [table.header, *table.rows]]
-    return "\n".join([f"**{table.title}**\n"] * bool(table.title) + [lines[0], rule, *lines[1:]]) + "\n"
+    return "\n".join([*title, header, rule, *rows]) + "\n"
 
 
 def draw(table: str, results: dict, folder: Path) -> str:
-    """Figures 3 and 4 as pictures; returns where they are, or why not."""
+    """Draw Figure 3 ("nodes") or 4 ("patience"), one panel for each data set.
+
+    Returns a line for the user: where the picture is, or why there is none.
+    """
     try:
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
         return "no picture: matplotlib is not installed (pip install -r requirements-extra.txt)"
-    entries = [(dataset, entry["runs"]) for dataset, entry in results.items()]
-    figure, axes = pyplot.subplots(1, len(entries), figsize=(5 * len(entries), 3.5), squeeze=False)
-    for (dataset, runs), axis in zip(entries, axes[0]):
+
+    figure, axes = pyplot.subplots(1, len(results), figsize=(5 * len(results), 3.5), squeeze=False)
+    for (dataset, entry), axis in zip(results.items(), axes[0]):
+        axis.set(title=dataset)
         if table == "nodes":
-            histogram = {int(n): count for n, count in runs["pecan"]["histogram"].items()}
-            axis.bar(list(histogram), list(histogram.values()), width=1)
-            axis.set(xlabel="nodes read", ylabel="queries", title=dataset)
+            draw_nodes(axis, entry["runs"]["pecan"])
         else:
-            rows = [(n, runs[run.name]) for n, run in enumerate(runs_of("patience"), 1) if run.name in runs]
-            axis.plot([n for n, _ in rows], [r["f1"] for _, r in rows], "o-", color="tab:blue")
-            axis.set(xlabel="stop patience t_n", ylabel="F1 (%)", title=dataset)
-            axis.yaxis.label.set_color("tab:blue")
-            other = axis.twinx()
-            other.plot([n for n, _ in rows], [r["flops"] for _, r in rows], "s--", color="tab:orange")
-            other.set_ylabel("FLOPs/query", color="tab:orange")
+            draw_patience(axis, entry["runs"])
+
     path = folder / f"figure-{3 if table == 'nodes' else 4}.png"
     figure.tight_layout()
     figure.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(figure)
     return f"picture: {path}"
+
+
+def draw_nodes(axis, run: dict):
+    """Figure 3: queries by the number of nodes read."""
+    histogram = histogram_of(run)
+    axis.bar(list(histogram), list(histogram.values()), width=1)
+    axis.set(xlabel="nodes read", ylabel="queries")
+
+
+def draw_patience(axis, runs: dict):
+    """Figure 4: F1 (left axis) and FLOPs (right axis) by stop patience."""
+    t_n, f1, flops = [], [], []
+    for n, row_run in enumerate(runs_of("patience"), 1):
+        if row_run.name in runs:
+            t_n.append(n)
+            f1.append(runs[row_run.name]["f1"])
+            flops.append(runs[row_run.name]["flops"])
+
+    axis.plot(t_n, f1, "o-", color="tab:blue")
+    axis.set(xlabel="stop patience t_n", ylabel="F1 (%)")
+    axis.yaxis.label.set_color("tab:blue")
+    right = axis.twinx()
+    right.plot(t_n, flops, "s--", color="tab:orange")
+    right.set_ylabel("FLOPs/query", color="tab:orange")

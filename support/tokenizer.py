@@ -1,6 +1,6 @@
 """A checkpoint's tokenizer and chat template.
 
-Only JSON and sentencepiece files are read. Template text may name special tokens; document text never may: a
+Only JSON and sentencepiece files are read. The template's text may name special tokens. A document's text never may: a
 `<|eot_id|>` inside a document stays plain text.
 """
 import datetime
@@ -16,8 +16,10 @@ import tokenizers
 
 from support.files import InputError, read_json
 
-SLOT = "\ue000"                              # a private-use character that marks where the content of a turn goes
+PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
+KEPT_TEXTS = 1 << 16                         # how many texts keep their ids
+KEPT_LENGTH = 1 << 13                        # in characters: longer texts do not
 
 
 class Frame(NamedTuple):
@@ -31,122 +33,155 @@ class Frame(NamedTuple):
 class Tokenizer:
     """Encode, decode and frame chat turns for the checkpoint in `folder`.
 
-    Attributes: `frame`, the template's ids around the contents of a conversation; `lead`, what stands between `close`
-    and the first character of an assistant's turn ("" or a blank).
+    Attributes: `frame`, the template's ids around the contents of a conversation; `reply_prefix`, the text between
+    `close` and the first character of an assistant's turn ("" or a blank).
 
-    Raises InputError naming the file where one is missing or broken, or where the template cannot frame a conversation.
+    Raises InputError naming the file if one is missing or broken, or if the template cannot frame a conversation.
     """
 
     def __init__(self, folder: str | Path):
         folder = Path(folder)
         settings = read_json(folder / "tokenizer_config.json")
-        self.model = _Fast(folder) if (folder / "tokenizer.json").exists() else _SentencePiece(folder, settings)
+        if (folder / "tokenizer.json").exists():
+            self.vocabulary = _Fast(folder)
+        else:
+            self.vocabulary = _SentencePiece(folder, settings)
+        self.protective_newline = self._protective_newline()
+
+        # Nodes are encoded again for every query, so their ids are kept. Those of books are not.
+        self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
+
         self.source, self.template = _template(folder, settings)
-        names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "unk_token", "pad_token")}
-        self.names = {key: name for key, name in names.items() if name}       # one that is not set prints as nothing
-        # Some tokenizers put a blank before whatever they are given; a piece from the middle of a prompt must not get
-        # it.
-        newline = self.model.encode("\n", False)
-        self.guard = newline if self.model.encode("\nx", False) != newline + self.model.encode("x", False) else []
-        first = [{"role": "user", "content": SLOT}]
-        both = [*first, {"role": "assistant", "content": SLOT}, {"role": "user", "content": SLOT}]
-        one, two = self.render(first).split(SLOT), self.render(both).split(SLOT)
-        if len(one) != 2 or len(two) != 4:
+        self.special_names = _special_names(settings)
+        self.frame, self.reply_prefix = self._frame()
+        if self.first("Yes") == self.first("No"):
+            raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
+
+    def _protective_newline(self) -> list[int]:
+        """The ids of a newline if the tokenizer adds a blank to the start of any text, else [].
+
+        A segment from the middle of a prompt must not get that blank. So it is encoded after a newline, which takes
+        the blank, and the newline's ids are cut off.
+        """
+        newline = self.vocabulary.encode("\n", False)
+        adds_blank = self.vocabulary.encode("\nx", False) != newline + self.vocabulary.encode("x", False)
+        return newline if adds_blank else []
+
+    def _frame(self) -> tuple[Frame, str]:
+        """The frame and the reply prefix, cut out of a rendered conversation.
+
+        Raises InputError if the template does not print the contents of all turns.
+        """
+        user = {"role": "user", "content": PLACEHOLDER}
+        assistant = {"role": "assistant", "content": PLACEHOLDER}
+        turn = self.render([user]).split(PLACEHOLDER)
+        conversation = self.render([user, assistant, user]).split(PLACEHOLDER)
+        if len(turn) != 2 or len(conversation) != 4:
             raise InputError(f"{self.source}: the chat template does not print what user and assistant say")
+
         # A template may put white space before an assistant's words that its generation prompt leaves out. A blank
         # (Llama-2) is part of the first word's token; a newline belongs to the frame.
-        white = two[1].removeprefix(one[1])
-        self.lead = " " if white == " " else ""
-        close = one[1] if white == " " or white.strip() else two[1]
-        opening = self.model.encode(one[0], True)
-        self.frame = Frame(opening, *(self.encode(text, specials=True) for text in (close, two[2], two[3])))
-        if self.first("Yes") == self.first("No"):
-            raise InputError(f"{folder}: Yes and No begin with the same token behind the chat template's header")
-        anew, kept = self.encode, lru_cache(1 << 16)(self.encode)      # nodes are encoded again for every query,
-        self.encode = lambda text, specials=False: (kept if len(text) < 1 << 13 else anew)(text, specials)   # books not
+        opening, header = turn
+        _, before_reply, reopening, last_header = conversation
+        added = before_reply.removeprefix(header)
+        if added == " ":
+            reply_prefix = " "
+            close = header
+        else:
+            reply_prefix = ""
+            close = header if added.strip() else before_reply
+
+        # A prompt begins with `open`, so the blank that a tokenizer may add belongs there.
+        ids = [self.vocabulary.encode(opening, True)]
+        for text in (close, reopening, last_header):
+            ids.append(self.encode(text, specials=True))
+        return Frame(*ids), reply_prefix
 
     def encode(self, text: str, specials: bool = False) -> list[int]:
-        """Ids of a piece of a prompt, without an added BOS; special tokens are recognised only where `specials`
-        says."""
-        if self.guard:
-            ids = self.model.encode("\n" + text, specials)
-            if ids[:len(self.guard)] == self.guard:
-                return ids[len(self.guard):]
-        return self.model.encode(text, specials)
+        """Ids of a segment of a prompt, without an added BOS.
+
+        Special tokens are recognised if `specials`; otherwise their names are plain text. Do not change the list: the
+        next call may return the same one.
+        """
+        if len(text) < KEPT_LENGTH:
+            return self._kept_ids(text, specials)
+        return self._ids(text, specials)
+
+    def _ids(self, text: str, specials: bool) -> list[int]:
+        """What encode returns, computed anew."""
+        newline = self.protective_newline
+        if newline:
+            ids = self.vocabulary.encode("\n" + text, specials)
+            if ids[:len(newline)] == newline:
+                return ids[len(newline):]
+        return self.vocabulary.encode(text, specials)
 
     @property
     def bos(self) -> list[int]:
-        """The token that begins a text; none where the checkpoint has none."""
-        return self.encode(self.names["bos_token"], specials=True) if "bos_token" in self.names else []
+        """The token that begins a text; [] if the checkpoint has none."""
+        name = self.special_names.get("bos_token")
+        return self.encode(name, specials=True) if name else []
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens left out."""
-        return self.model.decode(ids)
+        return self.vocabulary.decode(ids)
 
     def ends(self, ids: list[int]) -> tuple[str, list[int]]:
         """The text of `ids`, and for every token the number of characters up to its end."""
         return self.decode(ids), [len(self.decode(ids[:n])) for n in range(1, len(ids) + 1)]
 
     def unknown(self, text: str) -> float:
-        """Share of the tokens of a text that stand for something the vocabulary lacks."""
-        ids, name = self.encode(text), self.names.get("unk_token")
+        """Share of the tokens of a text that replace something the vocabulary lacks."""
+        ids = self.encode(text)
+        name = self.special_names.get("unk_token")
         unknown = self.encode(name, specials=True) if name else []
         return ids.count(unknown[0]) / len(ids) if len(unknown) == 1 and ids else 0.0
 
     def first(self, word: str) -> int:
         """The first token of an assistant's turn that says `word`."""
-        return self.encode(self.lead + word)[0]
+        return self.encode(self.reply_prefix + word)[0]
 
     def render(self, messages: list[dict]) -> str:
-        """The checkpoint's own template over `messages` (role, content), up to the start of the assistant's turn."""
-        def fail(message):
+        """The checkpoint's own template over `messages` (role, content), up to the start of the assistant's turn.
+
+        Raises InputError if the template refuses the conversation or fails.
+        """
+        def refuse(message):
             raise InputError(f"{self.source}: the chat template refuses the conversation: {message}")
+
+        def to_json(x, **options):
+            return json.dumps(x, ensure_ascii=False, **options)
+
+        # The functions, filters and white space rules that transformers gives to templates.
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
-        environment.globals |= {"raise_exception": fail, "strftime_now": TODAY.strftime}
-        environment.filters["tojson"] = lambda x, **options: json.dumps(x, ensure_ascii=False, **options)
+        environment.globals |= {"raise_exception": refuse, "strftime_now": TODAY.strftime}
+        environment.filters["tojson"] = to_json
+
         try:
             return environment.from_string(self.template).render(
                 messages=messages, add_generation_prompt=True, date_string=TODAY.strftime("%d %b %Y"), tools=None,
-                documents=None, **self.names)
+                documents=None, **self.special_names)
         except InputError:
             raise
         except Exception as error:                          # a template is a program: it may fail in any way
             raise InputError(f"{self.source}: the chat template cannot be rendered ({error})") from None
 
 
-def split(tokenizer, text: str, limit: int) -> list[str]:
-    """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
-
-    White space inside a chunk becomes one blank. Only a word longer than a chunk is cut inside.
-    """
-    finished, chunk = [], []                                # chunks, and the words of the next one
-    used = 0
-    words = text.split()[::-1]                              # a stack, the next word on top
-    while words:
-        word = words.pop()
-        length = len(tokenizer.encode(" " + word))          # tokens never span white space
-        if length > limit and len(word) > 1:
-            middle = len(word) // 2
-            words += [word[middle:], word[:middle]]
-            continue
-
-        if chunk and used + length > limit:
-            finished.append(" ".join(chunk))
-            chunk = []
-            used = 0
-        chunk.append(word)
-        used += length
-    return [*finished, " ".join(chunk)] if chunk else finished
-
+# --- vocabularies ---------------------------------------------------------------------------------------------------
 
 class _Fast:
-    """tokenizer.json, with one copy that knows special tokens and one that treats the names of all added tokens,
-    marked as special or not, as plain text."""
+    """tokenizer.json in two copies: `special` knows special tokens, `plain` does not.
+
+    In `plain` the names of all added tokens, marked as special or not, are text.
+    """
 
     def __init__(self, folder: Path):
         path = folder / "tokenizer.json"
-        raw = read_json(path) | {"truncation": None, "padding": None}       # those of a training run: text stays whole
+        raw = read_json(path)
+
+        # A training run may have left its truncation and padding there. A text stays whole.
+        raw |= {"truncation": None, "padding": None}
         try:
             self.special = tokenizers.Tokenizer.from_str(json.dumps(raw))
             for token in raw.get("added_tokens", []):
@@ -157,14 +192,15 @@ class _Fast:
         self.plain.encode_special_tokens = True
 
     def encode(self, text, specials):
-        return (self.special if specials else self.plain).encode(text, add_special_tokens=False).ids
+        tokenizer = self.special if specials else self.plain
+        return tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids):
         return self.special.decode(ids, skip_special_tokens=True)
 
 
 class _SentencePiece:
-    """tokenizer.model; the special tokens are its control pieces and those tokenizer_config.json adds."""
+    """tokenizer.model. Its special tokens are its control tokens and those that tokenizer_config.json adds."""
 
     def __init__(self, folder: Path, settings: dict):
         import sentencepiece
@@ -172,45 +208,76 @@ class _SentencePiece:
         if not path.exists():
             raise InputError(f"{folder}: neither tokenizer.json nor tokenizer.model is there")
         try:
-            self.pieces = sentencepiece.SentencePieceProcessor(model_file=str(path))
+            self.processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         except (OSError, RuntimeError) as error:
             raise InputError(f"{path}: not a sentencepiece model ({error})") from None
-        self.specials = {self.pieces.id_to_piece(i): i for i in range(self.pieces.get_piece_size())
-                         if self.pieces.is_control(i)}
-        self.specials |= {added["content"]: int(i) for i, added in settings.get("added_tokens_decoder", {}).items()}
+
+        self.specials = {}                                  # name -> id
+        for i in range(self.processor.get_piece_size()):
+            if self.processor.is_control(i):
+                self.specials[self.processor.id_to_piece(i)] = i
+        for i, added in settings.get("added_tokens_decoder", {}).items():
+            self.specials[added["content"]] = int(i)
+
         for name in self.specials:
-            if name in self.pieces.encode(name, out_type=str):
+            if name in self.processor.encode(name, out_type=str):
                 raise InputError(f"{path}: {name} is a user-defined symbol, which sentencepiece recognises in a "
                                  "document's text too; give a tokenizer.json")
 
     def encode(self, text, specials):
         if not specials or not self.specials:
-            return self.pieces.encode(text)
+            return self.processor.encode(text)
+
+        # Cut the text at the names of special tokens; a name that contains another one goes first.
         names = "|".join(map(re.escape, sorted(self.specials, key=len, reverse=True)))
-        return [i for part in re.split(f"({names})", text) if part
-                for i in ([self.specials[part]] if part in self.specials else self.pieces.encode(part))]
+        ids = []
+        for part in re.split(f"({names})", text):
+            if not part:
+                continue
+            if part in self.specials:
+                ids.append(self.specials[part])
+            else:
+                ids += self.processor.encode(part)
+        return ids
 
     def decode(self, ids):
         special = set(self.specials.values())
-        return self.pieces.decode([i for i in ids if i not in special])
+        return self.processor.decode([i for i in ids if i not in special])
 
 
-def _content(token):
-    return token.get("content") if isinstance(token, dict) else token
+# --- tokenizer_config.json ------------------------------------------------------------------------------------------
+
+def _special_names(settings: dict) -> dict[str, str]:
+    """The names of the special tokens that are set; a template prints nothing for the others."""
+    names = {}
+    for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
+        token = settings.get(key)
+        name = token.get("content") if isinstance(token, dict) else token
+        if name:
+            names[key] = name
+    return names
 
 
-def _template(folder, settings):
-    """Where the chat template stands, and its text."""
+def _template(folder: Path, settings: dict) -> tuple[Path, str]:
+    """The file that holds the chat template, and the template's text; InputError if there is none."""
     path = folder / "chat_template.jinja"
     if path.exists():
         try:
             return path, path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read ({error})") from None
+
     template = settings.get("chat_template")
-    if isinstance(template, list):                          # several named templates: the default one
-        template = next((entry.get("template") for entry in template
-                         if isinstance(entry, dict) and entry.get("name") == "default"), None)
+    if isinstance(template, list):
+        template = _default_template(template)
     if not isinstance(template, str):
         raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
     return folder / "tokenizer_config.json", template
+
+
+def _default_template(templates: list):
+    """The default one of several named templates, or None."""
+    for entry in templates:
+        if isinstance(entry, dict) and entry.get("name") == "default":
+            return entry.get("template")
+    return None

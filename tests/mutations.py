@@ -103,8 +103,7 @@ MUTATIONS = {
     "a dropped row leaves its nodes": ("llama.py", "        self.nodes = [self.nodes[b] for b in rows]\n", "",
                                        "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
     # generation and FLOPs
-    "only the first eos ends a reply": ("llama.py", "if token not in self.config.eos and",
-                                        "if token not in self.config.eos[:1] and",
+    "only the first eos ends a reply": ("llama.py", "token in self.config.eos or", "token in self.config.eos[:1] or",
                                         "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit"),
     "a finished row stays in the batch": ("llama.py", "rows = [rows[b] for b in running]",
                                           "rows = rows[:len(running)]",
@@ -125,13 +124,13 @@ MUTATIONS = {
                                   "TODAY = datetime.datetime.now()",
                                   "test_tokenizer.py::test_turns_equal_apply_chat_template"),
     # sentence encoders
-    "MPNet's positions from 0": ("support/sbert.py", "prefix, first = \"mpnet.\", 2", "prefix, first = \"mpnet.\", 0",
+    "MPNet's positions from 0": ("support/sbert.py", "first_position = 2", "first_position = 0",
                                  "test_sbert.py::test_hidden_states_equal_hugging_face"),
     "one-sided buckets": ("support/sbert.py", " + BUCKETS // 2 * (distance > 0)", "",
                           "test_sbert.py::test_hidden_states_equal_hugging_face"),
     "padding seen": ("support/sbert.py", ".masked_fill(~mask[:, None, None], float(\"-inf\"))", "",
                      "test_sbert.py::test_hidden_states_equal_hugging_face"),
-    "mean for CLS": ("support/sbert.py", "if self.pooling == \"cls\" else", "if False else",
+    "mean for CLS": ("support/sbert.py", "if self.pooling == \"cls\":", "if False:",
                      "test_sbert.py::test_vectors_equal_hugging_face"),
     # stage 1
     "edges not normalised": ("pecan.py", "return e / e.sum()", "return e", "test_pecan.py::test_worked_example"),
@@ -140,7 +139,7 @@ MUTATIONS = {
                                                 "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     "softmax over the edges": ("pecan.py", "return e / e.sum()", "return e.softmax(0)",
                                "test_algorithm.py::test_edges_from_all_layers_and_heads"),
-    "marker counted in an IP": ("pecan.py", "and token_end > start:", "and token_end >= start - 1:",
+    "marker counted in an IP": ("support/text.py", "and token_end > start:", "and token_end >= start - 1:",
                                 "test_algorithm.py::test_bullets_equal_the_naive_ones"),
     "marker counted in a node of a prompt": (
         "pecan.py", "[(None, tokenizer.encode(\"\\n*\")), (node, tokenizer.encode(\" \" + text))]",
@@ -154,7 +153,8 @@ MUTATIONS = {
                              "test_algorithm.py::test_building_equals_the_naive_one"),
     "no room kept for the summary": ("pecan.py", "space = settings.window - limit -", "space = settings.window -",
                                      "test_algorithm.py::test_building_equals_the_naive_one"),
-    "a cut bullet is kept": ("pecan.py", "return spans if complete or len(spans) == 1 else spans[:-1]", "return spans",
+    "a cut bullet is kept": ("support/text.py", "return spans if complete or len(spans) == 1 else spans[:-1]",
+                             "return spans",
                              "test_algorithm.py::test_bullets_equal_the_naive_ones"),
     "a level that does not shrink is kept": ("pecan.py", ">= sum(lengths):", "> 1e9:",
                                              "test_algorithm.py::test_building_equals_the_naive_one"),
@@ -238,8 +238,8 @@ MUTATIONS = {
     "F1 puts blanks for punctuation": (
         "evaluation/metrics.py", "c for c in text.lower() if c not in string.punctuation",
         "\" \" if c in string.punctuation else c for c in text.lower()", "test_metrics.py::test_worked_examples"),
-    "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n    return max(",
-                                     "if same else 0.0\n    return min(",
+    "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n\n    return max(",
+                                     "if same else 0.0\n\n    return min(",
                                      "test_metrics.py::test_the_best_over_the_gold_answers"),
     # compared methods
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
@@ -253,7 +253,8 @@ MUTATIONS = {
     "an unlikely node is lost": ("baselines/raptor.py", "    member[np.arange(len(points)), probability.argmax(1)] = "
                                  "True\n", "",
                                  "test_baselines.py::test_a_node_below_the_threshold_keeps_its_likeliest_cluster"),
-    "traversal looks at all nodes": ("baselines/raptor.py", "taken = best(layer)", "taken = best(range(len(scores)))",
+    "traversal looks at all nodes": ("baselines/raptor.py", "self.best(layer, scores)",
+                                     "self.best(range(len(scores)), scores)",
                                      "test_baselines.py::test_traversal_and_collapsed_tree"),
     "a walk comes back to where it was": ("baselines/memwalker.py", "closed.add(path.pop())", "path.pop()",
                                           "test_baselines.py::test_a_walk_turns_back"),

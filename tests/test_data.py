@@ -1,4 +1,4 @@
-"""The formats of documents, and what is said of files that are not what they should be."""
+"""The formats of documents, and the errors about files that have another form."""
 import json
 
 import pytest
@@ -13,7 +13,7 @@ def test_both_forms_of_a_document(tmp_path):
              "questions": [{"id": "q", "question": "What?", "answers": ["x", "y"]}]}]
     (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
     one, two = read_jsonl(tmp_path / "mine.jsonl")
-    assert (one.id, one.passages, one.questions[0].id, one.questions[0].about) == \
+    assert (one.id, one.passages, one.questions[0].id, one.questions[0].extra) == \
         ("mine-1", ["One long text."], "mine-1-0", {"kind": "easy"})
     assert (two.id, two.passages, two.questions[0].answers) == ("d2", ["a", "b"], ["x", "y"])
     assert one.hash != two.hash and len(read_jsonl(tmp_path / "mine.jsonl", limit=1)) == 1
@@ -32,7 +32,7 @@ GOOD = {"text": "t", "questions": [{"question": "q", "answers": ["a"]}]}
     (json.dumps(GOOD | {"questions": [{"question": "q", "answers": []}]}), "line 2: question 0 needs"),
     (json.dumps(GOOD | {"questions": [{"question": "q", "answers": "a"}]}), "line 2: question 0 needs"),
     (json.dumps(GOOD | {"text": "x\ud83d"}), "line 2: half a surrogate pair"),
-    (json.dumps(GOOD | {"id": "first"}), "line 2: id 'first' stands there a second time")])
+    (json.dumps(GOOD | {"id": "first"}), "line 2: id 'first' is used a second time")])
 def test_a_wrong_line_is_named(tmp_path, line, words):
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(GOOD | {"id": "first"}) + "\n" + line + "\n")
@@ -43,7 +43,7 @@ def test_a_wrong_line_is_named(tmp_path, line, words):
 
 @pytest.mark.parametrize("content, words", [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfe\x00", "not UTF-8"),
                                             (b"PK\x03\x04\x00\x00", "binary"), (None, "cannot be read")])
-def test_a_document_that_is_no_text(tmp_path, content, words):
+def test_a_document_that_is_not_text(tmp_path, content, words):
     path = tmp_path / "d.txt"
     if content is not None:
         path.write_bytes(content)
@@ -57,7 +57,7 @@ def test_the_embedded_set():
     assert len(documents) >= 30 and len(questions) >= 150
     for document in documents:
         for question in document.questions:
-            assert question.about["evidence"]
-            for sentence in question.about["evidence"]:
+            assert question.extra["evidence"]
+            for sentence in question.extra["evidence"]:
                 assert any(sentence in passage for passage in document.passages)
-            assert question.answers[0] in question.about["evidence"][-1]
+            assert question.answers[0] in question.extra["evidence"][-1]

@@ -1,5 +1,7 @@
-"""The layouts of the paper's data sets, each with the defects that the real files have: what is mended, left out,
-counted and told. (All rows here are made up.)"""
+"""The layouts of the paper's data sets, with the defects of the real files: what is mended, left out and counted.
+
+All rows here are made up.
+"""
 import gzip
 import json
 import subprocess
@@ -16,7 +18,7 @@ from support.files import InputError
 ROOT = Path(__file__).parents[1]
 
 
-def paragraphs(count, **changes):
+def paragraphs(count):
     return [[f"Title {n}", [f"Sentence {n}.", " And more."]] for n in range(count)]
 
 
@@ -71,15 +73,15 @@ def narrativeqa(folder, **stories):
 
 
 def read(path, **options):
-    """Name, documents and report of a data set."""
+    """The name, the documents and the report of a data set."""
     dataset = Dataset(path, **options)
     documents = list(dataset.documents())
     assert dataset.questions == [q.id for document in documents for q in document.questions]
     return dataset.name, documents, dataset.report
 
 
-def counts(what):
-    return {reason: entry["count"] for reason, entry in what.items()}
+def counts(reasons):
+    return {reason: entry["count"] for reason, entry in reasons.items()}
 
 
 # --- the layouts ----------------------------------------------------------------------------------------------------
@@ -97,9 +99,11 @@ def test_defects_of_hotpotqa(tmp_path):
     _, (document,), report = read(objects(tmp_path / "h.json", [
         hotpotqa(context=context), hotpotqa(answer="", context=paragraphs(11)), hotpotqa(context=[]),
         {"_id": "h4", "context": "?", "supporting_facts": []}]))
+
     assert len(document.passages) == 3 and report.rows == 4 and report.documents == report.questions == 1
     assert counts(report.problems) == {"fewer than 10 paragraphs": 2, "a title stands twice in a row": 1,
                                        "an empty paragraph, left out": 1, "an empty answer, left out": 1}
+
     reasons = counts(report.skipped)
     assert reasons.pop("a question without an answer") == 1 and reasons.pop("a row without text") == 1
     assert list(reasons.values()) == [1] and "a row of another form" in list(reasons)[0]
@@ -120,7 +124,7 @@ def test_musique(tmp_path):
 
 
 def test_qasper(tmp_path):
-    """One text; every annotator's answer is gold, written as Qasper's scorer writes it, once."""
+    """A paper is one text. The answer of each annotator is gold, once, written as Qasper's scorer writes it."""
     again = PAPER | {"title": "On seas"}
     name, (document, other), report = read(objects(tmp_path / "qasper-dev-v0.3.json", {"p1": PAPER, "p2": again}))
     assert name == "Qasper" and document.passages == ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."]
@@ -129,17 +133,19 @@ def test_qasper(tmp_path):
 
 
 def test_narrativeqa(tmp_path):
-    """A story with a BOS mark, one as a page in HTML behind JavaScript, one gzipped, one in latin-1, one missing."""
+    """Stories with a byte order mark, in HTML, gzipped, in latin-1, missing, after a script, in a wrong encoding."""
     page = b"<html><title>T</title><script>var x = 1;</script><body><pre>INT. MILL\n<b>ANN</b> enters.</pre>"
     script = b"<!--\nif (window != top)\ntop.location.href=1\n// -->\n\nEXT. SEA"
     name, documents, report = read(narrativeqa(
         tmp_path / "n", a=b"\xef\xbb\xbfThe mill stood.", b=page, c=gzip.compress("Élan said Ann.".encode()),
         d="Café".encode("latin-1"), e=None, f=script, g="Ann’s café".encode().decode("cp1252").encode()))
+
     assert name == "NarrativeQA"
     assert [" ".join(document.passages[0].split()) for document in documents] == [
         "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "Café", "EXT. SEA", "Ann’s café"]
     assert [q.text for q in documents[0].questions] == ["Who, then?", "Where?"]
     assert documents[0].questions[0].answers == ["Ann", "Ann Lee"]
+
     assert counts(report.skipped) == {"a document whose story is missing": 1}
     assert counts(report.problems) == {"a page in HTML, of which the text was taken": 1,
                                        "not UTF-8, read as latin-1": 1, "JavaScript before the text, left out": 1,
@@ -154,10 +160,11 @@ def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_longbench(tmp_path, packed):
-    """A task alone, or one of data.zip's; contexts that questions share are one document."""
+    """A task as a file or from data.zip. Questions about the same context are about one document."""
     rows = [longbench(), longbench(_id="l2", context="Other."),
             longbench(_id="l3", input="And?", answers=["B", "", "B"])]
     path = lines(tmp_path / "hotpotqa.jsonl", *rows)
+
     if packed:
         with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
             for task in ("narrativeqa", "qasper", "hotpotqa", "musique", "lcc"):
@@ -167,6 +174,7 @@ def test_longbench(tmp_path, packed):
         with pytest.raises(InputError, match="with TASK one of"):
             Dataset(f"{tmp_path}/data.zip:lcc")
         path = f"{tmp_path}/data.zip:hotpotqa"
+
     name, documents, report = read(path)
     assert name == "HotpotQA" and report.layout == "LongBench HotpotQA"
     assert [document.passages for document in documents] == [["A\nAnn.\n\n", "B\nBob."], ["Other."]]
@@ -174,7 +182,7 @@ def test_longbench(tmp_path, packed):
     assert documents[0].questions[1].answers == ["B"] and (report.rows, report.documents, report.questions) == (3, 2, 3)
 
 
-def test_a_gzipped_file_and_the_copy_that_says_question(tmp_path):
+def test_a_gzipped_file_and_a_copy_that_says_question(tmp_path):
     row = longbench(question="Who?")
     del row["input"]
     (tmp_path / "qasper.jsonl.gz").write_bytes(gzip.compress(json.dumps(row | {"dataset": "qasper"}).encode()))
@@ -192,12 +200,19 @@ def test_ones_own_format(tmp_path):
 # --- as a whole -----------------------------------------------------------------------------------------------------
 
 def test_documents_are_streamed(tmp_path, monkeypatch):
-    """The second document is not made before the first has been used, and none beyond the limit."""
+    """The second document is made after the first was used, and none is made beyond the limit."""
     path = lines(tmp_path / "m.jsonl", *(musique(id=f"m{n}", paragraphs=[
         {"idx": 0, "title": "T", "paragraph_text": f"Text {n}."}]) for n in range(5)))
-    dataset, made = Dataset(path, limit=3), []
+    dataset = Dataset(path, limit=3)
+
+    made = []
     init = Document.__init__
-    monkeypatch.setattr(Document, "__init__", lambda self, *a, **k: made.append(a[0]) or init(self, *a, **k))
+
+    def record(self, *args):
+        made.append(args[0])
+        init(self, *args)
+    monkeypatch.setattr(Document, "__init__", record)
+
     documents = dataset.documents()
     assert next(documents).id == "m0" and set(made) == {"m0"}
     assert [document.id for document in documents] == ["m1", "m2"] and "m3" not in made
@@ -210,7 +225,7 @@ def test_a_very_long_document(tmp_path):
     assert len(read(lines(tmp_path / "long.jsonl", row))[1][0].passages[0].split()) == 500_000
 
 
-def test_the_hash_is_the_files(tmp_path):
+def test_the_hash_is_that_of_the_files(tmp_path):
     path = lines(tmp_path / "m.jsonl", musique())
     before = Dataset(path).report.sha256
     assert before == Dataset(path).report.sha256 != Dataset(lines(path, musique(answer="Bob"))).report.sha256
@@ -218,9 +233,10 @@ def test_the_hash_is_the_files(tmp_path):
 
 @pytest.mark.parametrize("content, words", [
     ("[]", "holds unknown"), ("", "holds unknown"), ('[{"a": 1}]', "holds unknown"),
+    ('["context", "answers", "input"]', "holds unknown"),
     (json.dumps([hotpotqa(answer=None)]), "holds no question .a question without an answer"),
     (json.dumps([hotpotqa()])[:-5], "not valid JSON"), (b"\x1f\x8bbroken", "cannot be read")])
-def test_what_is_no_data_set(tmp_path, content, words):
+def test_a_file_that_is_no_data_set(tmp_path, content, words):
     (tmp_path / "x.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=words):
         Dataset(tmp_path / "x.json")
@@ -243,30 +259,33 @@ def test_a_folder_of_two_layouts_and_a_broken_zip(tmp_path):
 
 
 def test_the_command_line(tmp_path):
-    """python -m evaluation.layouts tells documents, questions, lengths, problems; a mistake is one line."""
+    """python -m evaluation.layouts prints documents, questions, lengths and problems; a mistake is one line."""
     path = lines(tmp_path / "musique.jsonl", musique(), "{")
     command = [sys.executable, "-m", "evaluation.layouts", str(path)]
-    told = subprocess.run([*command, "--tokenizer", str(ROOT / "tiny")], capture_output=True, text=True,
-                          cwd=ROOT)
-    assert told.returncode == 0, told.stderr
-    assert "MuSiQue, 1 rows" in told.stdout and "1 documents, 1 questions" in told.stdout
-    assert "2.0 answers to a question" in told.stdout
-    assert "tokens of a document: average" in told.stdout and "skipped, 1 times: not valid JSON" in told.stdout
-    assert "words of a document" in subprocess.run(command, capture_output=True, text=True,
-                                                         cwd=ROOT).stdout
+    done = subprocess.run([*command, "--tokenizer", str(ROOT / "tiny")], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "MuSiQue, 1 rows" in done.stdout and "1 documents, 1 questions" in done.stdout
+    assert "2.0 answers to a question" in done.stdout
+    assert "tokens of a document: average" in done.stdout and "skipped, 1 times: not valid JSON" in done.stdout
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert "words of a document" in done.stdout
+
     wrong = subprocess.run([*command, "nowhere"], capture_output=True, text=True, cwd=ROOT)
     assert wrong.returncode == 2
     assert wrong.stderr == "error: nowhere: cannot be read (there is no such file or folder)\n"
 
 
 def test_sets_of_narrativeqa(tmp_path):
-    """PATH:SET takes one of the three; qaps.csv of another form is named."""
+    """PATH:SET reads one of the three sets; an error names a qaps.csv of another form."""
     narrativeqa(tmp_path, a=b"One.", b=b"Two.", c=b"Three.")
     table = (tmp_path / "qaps.csv").read_text().replace("a,test", "a,train").replace("b,test", "b,valid")
     (tmp_path / "qaps.csv").write_text(table)
-    for part, wanted in (("", ["a", "b", "c"]), (":train", ["a"]), (":valid", ["b"]), (":test", ["c"])):
+
+    for part, expected in (("", ["a", "b", "c"]), (":train", ["a"]), (":valid", ["b"]), (":test", ["c"])):
         name, documents, _ = read(f"{tmp_path}{part}")
-        assert name == "NarrativeQA" and [document.id for document in documents] == wanted
+        assert name == "NarrativeQA" and [document.id for document in documents] == expected
+
     with pytest.raises(InputError, match="sets are train, valid and test"):
         Dataset(f"{tmp_path}:dev")
     (tmp_path / "qaps.csv").write_text("document_id,question\nd,Who?\n")
@@ -274,11 +293,12 @@ def test_sets_of_narrativeqa(tmp_path):
         Dataset(tmp_path)
 
 
-def test_ones_own_format_gzipped_and_named_like_the_papers(tmp_path):
+def test_ones_own_format_gzipped_and_named_like_one_of_the_papers(tmp_path):
     row = {"text": "Ann.", "questions": [{"question": "Who?", "answers": ["Ann"]}]}
     (tmp_path / "HotpotQA.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
     name, (document,), report = read(tmp_path / "HotpotQA.jsonl.gz")
     assert document.passages == ["Ann."] and report.layout == "own" and name == "HotpotQA-own"
+
     (tmp_path / "mine.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode() * 50)[:-9])
     with pytest.raises(InputError, match="mine.jsonl.gz: cannot be read"):
         Dataset(tmp_path / "mine.jsonl.gz")
@@ -289,13 +309,15 @@ def test_a_zip_file_that_cannot_be_read_to_its_end(tmp_path, damage):
     path = lines(tmp_path / "musique.jsonl", musique())
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         archive.write(path, "musique.jsonl")
+
     content = bytearray((tmp_path / "m.zip").read_bytes())
     if damage == "bytes":
-        content[content.index(b'"paragraphs"') + 30] ^= 1        # the checksum is wrong
+        content[content.index(b'"paragraphs"') + 30] ^= 1        # now the checksum is wrong
     else:
-        content[6] |= 1                                          # both headers say that it is encrypted
+        content[6] |= 1                                          # now both headers say that the file is encrypted
         content[content.index(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "m.zip").write_bytes(content)
+
     with pytest.raises(InputError, match="cannot be read"):
         Dataset(tmp_path / "m.zip")
 

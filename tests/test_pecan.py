@@ -15,12 +15,13 @@ from oracle import TOLERANCE, ids_and_spans, mean_attention
 import pecan
 from data import Document
 from llama import Cache
-from pecan import Graph, Pecan, build, bullets, edge_weights, final_scores, length_of, node_line, pack, share
+from pecan import Graph, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
 from support.files import InputError
 from support.options import user_errors
 from support.sbert import TokenMean
 from support.settings import resolve
-from support.tokenizer import Frame, split
+from support.text import bullets, split
+from support.tokenizer import Frame
 
 # --- by hand --------------------------------------------------------------------------------------------------------
 

@@ -1,22 +1,32 @@
-"""The documents point at what is there: the README's lines, the functions and tests that the list of the paper names,
-and the commands that CI runs.
+"""The documents say what is there: lines, names, figures and commands.
 
-python tests/test_readme.py      puts the line numbers right
+python tests/test_readme.py      corrects the line numbers in the README
 """
+import contextlib
+import io
 import re
 from pathlib import Path
 
+import pytest
+
+import pecan
+
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 README = ROOT / "README.md"
-MODULES = {path.stem: str(path.relative_to(ROOT))               # of the program: name -> file
-           for folder in (".", "support", "evaluation", "baselines") for path in (ROOT / folder).glob("*.py")}
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md")]
+LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
+FOLDERS = [".", "support", "baselines", "evaluation", "evaluation/layouts", "tiny", "tests"]
+MODULES = {path.stem: path.relative_to(ROOT).as_posix()          # of the program: name -> file
+           for folder in FOLDERS[:5] for path in (ROOT / folder).glob("*.py")}
 
 
 def line_of(file: str, name: str) -> int:
-    """The line where the last part of a dotted name is defined, behind the class of the part before it."""
-    *parents, last = name.split(".")[1:] if name.split(".")[0] == Path(file).stem else name.split(".")
-    source, start = (ROOT / file).read_text(encoding="utf-8").splitlines(), 0
+    """The line where the last part of a dotted name is defined, after the class that the part before it names."""
+    parts = name.split(".")
+    *parents, last = parts[1:] if parts[0] == Path(file).stem else parts
+    source = (ROOT / file).read_text(encoding="utf-8").splitlines()
+
+    start = 0
     for parent in parents:
         start = next(i for i, line in enumerate(source) if re.match(rf"class {parent}\b", line))
     pattern = rf"\s*(?:(?:def|class) {last}\b|(?:self\.)?(?:\w+, )*{last}(?:, \w+)*(?::[^=]*)? = )"
@@ -32,28 +42,73 @@ def test_lines_of_the_equations():
         assert int(link["line"]) == line_of(link["file"], link["name"]), f"{link[0]}: run python tests/test_readme.py"
 
 
-def test_what_the_documents_name_exists():
-    """Functions, tests and files in backticks, in both documents; the paper's list in tests/README.md above all."""
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
-    rows = 0
-    for path in (README, ROOT / "tests" / "README.md"):
-        text = path.read_text(encoding="utf-8")
-        for name in re.findall(r"`(test_\w+)`", text):
-            assert f"def {name}(" in source, f"{path.name}: there is no test {name}"
-        folders = ".", "support", "tests", "tiny", "evaluation", "baselines"
-        for name in re.findall(r"`((?:tests/)?\w+\.py)`", text):
-            assert any((ROOT / folder / name).exists() for folder in folders), f"{path.name}: {name}"
-        for name in re.findall(f"`((?:{'|'.join(MODULES)})\\.[\\w.]+)`", text):
-            if not name.endswith((".py", ".json")):
-                line_of(MODULES[name.split(".")[0]], name)
-        rows += text.count("\n| ")
-    assert rows > 90
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_a_document_names_exists(path):
+    """Tests, files and functions in backticks, and links to files."""
+    text = path.read_text(encoding="utf-8")
+    tests = "".join(test.read_text(encoding="utf-8") for test in (ROOT / "tests").glob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}(" in tests, f"there is no test {name}"
+    for name in re.findall(r"`((?:[\w-]+/)*\w+\.py)`", text):
+        assert any((ROOT / folder / name).exists() for folder in FOLDERS), f"there is no file {name}"
+    for name in re.findall(f"`((?:{'|'.join(MODULES)})\\.[\\w.]+)`", text):
+        if not name.endswith((".py", ".json")):
+            line_of(MODULES[name.split(".")[0]], name)
+    for target in re.findall(r"\]\(([^)#:]+)(?:#\w+)?\)", text):
+        assert (path.parent / target).exists(), f"a link leads to {target}, which does not exist"
 
 
-def test_ci_runs_its_commands():
-    readme, ci = README.read_text(encoding="utf-8"), (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+def test_the_papers_are_ticked_off():
+    """tests/README.md goes through the paper: a row for each statement."""
+    assert (ROOT / "tests" / "README.md").read_text(encoding="utf-8").count("\n| ") > 90
+
+
+def test_the_lines_of_python_in_the_readme():
+    code, = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+    printed = io.StringIO()
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
+        exec(code, {})
+    assert printed.getvalue() == "Sofia\n"
+
+
+def test_the_search_in_the_readme(tmp_path, capsys):
+    """The trace that the README prints is what the command prints, line by line."""
+    text = README.read_text(encoding="utf-8")
+    shown, = re.findall(r"```\n(What is Paula's home\?\n.*?)```", text, re.S)
+    pecan.main([str(ROOT / "tiny" / "story.txt"), "What is Paula's home?", "--trace", "--device", "cpu",
+                "--graph", str(tmp_path / "graph.json")])
+    printed = capsys.readouterr().out.splitlines()
+    for line in shown.splitlines():
+        assert line in printed or line.strip() == "..."
+
+
+# Commands in the documents that need nothing but the repository, and what runs each of them.
+RUN_BY = {}
+
+
+def commands(path: Path) -> list[str]:
+    """The commands in a document's shell blocks, without those in a block that says what it needs."""
+    found = []
+    for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
+        if "# needs " not in block:
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [re.sub(r"\s+", " ", line.split("#")[0]).strip() for line in lines]
+    return [command for command in found if command]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_command_is_run(path):
+    """By a test or by .ci/run, or its block says what it needs (a checkpoint)."""
+    tests = "".join(test.read_text(encoding="utf-8") for test in (ROOT / "tests").glob("test_*.py"))
+    for command in commands(path):
+        assert command in RUN_BY, f"no test runs {command!r}"
+        assert RUN_BY[command] == ".ci/run" or f"def {RUN_BY[command]}(" in tests, f"there is no {RUN_BY[command]}"
+
+
+def test_ci_runs_the_two_commands():
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     for command in ("-r requirements.txt -r tests/requirements.txt && pytest --cov", "python eval.py"):
-        assert command in readme and command in ci
+        assert command in README.read_text(encoding="utf-8") and command in ci
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Ring 9, sentence encoders: the hand-written BERT and MPNet against Hugging Face's on random weights, and the mean of
-the model's own embeddings.
+"""Ring 9, sentence encoders: our BERT and MPNet against Hugging Face's on random weights, and the mean of a model's own
+embeddings.
 
-The weights have a standard deviation of 0.15, so that attention is peaky enough to show a bug, and one sentence is
-longer than 128 tokens, where MPNet's relative positions share their last bucket.
+The weights have a standard deviation of 0.15, so that attention is peaky enough to show a bug. One sentence is longer
+than 128 tokens, because MPNet's relative positions share their last bucket from there on.
 """
 import json
 import os
 import shutil
+from functools import partial
 
 import pytest
 import tokenizers
@@ -46,9 +47,10 @@ def folder(kind, tmp_path_factory):
     t.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     t.post_processor = tokenizers.processors.TemplateProcessing(
         "<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
-    t.enable_padding(length=20)                               # as published tokenizers have it; must not matter
+    t.enable_padding(length=20)                               # published tokenizers pad and cut; it must not matter
     t.enable_truncation(8)
     t.save(str(folder / "tokenizer.json"))
+
     torch.manual_seed(0)
     config, model, *_ = MODELS[kind]
     model = model(config(vocab_size=len(VOCABULARY), hidden_size=D, num_hidden_layers=LAYERS, num_attention_heads=4,
@@ -72,7 +74,7 @@ def encoder(kind, folder, tiny):
 
 @pytest.fixture(scope="module")
 def hf(kind, folder):
-    """Last hidden states [T, D] of token ids in Hugging Face's forward pass, alone and without padding."""
+    """Makes the last hidden states [T, D] of token ids: Hugging Face's forward pass, one sentence, no padding."""
     model = MODELS[kind][1].from_pretrained(folder, attn_implementation="eager").eval()
 
     @torch.no_grad()
@@ -88,50 +90,58 @@ def copy(folder, tmp_path):
 
 
 def write(folder, name, **content):
+    """Write a JSON file."""
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(json.dumps(content))
 
 
 def change(folder, **content):
-    """Change keys of config.json; None takes one away."""
+    """Change keys of config.json; None removes one."""
     raw = json.loads((folder / "config.json").read_text()) | content
     write(folder, "config.json", **{key: value for key, value in raw.items() if value is not None})
 
 
-def change_tensors(folder, update):
-    """Replace the tensors by update(tensors)."""
+def change_tensors(folder, changes):
+    """Change tensors of model.safetensors; None removes one."""
     path = folder / "model.safetensors"
-    save_file(update(load_file(path)), path)
+    tensors = load_file(path) | changes
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
 
+
+# --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
 def test_hidden_states_equal_hugging_face(kind, folder, hf):
-    """In float64, where rounding is 1e-13 and a bug is not; ours in one padded batch."""
+    """In float64, because there rounding is 1e-13 and a bug is larger. Ours run in one padded batch."""
     encoder = MODELS[kind][2](folder)
     encoder.weights = {name: weight.double() for name, weight in encoder.weights.items()}
     ids = [ids_of(sentence) for sentence in SENTENCES]
     T = max(map(len, ids))
     assert T > 200 and [len(row) for row in ids].count(T) == 1
+
     mask = torch.tensor([[t < len(row) for t in range(T)] for row in ids])
     ours = encoder.forward(torch.tensor([row + [0] * (T - len(row)) for row in ids]), mask)
+
     error = max((ours[b, :len(row)] - hf(row, torch.float64)).abs().max() for b, row in enumerate(ids))
     assert error < 1e-11, f"hidden states differ by {error:.1e}"
 
 
-@pytest.mark.parametrize("pooling, pool", [
-    (None, lambda hidden: hidden.mean(0)),
-    ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, lambda hidden: hidden.mean(0)),
-    ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, lambda hidden: hidden[0]),
-    ({"pooling_mode": "mean"}, lambda hidden: hidden.mean(0)),
-    ({"pooling_mode": "cls"}, lambda hidden: hidden[0])])
-def test_vectors_equal_hugging_face(kind, copy, hf, pooling, pool):
-    """float32: what is left is the rounding of some hundred products of size 0.1, 1e-7; 1e-6 leaves room for other
-    kernels."""
+@pytest.mark.parametrize("pooling, mode", [
+    (None, "mean"),
+    ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+    ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+    ({"pooling_mode": "mean"}, "mean"),
+    ({"pooling_mode": "cls"}, "cls")])
+def test_vectors_equal_hugging_face(kind, copy, hf, pooling, mode):
+    """In float32. The rounding of some hundred products of size 0.1 is 1e-7; 1e-6 leaves room for other kernels."""
     if pooling is not None:
         write(copy, "1_Pooling/config.json", word_embedding_dimension=D, **pooling)
+
     ours = MODELS[kind][2](copy).encode(SENTENCES)
-    pooled = torch.stack([pool(hf(ids_of(sentence))) for sentence in SENTENCES])
+    hidden = [hf(ids_of(sentence)) for sentence in SENTENCES]
+    pooled = torch.stack([states[0] if mode == "cls" else states.mean(0) for states in hidden])
     error = (ours - pooled / pooled.norm(dim=1, keepdim=True)).abs().max()
     assert ours.dtype == torch.float32 and error < 1e-6, f"vectors differ by {error:.1e}"
+
     cosines = (ours @ ours.T)[~torch.eye(len(ours), dtype=torch.bool)]
     assert cosines.max() < 0.98, f"cosines up to {cosines.max():.3f}: the vectors are too alike to show a bug"
 
@@ -146,10 +156,17 @@ def test_padding_does_not_matter(kind, folder, encoder):
 
 def test_padding_gets_no_attention(encoder, monkeypatch):
     seen, attention = [], sbert.attention
-    monkeypatch.setattr(sbert, "attention", lambda *args: seen.append(attention(*args)) or seen[-1])
+
+    def recorder(*arguments):
+        output, weights = attention(*arguments)
+        seen.append(weights)
+        return output, weights
+
+    monkeypatch.setattr(sbert, "attention", recorder)
     encoder.encode(SENTENCES)
+
     assert len(seen) == LAYERS
-    for _, weights in seen:                                   # [B, H, T, T]
+    for weights in seen:                                      # [B, H, T, T]
         for row, sentence in zip(weights, SENTENCES):
             n = len(ids_of(sentence))
             assert (row[:, :, n:] == 0).all(), f"padding weighs up to {row[:, :, n:].max():.1e}"
@@ -161,6 +178,7 @@ def test_buckets_equal_hugging_face():
     distance = torch.arange(-600, 601)
     ours, theirs = relative_buckets(distance), MPNetEncoder.relative_position_bucket(distance)
     assert torch.equal(ours, theirs), f"other buckets at distances {distance[ours != theirs].tolist()}"
+
     # By hand. No distance is in bucket 16: a later key is at least 1 away.
     assert relative_buckets(torch.tensor([0, -1, 1, -7, -8, -11, -12, 90, 91, -600])).tolist() == [
         0, 1, 17, 7, 8, 8, 9, 30, 31, 15]
@@ -168,60 +186,67 @@ def test_buckets_equal_hugging_face():
 
 @pytest.mark.parametrize("length", [None, 3, 150, 10_000])
 def test_long_sentences_are_cut(kind, copy, hf, length):
-    """At max_seq_length, special tokens included, or where the position table ends."""
+    """At max_seq_length, special tokens included, or at the end of the position table."""
     if length is not None:
         write(copy, "sentence_bert_config.json", max_seq_length=length, do_lower_case=False)
     cut = min(length or POSITIONS, MODELS[kind][3])
     sentence = " ".join(SENTENCES * 3)
     ids = [*ids_of(sentence)[:cut - 1], 2]
     assert len(ids) == cut < len(ids_of(sentence))
+
     mean = hf(ids).mean(0)
     error = (MODELS[kind][2](copy).encode([sentence])[0] - mean / mean.norm()).abs().max()
     assert error < 1e-6, f"vectors differ by {error:.1e}"
 
 
 def test_flops_by_hand(kind, folder):
-    encoder = MODELS[kind][2](folder, batch=2)
-    encoder.encode(SENTENCES[:3])                             # <s> tom </s> is padded to 10 tokens; then 11 alone
     def cost(B, T):
         return LAYERS * (2 * B * T * (4 * D * D + 2 * D * HIDDEN) + 4 * B * T * T * D)
+
+    encoder = MODELS[kind][2](folder, batch=2)
+    encoder.encode(SENTENCES[:3])                             # <s> tom </s> is padded to 10 tokens; then 11 alone
     assert encoder.flops == cost(2, 10) + cost(1, 11)
 
 
 def test_names_may_have_a_prefix(kind, copy, encoder):
-    """As a checkpoint with a head has them; the table of position ids is of an old transformers."""
-    change_tensors(copy, lambda tensors: {f"{kind}.{name}": tensor for name, tensor in tensors.items()} | {
-        f"{kind}.embeddings.position_ids": torch.arange(POSITIONS)[None]})
+    """Checkpoints with a head have one. The table of position ids comes from old versions of transformers."""
+    path = copy / "model.safetensors"
+    tensors = load_file(path) | {"embeddings.position_ids": torch.arange(POSITIONS)[None]}
+    save_file({f"{kind}.{name}": tensor for name, tensor in tensors.items()}, path)
     assert torch.equal(MODELS[kind][2](copy).encode(SENTENCES), encoder.encode(SENTENCES))
 
 
 NORM = "encoder.layer.1.output.LayerNorm.weight"
 
 
+def damage_file(folder, name, content):
+    (folder / name).write_bytes(content)
+
+
+# What each row changes in a checkpoint, and what the error says (a regular expression).
 @pytest.mark.parametrize("damage, words", [
-    (lambda f: change(f, model_type="distilbert"), "config.json: model_type 'distilbert' is not implemented"),
-    (lambda f: change(f, model_type=["bert"]), "model_type .'bert'. is not implemented"),
-    (lambda f: change(f, hidden_act="relu"), "config.json: hidden_act is 'relu'; only 'gelu'"),
-    (lambda f: change(f, intermediate_size=None), "config.json: key 'intermediate_size' is missing"),
-    (lambda f: change(f, num_hidden_layers="3"), "config.json: a value is not what"),
-    (lambda f: change(f, layer_norm_eps="small"), "config.json: a value is not what"),
-    (lambda f: change(f, num_attention_heads=5), "config.json: 5 heads do not share a width of 48"),
-    (lambda f: change(f, num_attention_heads=0), "config.json: 0 heads do not share"),
-    (lambda f: change(f, num_hidden_layers=2), r"encoder.layer.2.\S+ is not part of this architecture"),
-    (lambda f: change_tensors(f, lambda t: t | {"classifier.weight": torch.ones(2)}), "classifier.weight is not part"),
-    (lambda f: change_tensors(f, lambda t: {n: w for n, w in t.items() if n != NORM}),
-     f"1 tensors are missing, the first is {NORM}"),
-    (lambda f: change_tensors(f, lambda t: t | {NORM: torch.ones(7)}), rf"{NORM} is \[7\], config.json says \[48\]"),
-    (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "not a readable safetensors"),
-    (lambda f: (f / "tokenizer.json").write_text("["), "not a readable tokenizer"),
-    (lambda f: write(f, "1_Pooling/config.json", pooling_mode_max_tokens=True), "1_Pooling.*pooling_mode_max_tokens"),
-    (lambda f: write(f, "1_Pooling/config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=True),
+    (partial(change, model_type="distilbert"), "config.json: model_type 'distilbert' is not implemented"),
+    (partial(change, model_type=["bert"]), "model_type .'bert'. is not implemented"),
+    (partial(change, hidden_act="relu"), "config.json: hidden_act is 'relu'; only 'gelu'"),
+    (partial(change, intermediate_size=None), "config.json: key 'intermediate_size' is missing"),
+    (partial(change, num_hidden_layers="3"), "config.json: a value does not fit an encoder"),
+    (partial(change, layer_norm_eps="small"), "config.json: a value does not fit an encoder"),
+    (partial(change, num_attention_heads=5), "config.json: 5 heads do not share a width of 48"),
+    (partial(change, num_attention_heads=0), "config.json: 0 heads do not share"),
+    (partial(change, num_hidden_layers=2), r"encoder.layer.2.\S+ is not part of this architecture"),
+    (partial(change_tensors, changes={"classifier.weight": torch.ones(2)}), "classifier.weight is not part"),
+    (partial(change_tensors, changes={NORM: None}), f"1 tensors are missing, the first is {NORM}"),
+    (partial(change_tensors, changes={NORM: torch.ones(7)}), rf"{NORM} is \[7\], config.json says \[48\]"),
+    (partial(damage_file, name="model.safetensors", content=b"x" * 100), "not a readable safetensors"),
+    (partial(damage_file, name="tokenizer.json", content=b"["), "not a readable tokenizer"),
+    (partial(write, name="1_Pooling/config.json", pooling_mode_max_tokens=True), "1_Pooling.*pooling_mode_max_tokens"),
+    (partial(write, name="1_Pooling/config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=True),
      "'cls', 'mean'.* is not implemented"),
-    (lambda f: write(f, "1_Pooling/config.json", pooling_mode="lasttoken"), "lasttoken.* is not implemented"),
-    (lambda f: write(f, "1_Pooling/config.json"), "is not implemented; 'mean' or 'cls' alone is"),
-    (lambda f: write(f, "2_Dense/config.json"), "Dense layer"),
-    (lambda f: write(f, "sentence_bert_config.json", max_seq_length=0), "sentence_bert.*max_seq_length is 0"),
-    (lambda f: write(f, "sentence_bert_config.json", max_seq_length="256"), "max_seq_length is '256'"),
+    (partial(write, name="1_Pooling/config.json", pooling_mode="lasttoken"), "lasttoken.* is not implemented"),
+    (partial(write, name="1_Pooling/config.json"), "is not implemented; 'mean' or 'cls' alone is"),
+    (partial(write, name="2_Dense/config.json"), "Dense layer"),
+    (partial(write, name="sentence_bert_config.json", max_seq_length=0), "sentence_bert.*max_seq_length is 0"),
+    (partial(write, name="sentence_bert_config.json", max_seq_length="256"), "max_seq_length is '256'"),
 ])
 def test_broken_encoders_are_named(copy, tiny, damage, words):
     damage(copy)
@@ -230,18 +255,20 @@ def test_broken_encoders_are_named(copy, tiny, damage, words):
 
 
 @pytest.mark.parametrize("kind", ["bert"], indirect=True)
-def test_what_only_a_bert_can_have_wrong(copy):
+def test_faults_that_only_a_bert_can_have(copy):
     change(copy, position_embedding_type="relative_key")
     with pytest.raises(InputError, match="position_embedding_type is 'relative_key'; only 'absolute'"):
         Bert(copy)
 
 
 @pytest.mark.parametrize("kind", ["mpnet"], indirect=True)
-def test_what_only_an_mpnet_can_have_wrong(copy):
+def test_faults_that_only_an_mpnet_can_have(copy):
     change(copy, relative_attention_num_buckets=16)
     with pytest.raises(InputError, match="relative_attention_num_buckets is 16; only 32"):
         MPNet(copy)
 
+
+# --- the mean of a model's own embeddings ---------------------------------------------------------------------------
 
 def test_mean_of_own_embeddings(tiny):
     encoder = load_encoder(None, tiny)
@@ -253,17 +280,29 @@ def test_mean_of_own_embeddings(tiny):
 
 
 def test_embeddings_are_whitened(tiny):
-    """Over the vocabulary they have mean 0 and the unit matrix for a covariance, whatever the checkpoint's are."""
+    """Over the vocabulary their mean is 0 and their covariance the unit matrix, unlike the checkpoint's."""
     encoder = TokenMean(tiny, unit=False)
-    white = (encoder.table.double() - encoder.mean) @ encoder.whitening.double()
-    error = (white.T @ white / len(white) - torch.eye(white.shape[1])).abs().max().item()
-    assert white.mean(0).abs().max() < 1e-5 and error < 1e-4, f"covariance off by {error:.1e}"
+    whitened = (encoder.table.double() - encoder.mean) @ encoder.whitening.double()
+    error = (whitened.T @ whitened / len(whitened) - torch.eye(whitened.shape[1])).abs().max().item()
+    assert whitened.mean(0).abs().max() < 1e-5 and error < 1e-4, f"covariance off by {error:.1e}"
+
     before = torch.cov(encoder.table.T.double(), correction=0)
-    assert before.diagonal().max() > 2 * before.diagonal().min()                           # it was not so before
+    assert before.diagonal().max() > 2 * before.diagonal().min(), "the checkpoint's own are whitened already"
+
     ids = tiny.tokenizer.encode("Where is Tom?")
     vector, = encoder.encode(["Where is Tom?"])
-    torch.testing.assert_close(vector.double(), white[ids].mean(0), rtol=0, atol=1e-5)     # float32 of size 1
+    torch.testing.assert_close(vector.double(), whitened[ids].mean(0), rtol=0, atol=1e-5)  # float32 of size 1
 
+
+def test_equal_vectors_have_equal_similarities(tiny):
+    """A matrix product may round each row differently."""
+    encoder = TokenMean(tiny)
+    vectors, query = encoder.encode(["The road was long."] * 7), encoder.encode(["Who?"])[0]
+    ours = similarities(vectors, query)
+    assert len(set(ours.tolist())) == 1 and abs(ours[0] - vectors[0] @ query) < 1e-6
+
+
+# --- published checkpoints ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("variable", ["PECAN_MINILM", "PECAN_MPNET"])
 def test_a_real_encoder(variable, tiny):
@@ -275,9 +314,11 @@ def test_a_real_encoder(variable, tiny):
     assert a @ b > 0.6 > a @ c, f"cosines {a @ b:.3f} and {a @ c:.3f}"
 
 
+# --- Dragon's two encoders ------------------------------------------------------------------------------------------
+
 @pytest.fixture
 def towers(tmp_path):
-    """Two random BERTs as Dragon's repositories are: a vocabulary of word pieces beside config.json and weights."""
+    """Two random BERTs in the form of Dragon's repositories: word pieces in vocab.txt, config.json and weights."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tom", "kitten", "##s", "moppet", "where", "is", "?", "the"]
     for seed, name in enumerate(("questions", "passages")):
         torch.manual_seed(seed)
@@ -286,6 +327,7 @@ def towers(tmp_path):
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * .15)
+
         model.save_pretrained(tmp_path / name)
         (tmp_path / name / "vocab.txt").write_text("\n".join(words) + "\n")
         write(tmp_path / name, "tokenizer_config.json", do_lower_case=True)
@@ -293,18 +335,19 @@ def towers(tmp_path):
 
 
 def test_two_towers_equal_hugging_face(towers, tiny):
-    """Lower-cased word pieces, the state of [CLS] as it is, a dot product; each side has weights of its own."""
+    """Lower-cased word pieces, the state of [CLS] without normalisation, and separate weights for each side."""
     texts, ours = ["Where is Tom ?", "Moppet kittens the the", "TOM"], []
     for folder, tower in zip(towers, load_towers(towers, tiny)):
         tokenizer = BertTokenizer(vocab=str(folder / "vocab.txt"), do_lower_case=True)
         model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
         with torch.no_grad():
-            wanted = torch.cat([model(torch.tensor([tokenizer(text).input_ids])).last_hidden_state[:, 0]
+            theirs = torch.cat([model(torch.tensor([tokenizer(text).input_ids])).last_hidden_state[:, 0]
                                 for text in texts])
+
         ours.append(tower.encode(texts))
-        error = ((ours[-1] - wanted).norm() / wanted.norm()).item()
+        error = ((ours[-1] - theirs).norm() / theirs.norm()).item()
         assert error < 1e-6, f"{folder.name}: {error:.1e}"
-        assert (ours[-1].norm(dim=1) - 1).abs().min() > .1                                 # not brought to length 1
+        assert (ours[-1].norm(dim=1) - 1).abs().min() > .1                                 # not normalised
     assert (ours[0] - ours[1]).abs().max() > .1
     assert load_towers(towers, tiny)[0].fingerprint != load_towers(towers, tiny)[1].fingerprint
 
@@ -315,17 +358,9 @@ def test_a_broken_vocabulary_is_named(towers, tiny):
         load_towers(towers, tiny)
 
 
-def test_towers_without_encoders_are_the_mean_as_it_is(tiny):
+def test_towers_without_encoders_are_the_mean_not_normalised(tiny):
     questions, passages = load_towers(None, tiny)
     vector, = questions.encode(["Where is Tom?"])
     unit, = TokenMean(tiny).encode(["Where is Tom?"])
     assert torch.equal(vector, passages.encode(["Where is Tom?"])[0]) and abs(vector.norm() - 1) > .1
     torch.testing.assert_close(vector / vector.norm(), unit, rtol=0, atol=1e-6)            # float32 of size 1
-
-
-def test_equal_vectors_have_equal_similarities(tiny):
-    """A matrix product may round each row differently."""
-    encoder = TokenMean(tiny)
-    vectors, query = encoder.encode(["The road was long."] * 7), encoder.encode(["Who?"])[0]
-    ours = similarities(vectors, query)
-    assert len(set(ours.tolist())) == 1 and abs(ours[0] - vectors[0] @ query) < 1e-6

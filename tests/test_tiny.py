@@ -45,7 +45,7 @@ def test_no_held_out_fact_is_ever_taught(tiny, teacher):
         taught |= {fact for fact in facts_in(text) if fact in ALL.get((fact.name, fact.relation), [])}
 
     asked = {fact for document in read_jsonl(EMBEDDED) for question in document.questions
-             for fact in facts_in(" ".join(question.about["evidence"]))}
+             for fact in facts_in(" ".join(question.extra["evidence"]))}
     assert len(taught) > 2000 and len(asked) > 100
     assert not any(fact.held_out for fact in taught) and all(fact.held_out for fact in asked)
 
@@ -133,7 +133,7 @@ def test_the_shipped_model_does_its_job(tiny, settings):
             answer = method.answer(prepared, question.text)
             right.append(answer.text == question.answers[0])
 
-            needed = facts_in(" ".join(question.about["evidence"]))
+            needed = facts_in(" ".join(question.extra["evidence"]))
             read = set()
             for step in answer.trace:
                 read |= facts_in(prepared.graph.nodes[step.node].text)

@@ -1,7 +1,7 @@
-"""What the embedded model is trained on: sequences of token ids with targets, made from the world's truth.
+"""The training sequences of the embedded model: token ids and what is right next, from the world's truth.
 
-Four kinds: `drill` (facts, then many questions and restatements: dense practice at finding whose fact it is),
-`listing` (a summary without its prompt), `summary` (Table A1) and `search` (Table A2), the last two in the very
+There are four kinds of lessons. `drill` is facts, then many questions and restatements: dense practice at finding
+whose fact it is. `listing` is a summary without its prompt. `summary` (Table A1) and `search` (Table A2) use the very
 prompts of pecan.py.
 """
 from dataclasses import dataclass, field
@@ -9,187 +9,270 @@ from dataclasses import dataclass, field
 import torch
 
 import pecan
+from llama import Segment
 from support.tokenizer import Tokenizer
 from tiny import world as W
 
 
 @dataclass
 class Lesson:
-    """One training sequence: a trunk of ids, and branches that continue a prefix of it but do not see each other.
+    """One training sequence: a trunk of token ids, branches of it, and targets.
 
-    A branch (start, end, prefix) stands at ids[start:end] and sees ids[:prefix] and itself, at the positions behind the
-    prefix: as the probe of a search, which is taken back. targets are (place, the id that is right next).
+    A branch (start, end, prefix) is ids[start:end]. It continues ids[:prefix] and sees that prefix and itself, but no
+    other branch: like the probe of a search, which is taken back. Its positions follow the prefix. A target
+    (place, id) says that `id` is right after ids[place].
     """
     ids: list[int]
     targets: list[tuple[int, int]] = field(default_factory=list)
     branches: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def branch(self, prefix: int, ids: list[int]):
-        self.branches.append((len(self.ids), len(self.ids) + len(ids), prefix))
+    def add_branch(self, prefix: int, ids: list[int]):
+        start = len(self.ids)
         self.ids += ids
+        self.branches.append((start, len(self.ids), prefix))
 
-    def want(self, id: int):
-        """`id` is right after the sequence as it stands."""
+    def add_target(self, id: int):
+        """`id` is right after the last token so far."""
         self.targets.append((len(self.ids) - 1, id))
 
 
+def joined(segments: list[Segment]) -> list[int]:
+    """The token ids of a prompt, whose segments are tokenised one by one."""
+    return [id for _, ids in segments for id in ids]
+
+
 class Teacher:
-    """Makes lessons from a random generator. It stands in for the tokenizer where pecan.py makes prompts."""
+    """Makes lessons from a random generator. `eos` ends a reply."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int):
-        self.frame, self.first, self.encode, self.eos = tokenizer.frame, tokenizer.first, tokenizer.encode, eos
-
-    def prompt(self, pieces) -> list[int]:
-        return [i for _, ids in pieces for i in ids]
+        self.tokenizer = tokenizer
+        self.encode = tokenizer.encode
+        self.eos = eos
 
     def drill(self, rng, names=100, relations=6, facts=14, tasks=14, absent=0.0, hops=0.0) -> Lesson:
-        """Facts in lines, then tasks: a question and its value (No where nothing is said of it), or a restatement."""
+        """`facts` facts in lines, then `tasks` questions with their answers, or restatements of a fact.
+
+        They are about the first `names` names and `relations` relations. A task is a question about somebody's friend
+        with probability `hops`, and one about a fact that is not stated with probability `absent`. The answer is No if
+        the fact is not stated.
+        """
+        # Draw some people, and at most one fact for each (name, relation).
         relations = list(W.VALUES)[:relations]
         people = rng.sample(W.NAMES[:names], max(3, min(facts, 2 * facts // len(relations))))
-        options = {(name, relation): [f for f in W.ALL[name, relation] if not f.held_out and (
-            relation != "friend" or f.value in people)] for name in people for relation in relations}
-        keys = [key for key, choice in options.items() if choice]
-        rng.shuffle(keys)
-        table = {key: rng.choice(options[key]) for key in keys[:facts]}
+        possible = W.possible_facts(people, relations)
+        subjects = [subject for subject, options in possible.items() if options]          # (name, relation)
+        rng.shuffle(subjects)
+        stated = {subject: rng.choice(possible[subject]) for subject in subjects[:facts]}
+        unstated = subjects[facts:]
+
+        # The facts, in the forms that passages ("was", with a full stop) and bullets ("is", joined by "and") have.
         lesson = Lesson([])
-        for fact in table.values():
+        for fact in stated.values():
             verb = rng.choice(("is", "was"))
             if not lesson.ids or rng.random() < 0.5:
                 lesson.ids += self.encode("\n*")
             elif verb == "is":
                 lesson.ids += self.encode("and")
-            lesson.ids += self.encode(fact.text(verb)) + self.encode("." if verb == "was" else "")
+            lesson.ids += self.encode(fact.text(verb))
+            if verb == "was":
+                lesson.ids += self.encode(".")
         lesson.ids += self.encode("\n\n")
-        friends = [fact for fact in table.values() if fact.relation == "friend"]
+
+        friends = [fact for fact in stated.values() if fact.relation == "friend"]
         for _ in range(tasks):
+            # Choose what the task is about: a friend's fact, or one of the person's own, stated or not.
             if friends and rng.random() < hops:
-                friend, relation = rng.choice(friends), rng.choice(relations)
-                subject, fact = f"{friend.name}'s friend", table.get((friend.value, relation))
+                friend = rng.choice(friends)
+                relation = rng.choice(relations)
+                name = f"{friend.name}'s friend"
+                fact = stated.get((friend.value, relation))
             else:
-                missing = keys[facts:] and rng.random() < absent
-                subject, relation = rng.choice(keys[facts:] if missing else list(table))
-                fact = table.get((subject, relation))
-            if fact and subject == fact.name and rng.random() < 0.4:
-                lesson.ids += self.encode(f"\n* {subject}'s {relation} is")
+                ask_unstated = unstated and rng.random() < absent
+                name, relation = rng.choice(unstated if ask_unstated else list(stated))
+                fact = stated.get((name, relation))
+
+            # The task, and its answer as the only target. A stated fact is restated in two tasks of five.
+            if fact and name == fact.name and rng.random() < 0.4:
+                lesson.ids += self.encode(f"\n* {name}'s {relation} is")
             else:
-                lesson.ids += self.encode(f"{'Who' if relation == 'friend' else 'What'} is {subject}'s {relation}?")
-            value, = self.encode(fact.value if fact else "No")
-            lesson.want(value)
+                lesson.ids += self.encode(W.question(name, relation))
+            [value] = self.encode(fact.value if fact else "No")
+            lesson.add_target(value)
             lesson.ids.append(value)
         return lesson
 
-    def levels(self, world, rng) -> tuple[list, list]:
-        """True bullets of level 2, window by window, and of level 3."""
-        width, low = rng.choice((5, 6, 7, 7, 7, 8)), []
-        for i in range(0, len(world.passages), width):
-            low += W.summarise([fact for stated in world.stated[i:i + width] for fact in stated], "was")
-        return low, W.summarise([fact for bullet in low for fact in bullet], "is")
+    def levels(self, world: W.World, rng) -> tuple[list[list[W.Fact]], list[list[W.Fact]]]:
+        """The true bullets of level 2, window by window, and those of level 3."""
+        size = rng.choice((5, 6, 7, 7, 7, 8))               # passages in a window
+        level_2 = []
+        for first in range(0, len(world.passages), size):
+            facts = [fact for stated in world.stated[first:first + size] for fact in stated]
+            level_2 += W.summarise(facts, "was")
 
-    def window(self, rng, level: int, width: int) -> tuple[list[str], list]:
-        """The texts of a window and its true summary: `width` passages (level 1), or all the bullets above them (2)."""
+        level_3 = W.summarise([fact for bullet in level_2 for fact in bullet], "is")
+        return level_2, level_3
+
+    def window(self, rng, level: int, size: int) -> tuple[list[str], list[list[W.Fact]]]:
+        """The texts of a window and its true summary.
+
+        At level 1 these are `size` passages. At level 2 they are all bullets about up to 2 * size people.
+        """
         world = W.make_world(rng, rng.choice((7, 8, 9, 10, 10, 11)))
-        if level == 2:
-            low, top = self.levels(world, rng)
-            chosen = {facts[0].name for facts in rng.sample(top, min(len(top), 2 * width))}
-            low = [facts for facts in low if facts[0].name in chosen]
-            return [W.bullet(facts) for facts in low], [facts for facts in top if facts[0].name in chosen]
-        first = rng.randrange(max(1, len(world.passages) - width + 1))
-        facts = [fact for stated in world.stated[first:first + width] for fact in stated]
-        return world.passages[first:first + width], W.summarise(facts, "was")
+        if level == 1:
+            first = rng.randrange(max(1, len(world.passages) - size + 1))
+            facts = [fact for stated in world.stated[first:first + size] for fact in stated]
+            return world.passages[first:first + size], W.summarise(facts, "was")
 
-    def reply(self, lesson: Lesson, bullets: list) -> Lesson:
-        """Append a summary."""
-        lines = [self.encode("* " + W.bullet(facts)) for facts in bullets]
-        for token in [token for line in lines for token in [*line, *self.encode("\n")]][:-1] + [self.eos]:
-            lesson.want(token)
-            lesson.ids.append(token)
+        level_2, level_3 = self.levels(world, rng)
+        people = {facts[0].name for facts in rng.sample(level_3, min(len(level_3), 2 * size))}
+        texts = [W.bullet(facts) for facts in level_2 if facts[0].name in people]
+        return texts, [facts for facts in level_3 if facts[0].name in people]
+
+    def reply(self, lesson: Lesson, bullets: list[list[W.Fact]]) -> Lesson:
+        """Append a summary; each of its tokens is a target."""
+        ids = []
+        for facts in bullets:
+            ids += self.encode("* " + W.bullet(facts)) + self.encode("\n")
+
+        for id in [*ids[:-1], self.eos]:                    # the end of the reply replaces the last newline
+            lesson.add_target(id)
+            lesson.ids.append(id)
         return lesson
 
-    def listing(self, rng, width: int) -> Lesson:
+    def listing(self, rng, size: int) -> Lesson:
         """The texts of a window in lines, then its summary."""
-        texts, bullets = self.window(rng, rng.choice((1, 1, 2)), width)
-        ids = [i for text in texts for i in self.prompt(pecan.node_line(self, None, text))]
-        return self.reply(Lesson(ids + self.encode("\n\n")), bullets)
+        texts, bullets = self.window(rng, rng.choice((1, 1, 2)), size)
+        lesson = Lesson([])
+        for text in texts:
+            lesson.ids += joined(pecan.node_line(self.tokenizer, None, text))
+        lesson.ids += self.encode("\n\n")
+        return self.reply(lesson, bullets)
 
     def summary(self, rng, level: int) -> Lesson:
-        """Table A1 over a window."""
+        """Table A1 over a window, then its summary."""
         texts, bullets = self.window(rng, level, rng.choice((3, 5, 7, 7)))
-        return self.reply(Lesson(self.prompt(pecan.summary_prompt(self, dict(enumerate(texts))))), bullets)
+        prompt = pecan.summary_prompt(self.tokenizer, dict(enumerate(texts)))
+        return self.reply(Lesson(joined(prompt)), bullets)
 
     def search(self, rng, room: int) -> Lesson:
-        """Table A2: a question, up to `room` tokens of visited nodes, verdicts after several of them, and the answer
-        where all is known.
+        """Table A2: a question and visited nodes, up to `room` tokens; verdicts and answers are branches.
 
-        Yes and No come equally often after any number of nodes, and the sets that lack a fact are full of others
-        about the same people; otherwise the number of nodes, or the mention of a name, would give the verdict away.
+        Verdicts follow some of the nodes, and answers some of those nodes with which all needed facts are stated.
         """
         world = W.make_world(rng, rng.choice((8, 9, 10, 10, 11)))
-        low, top = self.levels(world, rng)
+        level_2, level_3 = self.levels(world, rng)
         kind = rng.choices((*W.VALUES, "hop"), (2, 2, 2, 1, 1, 1, 4))[0]
         question, answer, needed = W.ask(world, rng, kind)
-        people = {fact.name for fact in needed}
+        top_level, others = self.reading_order(
+            rng, [W.bullet(facts) for facts in level_3], [W.bullet(facts) for facts in level_2], world.passages,
+            needed, room)
 
-        def holds(text, facts):
-            return any(fact.stated_in(text) for fact in facts)
-        top, low = [W.bullet(facts) for facts in top], [W.bullet(facts) for facts in low]
-        case = rng.choices(("early", "never", "anywhere"), (0.5, 0.35, 0.15) if room >= 300 else (0.75, 0.25, 0))[0]
-        if rng.random() < 0.1:                                    # the document alone, as the whole document is read
-            top, others = [], world.passages
-        else:
-            if room < 300 or rng.random() < 0.2:
-                top = rng.sample(top, rng.randrange(1, 1 + min(len(top), room // 60)))
-            if case == "anywhere":                                # a summary may have left it out
-                top = [text for text in top if not holds(text, needed)]
-            urge = {text: rng.random() ** (0.25 if any(name in text for name in people) else 1)
-                    for text in low + world.passages}
-            others = sorted(urge, key=urge.get, reverse=True)
-        if case == "never":
-            missing = rng.choice([[fact] for fact in needed] + [needed])
-            top, others = ([text for text in texts if not holds(text, missing)] for texts in (top, others))
-        elif case == "early" and top:
-            for fact in needed:
-                holders = [text for text in others if holds(text, [fact])]
-                if holders and not any(holds(text, [fact]) for text in top):
-                    text = rng.choice(holders)
-                    others.remove(text)
-                    others.insert(rng.randrange(3 if room >= 300 else 2), text)
-
-        lesson = Lesson(self.prompt(pecan.question_prompt(self, question)))
-        checks, met = [], set()
-        for n, text in enumerate(top + others):
-            line = self.prompt(pecan.node_line(self, n, text))
+        # The trunk: the visited nodes. As in a search, a verdict may follow the last node of the top level and every
+        # node after it; some follow earlier nodes.
+        lesson = Lesson(joined(pecan.question_prompt(self.tokenizer, question)))
+        checks = []                                         # (tokens read, whether they are enough)
+        seen = set()                                        # of the needed facts
+        for n, text in enumerate(top_level + others):
+            line = joined(pecan.node_line(self.tokenizer, n, text))
             if len(lesson.ids) + len(line) > room:
                 break
             lesson.ids += line
-            met |= {fact for fact in needed if fact.stated_in(text)}
-            if n + 1 >= len(top) or rng.random() < 0.1:
-                checks.append((len(lesson.ids), met == set(needed)))
+            seen.update(fact for fact in needed if fact.stated_in(text))
+            if n + 1 >= len(top_level) or rng.random() < 0.1:
+                checks.append((len(lesson.ids), seen == set(needed)))
+
+        # Verdicts: each is a probe on its own branch.
         for prefix, enough in rng.sample(checks, min(5, len(checks))):
-            lesson.branch(prefix, self.frame.close)
-            lesson.want(self.first("Yes" if enough else "No"))
-        known = [prefix for prefix, enough in checks if enough]
-        for prefix in rng.sample(known, min(2, len(known))):
-            verdict = self.first("Yes" if rng.random() < 0.9 else "No")
-            said, = self.encode(answer)
-            lesson.branch(prefix, [*self.prompt(pecan.answer_turn(self, verdict)), said])
-            lesson.targets.append((len(lesson.ids) - 2, said))
-            lesson.want(self.eos)
+            lesson.add_branch(prefix, self.tokenizer.frame.close)
+            lesson.add_target(self.tokenizer.first("Yes" if enough else "No"))
+
+        # Answers, one token each. The last verdict before an answer is mostly Yes; it is No if a search ran out of
+        # nodes or room.
+        complete = [prefix for prefix, enough in checks if enough]
+        for prefix in rng.sample(complete, min(2, len(complete))):
+            verdict = self.tokenizer.first("Yes" if rng.random() < 0.9 else "No")
+            [answer_id] = self.encode(answer)
+            lesson.add_branch(prefix, [*joined(pecan.answer_turn(self.tokenizer, verdict)), answer_id])
+            lesson.targets.append((len(lesson.ids) - 2, answer_id))
+            lesson.add_target(self.eos)
         return lesson
+
+    def reading_order(self, rng, top_level: list[str], level_2: list[str], passages: list[str], needed: list[W.Fact],
+                      room: int) -> tuple[list[str], list[str]]:
+        """The texts that a search reads, in order: the top level, and the others.
+
+        Yes and No come equally often after any number of nodes, and sets that lack a needed fact are full of others
+        about the same people. Otherwise the number of nodes, or the mention of a name, would give the verdict away.
+        """
+        long = room >= 300
+        case = rng.choices(("early", "never", "anywhere"), (0.5, 0.35, 0.15) if long else (0.75, 0.25, 0))[0]
+
+        if rng.random() < 0.1:
+            # The passages alone, as if the whole document were read.
+            top_level = []
+            others = passages
+        else:
+            # If there is little room, and at times anyway, only a part of the top level.
+            if not long or rng.random() < 0.2:
+                top_level = rng.sample(top_level, rng.randrange(1, 1 + min(len(top_level), room // 60)))
+            # A summary may have left out the needed facts.
+            if case == "anywhere":
+                top_level = without(top_level, needed)
+
+            # Random order, but texts that mention the people of the needed facts come early.
+            people = {fact.name for fact in needed}
+            score = {}
+            for text in level_2 + passages:
+                mentioned = any(name in text for name in people)
+                score[text] = rng.random() ** (0.25 if mentioned else 1)
+            others = sorted(score, key=score.get, reverse=True)
+
+        # "never": a needed fact, or all of them, is stated nowhere.
+        if case == "never":
+            missing = rng.choice([[fact] for fact in needed] + [needed])
+            return without(top_level, missing), without(others, missing)
+
+        # "early": a text with each needed fact moves to the first places, unless the top level states it already.
+        if case == "early" and top_level:
+            for fact in needed:
+                sources = [text for text in others if fact.stated_in(text)]
+                if sources and not any(fact.stated_in(text) for text in top_level):
+                    text = rng.choice(sources)
+                    others.remove(text)
+                    others.insert(rng.randrange(3 if long else 2), text)
+        return top_level, others
+
+
+def without(texts: list[str], facts: list[W.Fact]) -> list[str]:
+    """The texts that state none of these facts."""
+    return [text for text in texts if not any(fact.stated_in(text) for fact in facts)]
 
 
 def collate(lessons: list[Lesson], device):
-    """Lessons as tokens [B, T], positions [B, T], mask [B, T, T] (None: causal), the places of the targets (rows,
-    columns) and the ids that are right there, [targets]."""
+    """One batch of lessons, padded at the end: tokens, positions, mask, places and right.
+
+    tokens and positions are [B, T]. mask [B, T, T] is True where a token may see another, or None if no lesson has
+    branches (causal). places are (rows, columns) of the targets, right [targets] the ids that are right after them.
+    """
     B, T = len(lessons), max(len(lesson.ids) for lesson in lessons)
-    tokens, positions = torch.zeros(B, T, dtype=torch.long), torch.arange(T).repeat(B, 1)
-    mask = torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1, 1) if any(x.branches for x in lessons) else None
+    tokens = torch.zeros(B, T, dtype=torch.long)
+    positions = torch.arange(T).repeat(B, 1)
+    mask = None
+    if any(lesson.branches for lesson in lessons):
+        mask = torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1, 1)
+
+    # A branch sees neither the rest of the trunk nor the branches before it.
     for b, lesson in enumerate(lessons):
         tokens[b, :len(lesson.ids)] = torch.tensor(lesson.ids)
         for start, end, prefix in lesson.branches:
             positions[b, start:end] = torch.arange(prefix, prefix + end - start)
             mask[b, start:end, prefix:start] = False
+
     rows = torch.tensor([b for b, lesson in enumerate(lessons) for _ in lesson.targets])
     columns = torch.tensor([place for lesson in lessons for place, _ in lesson.targets])
     right = torch.tensor([id for lesson in lessons for _, id in lesson.targets])
-    return tokens.to(device), positions.to(device), None if mask is None else mask.to(device), \
-        (rows.to(device), columns.to(device)), right.to(device)
+
+    if mask is not None:
+        mask = mask.to(device)
+    places = rows.to(device), columns.to(device)
+    return tokens.to(device), positions.to(device), mask, places, right.to(device)

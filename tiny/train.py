@@ -1,13 +1,14 @@
-"""Train the embedded model from scratch, on the device that is there: an hour to an hour and a half on two CPU cores.
+"""Train the embedded model from scratch (60 to 90 minutes on two CPU cores).
 
     python -m tiny.train [--output DIR] [--tokens 34e6]
 
-Writes a checkpoint folder (for `--model`), apart from the shipped one, and training.safetensors in it, from which
-the same command goes on after an interruption.
+It runs on the first device available and writes a checkpoint folder (for `--model`), apart from the shipped one. The
+folder also holds training.safetensors, from which the same command goes on after an interruption.
 
-Why it does not start from random weights: from the usual initialisation such a model learns to copy, but not whose
-fact it copies. The structured start ("mimetic initialisation", Trockman and Kolter 2023) gives it attention that
-looks back one to four tokens in the first layer and compares contents in the others; the drill then takes minutes.
+Training does not start from the usual random weights. From these such a model learns to copy, but not whose fact it
+copies. The structured start follows "Mimetic Initialization of Self-Attention Layers" (Trockman and Kolter
+2023, https://arxiv.org/abs/2305.09828). Attention then looks back one to four tokens in the first layer and compares
+contents in the others, and the drill takes minutes.
 """
 import argparse
 import json
@@ -27,31 +28,34 @@ from llama import Llama
 from support.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
 from support.tokenizer import Tokenizer
 from tiny import world as W
-from tiny.lessons import Teacher, collate
+from tiny.lessons import Lesson, Teacher, collate
+
+# --- the checkpoint's files -----------------------------------------------------------------------------------------
 
 SPECIALS = ["<unk>", "<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"]
 WORD = r"\n\n|\n|'s|\w+|[^\w\s]"
+
 # In the style of Llama 3's chat template, without a system turn.
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
             "{{ message['content'] | trim }}<|eot_id|>{% endfor %}"
             "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}")
-# The drill, step by step: questions (options of Teacher.drill), then windows of so many passages to be listed as well.
-DRILLS = [dict(names=16, relations=1, facts=8, tasks=10), dict(relations=1, facts=8, tasks=10),
-          dict(relations=3, facts=10, absent=0.2), dict(absent=0.3), dict(absent=0.2, hops=0.5), 1, 2]
-ENOUGH = 0.95                                                     # share of right answers that ends a step of the drill
-LONGEST = 600                                                     # and so many steps of training end it too
 
 
 def write_tokenizer(folder: Path) -> int:
-    """One token for each word of the world, the prompts and the template; returns how many there are."""
+    """Write the tokenizer's files; returns the size of the vocabulary.
+
+    Each word of the world, the prompts and the template is one token.
+    """
     texts = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, *W.FILLERS, *W.NAMES, *W.VALUES, *sum(W.VALUES.values(), []),
              "What Who is was and 's ? . user assistant Yes No \n\n \n "]
     words = sorted({word for text in texts for word in re.findall(WORD, text)})
-    vocabulary = {word: i for i, word in enumerate(SPECIALS + words)}
+    vocabulary = {word: id for id, word in enumerate(SPECIALS + words)}
+
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=SPECIALS[0]))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), behavior="removed", invert=True)
     tokenizer.decoder = tokenizers.decoders.WordPiece(prefix="##", cleanup=True)      # joins words, not punctuation
     tokenizer.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False) for s in SPECIALS])
+
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": SPECIALS[0], "bos_token": SPECIALS[1],
@@ -69,139 +73,261 @@ def shape(vocabulary: int) -> dict:
             "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
 
 
+# --- the structured start -------------------------------------------------------------------------------------------
+
+SHARED = 0.5                         # the first coordinate of every embedding
+FAST = torch.arange(6)               # the fastest RoPE frequencies; frequency i turns dimensions i and i + K // 2
+
+
 def structured_start(c: Config, seed: int) -> dict[str, torch.Tensor]:
-    """Weights from which attention begins as a look at the tokens before (layer 0) and as a comparison of contents.
+    """The weights at the start of training, by name.
 
-    All embeddings share a constant in their first coordinate. In layer 0 query and key are made from it alone, on the
-    six fastest RoPE frequencies, and head h's query is turned back by h + 1 positions: it finds the token h + 1 back,
-    whatever that is. In the other layers W_q = W_k, small on those frequencies, and W_o W_v is a scaled projection:
-    what matches is moved to where it matched.
+    Attention looks back at the tokens before in layer 0, and compares contents in the other layers. Norms are 1. The
+    rest is random with variance 1 / D; the matrix that ends an MLP is then scaled by 0.2.
     """
-    generator, D, K, fast = torch.Generator().manual_seed(seed), c.width, c.head_width, torch.arange(6)
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, size in tensor_shapes(c).items():
+        if len(size) == 1:
+            weights[name] = torch.ones(size)
+        else:
+            weights[name] = torch.randn(size, generator=generator) / c.width ** 0.5
 
-    def basis(n):                                                 # n orthonormal rows [n, D]
-        return torch.linalg.qr(torch.randn(D, n, generator=generator))[0].T
-    w = {name: torch.ones(size) if len(size) == 1 else torch.randn(size, generator=generator) / D ** 0.5
-         for name, size in tensor_shapes(c).items()}
-    w["model.embed_tokens.weight"][:, 0] = 0.5
-    constant = 0.5 * (D / 1.25) ** 0.5                            # what the first norm makes of it
-    turn = c.rope_theta ** (-2 * fast / K)                        # radians a position
+    # All embeddings share a constant, from which layer 0 makes queries and keys that do not depend on the token.
+    weights["model.embed_tokens.weight"][:, 0] = SHARED
+
     for layer in range(c.layers):
-        q, k, v, o = (w[f"model.layers.{layer}.self_attn.{name}_proj.weight"] for name in "qkvo")
-        w[f"model.layers.{layer}.mlp.down_proj.weight"] *= 0.2
-        for h in range(c.kv_heads):
-            rows = slice(h * K, h * K + K)
-            v[rows], k[rows] = basis(K), basis(K) * (1.1 if layer else 0.05)
-            if layer:
-                k[rows][torch.cat((fast, fast + K // 2))] *= 0.1
-            else:
-                k[h * K + fast, 0] = 6 / constant
-        for h in range(c.heads):
-            g = h * c.kv_heads // c.heads                         # the key/value head it shares
-            rows, shared = slice(h * K, h * K + K), slice(g * K, g * K + K)
-            noise = torch.randn(K, D, generator=generator)
-            if layer:
-                q[rows], o[:, rows] = k[shared] + 0.01 * noise, 0.1 * v[shared].T
-            else:
-                q[rows], o[:, rows] = 0.02 * noise, 0.1 * basis(K).T
-                q[h * K + fast, 0] = 6 / constant * torch.cos((h + 1) * turn)
-                q[h * K + K // 2 + fast, 0] = -6 / constant * torch.sin((h + 1) * turn)
-    return w
+        name = f"model.layers.{layer}."
+        q, k, v, o = (weights[f"{name}self_attn.{letter}_proj.weight"] for letter in "qkvo")
+        if layer == 0:
+            look_back(q, k, v, o, c, generator)
+        else:
+            compare_contents(q, k, v, o, c, generator)
+        weights[f"{name}mlp.down_proj.weight"] *= 0.2
+    return weights
+
+
+def look_back(q, k, v, o, c: Config, generator):
+    """Fill the matrices of layer 0: head h attends to the token h + 1 back.
+
+    q [H * K, D], k and v [KV * K, D], o [D, H * K]. The constant of the embeddings gives all keys the same large part,
+    on the fast frequencies, and head h's queries the same vector turned back by h + 1 positions. RoPE turns both by
+    their positions. So a query and the key h + 1 positions before it point in the same direction.
+    """
+    D, K = c.width, c.head_width
+
+    # RMSNorm divides by the root of the mean square, which is (SHARED ** 2 + 1) / D for these embeddings.
+    shared = SHARED * (D / (SHARED ** 2 + 1)) ** 0.5        # the constant after the norm
+    turn = c.rope_theta ** (-2 * FAST / K)                  # radians per position
+
+    for g in range(c.kv_heads):
+        rows = slice(g * K, (g + 1) * K)
+        v[rows] = orthonormal_rows(K, D, generator)
+        k[rows] = orthonormal_rows(K, D, generator) * 0.05
+        k[g * K + FAST, 0] = 6 / shared
+
+    for h in range(c.heads):
+        rows = slice(h * K, (h + 1) * K)
+        q[rows] = 0.02 * torch.randn(K, D, generator=generator)
+        q[h * K + FAST, 0] = 6 / shared * torch.cos((h + 1) * turn)
+        q[h * K + K // 2 + FAST, 0] = -6 / shared * torch.sin((h + 1) * turn)
+        o[:, rows] = 0.1 * orthonormal_rows(K, D, generator).T
+
+
+def compare_contents(q, k, v, o, c: Config, generator):
+    """Fill the matrices of a later layer: tokens attend to similar tokens.
+
+    q [H * K, D], k and v [KV * K, D], o [D, H * K]. The source makes the product of the query and key weights nearly
+    the identity, and that of the value and projection weights nearly the negative identity. Here W_q = W_k but for a
+    little noise, so that their product is nearly a projection. W_o W_v is a projection times 0.1, and positive: a token
+    takes over a part of what it matches.
+    """
+    D, K = c.width, c.head_width
+    fast_rows = torch.cat((FAST, FAST + K // 2))
+
+    for g in range(c.kv_heads):
+        rows = slice(g * K, (g + 1) * K)
+        v[rows] = orthonormal_rows(K, D, generator)
+        k[rows] = orthonormal_rows(K, D, generator) * 1.1
+        k[g * K + fast_rows] *= 0.1                         # these would compare positions rather than contents
+
+    for h in range(c.heads):
+        g = h * c.kv_heads // c.heads                       # the key/value head that this head shares
+        rows = slice(h * K, (h + 1) * K)
+        shared_rows = slice(g * K, (g + 1) * K)
+        q[rows] = k[shared_rows] + 0.01 * torch.randn(K, D, generator=generator)
+        o[:, rows] = 0.1 * v[shared_rows].T
+
+
+def orthonormal_rows(n: int, D: int, generator) -> torch.Tensor:
+    """n random orthonormal rows [n, D]."""
+    return torch.linalg.qr(torch.randn(D, n, generator=generator))[0].T
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+# The curriculum begins with stages of drill, each harder than the one before: options of Teacher.drill. In the next
+# stages windows of so many passages are listed as well. After the stages, all kinds of lessons are mixed.
+DRILLS = [dict(names=16, relations=1, facts=8, tasks=10),
+          dict(relations=1, facts=8, tasks=10),
+          dict(relations=3, facts=10, absent=0.2),
+          dict(absent=0.3),
+          dict(absent=0.2, hops=0.5)]
+LISTINGS = [1, 2]
+STAGES = len(DRILLS) + len(LISTINGS)
+
+# A stage ends if the share of right answers is above ENOUGH after MIN_STEPS steps, or after MAX_STEPS in any case.
+ENOUGH = 0.95
+MIN_STEPS = 30
+MAX_STEPS = 600
 
 
 class Training:
-    """Weights, the two optimizers and where the curriculum stands; all of it in training.safetensors."""
+    """A model in training, its optimizers and its place in the curriculum.
+
+    All of it is in training.safetensors. `at` counts the steps ("step"), the tokens ("done"), the stages ("drill") and
+    the steps of this stage ("since"). `right` is the running share of right targets, by kind of lesson.
+    """
 
     def __init__(self, folder: Path, seed: int, tokens: float, rate: float = 2e-3):
-        self.folder, self.seed, self.tokens, self.rate = folder, seed, tokens, rate
+        self.folder = folder
+        self.seed = seed
+        self.tokens = tokens
+        self.rate = rate
+
+        # The files of the checkpoint, without the weights.
         self.raw = shape(write_tokenizer(folder))
         (folder / "config.json").write_text(json.dumps(self.raw, indent=2) + "\n")
         (folder / "pecan.json").write_bytes((Path(__file__).parent / "pecan.json").read_bytes())
-        config, (self.device, _) = read_config(folder), choose_device()
-        self.weights = {n: x.to(self.device).requires_grad_() for n, x in structured_start(config, seed).items()}
-        self.model, tokenizer = Llama(config, self.weights), Tokenizer(folder)
-        self.teacher = Teacher(tokenizer, config.eos[0])
-        matrices = [n for n, x in self.weights.items() if x.ndim == 2 and "embed" not in n]
-        others = [n for n in self.weights if n not in matrices]
+
+        config = read_config(folder)
+        self.device, _ = choose_device()
+        self.weights = {}
+        for name, weight in structured_start(config, seed).items():
+            self.weights[name] = weight.to(self.device).requires_grad_()
+        self.model = Llama(config, self.weights)
+        self.teacher = Teacher(Tokenizer(folder), config.eos[0])
+
+        # Muon trains the matrices of the layers, AdamW the embeddings and the norms.
+        self.names = {"muon": [], "adam": []}
+        for name, weight in self.weights.items():
+            in_layer = weight.ndim == 2 and "embed" not in name
+            self.names["muon" if in_layer else "adam"].append(name)
+        matrices = [self.weights[name] for name in self.names["muon"]]
+        others = [self.weights[name] for name in self.names["adam"]]
         self.optimizers = {
-            "muon": (matrices, torch.optim.Muon([self.weights[n] for n in matrices], weight_decay=0.0,
-                                                adjust_lr_fn="match_rms_adamw")),
-            "adam": (others, torch.optim.AdamW([self.weights[n] for n in others], betas=(0.9, 0.98), weight_decay=0.0))}
+            "muon": torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+            "adam": torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)}
+
         self.at = {"step": 0, "done": 0, "drill": 0, "since": 0}
-        self.right: dict[str, float] = {}                         # running share of right targets, by kind of lesson
+        self.right: dict[str, float] = {}
         if (folder / "training.safetensors").exists():
             self.restore()
 
     def save(self):
         """Write the model and the state of the training; each file is replaced at once."""
-        state = {f"{kind}.{name}.{key}": value for kind, (names, optimizer) in self.optimizers.items()
-                 for name, p in zip(names, optimizer.param_groups[0]["params"])
-                 for key, value in optimizer.state[p].items() if torch.is_tensor(value)}
-        state |= {f"weight.{name}": x.detach() for name, x in self.weights.items()}
+        state = {}
+        for kind, optimizer in self.optimizers.items():
+            for name in self.names[kind]:
+                for key, value in optimizer.state[self.weights[name]].items():
+                    if torch.is_tensor(value):
+                        state[f"{kind}.{name}.{key}"] = value.contiguous()
+        for name, weight in self.weights.items():
+            state[f"weight.{name}"] = weight.detach().contiguous()
+
         partial = self.folder / "training.partial"
-        save_file({n: x.contiguous() for n, x in state.items()}, partial,
-                  metadata={"at": json.dumps(self.at), "right": json.dumps(self.right)})
+        save_file(state, partial, metadata={"at": json.dumps(self.at), "right": json.dumps(self.right)})
         partial.replace(self.folder / "training.safetensors")
         save_checkpoint(self.folder, self.raw, self.weights)
 
     def restore(self):
+        """Read what save wrote."""
         path = self.folder / "training.safetensors"
         with safe_open(path, framework="pt") as file:
-            self.at, self.right = (json.loads(file.metadata()[key]) for key in ("at", "right"))
+            metadata = file.metadata()
+        self.at = json.loads(metadata["at"])
+        self.right = json.loads(metadata["right"])
+
         state = load_file(path, device=str(self.device))
-        for kind, (names, optimizer) in self.optimizers.items():
-            for name, p in zip(names, optimizer.param_groups[0]["params"]):
-                optimizer.state[p] = {n.removeprefix(f"{kind}.{name}."): x for n, x in state.items()
-                                      if n.startswith(f"{kind}.{name}.")}
+        for kind, optimizer in self.optimizers.items():
+            for name in self.names[kind]:
+                prefix = f"{kind}.{name}."
+                optimizer.state[self.weights[name]] = {
+                    key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         with torch.no_grad():
-            for name, x in self.weights.items():
-                x.copy_(state[f"weight.{name}"])
+            for name, weight in self.weights.items():
+                weight.copy_(state[f"weight.{name}"])
         print(f"going on at step {self.at['step']}")
 
-    def lessons(self, rng) -> dict[str, list]:
-        """The lessons of one step: the drill alone, or all kinds together."""
-        t, at = self.teacher, self.at["drill"]
-        if at < len(DRILLS) and isinstance(DRILLS[at], dict):
-            return {"drill": [t.drill(rng, **DRILLS[at]) for _ in range(32)]}
-        if at < len(DRILLS):
-            return {"drill": [t.drill(rng, absent=0.3) for _ in range(8)],
-                    "listing": [t.listing(rng, DRILLS[at]) for _ in range(32)]}
+    def lessons(self, rng) -> dict[str, list[Lesson]]:
+        """The lessons of one step, by kind; all kinds if the stages are over."""
+        teacher = self.teacher
+        stage = self.at["drill"]
+        if stage < len(DRILLS):
+            return {"drill": [teacher.drill(rng, **DRILLS[stage]) for _ in range(32)]}
+        if stage < STAGES:
+            size = LISTINGS[stage - len(DRILLS)]
+            return {"drill": [teacher.drill(rng, absent=0.3) for _ in range(8)],
+                    "listing": [teacher.listing(rng, size) for _ in range(32)]}
+
         room = rng.choice((160, 220, 300, 400, 470))              # short searches teach more, long ones are real
-        return {"drill": [t.drill(rng, absent=0.3, hops=0.3) for _ in range(6)],
-                "listing": [t.listing(rng, rng.choice((3, 5, 7))) for _ in range(6)],
-                "summary 2": [t.summary(rng, 1) for _ in range(4)], "summary 3": [t.summary(rng, 2) for _ in range(2)],
-                "search": [t.search(rng, room) for _ in range(5000 // (room + 60))]}
+        return {"drill": [teacher.drill(rng, absent=0.3, hops=0.3) for _ in range(6)],
+                "listing": [teacher.listing(rng, rng.choice((3, 5, 7))) for _ in range(6)],
+                "summary 2": [teacher.summary(rng, 1) for _ in range(4)],
+                "summary 3": [teacher.summary(rng, 2) for _ in range(2)],
+                "search": [teacher.search(rng, room) for _ in range(5000 // (room + 60))]}
 
     def step(self):
-        """One step of both optimizers; the rate rises for 50 steps and falls over the last third."""
-        rng = random.Random(f"{self.seed} {self.at['step']}")     # a resumed run has the lessons it would have had
-        scale = min(1, (self.at["step"] + 1) / 50, 0.02 + (1 - self.at["done"] / self.tokens) / 0.35)
+        """One step of both optimizers."""
+        # Each step has its own seed, so that a resumed run gets the same lessons as one without an interruption.
+        rng = random.Random(f"{self.seed} {self.at['step']}")
+
+        # The learning rate rises for 50 steps and falls over the last third of the tokens.
+        rise = (self.at["step"] + 1) / 50
+        fall = 0.02 + (1 - self.at["done"] / self.tokens) / 0.35
+        scale = min(1, rise, fall)
+
+        # The gradients of all kinds of lessons add up; a search counts twice.
         for kind, lessons in self.lessons(rng).items():
-            tokens, positions, mask, places, wanted = collate(lessons, self.device)
+            tokens, positions, mask, places, right = collate(lessons, self.device)
             hidden, _ = self.model.forward(tokens, positions, mask)
             logits = self.model.logits(hidden[places])            # [targets, V]
-            loss = F.cross_entropy(logits, wanted)
+            loss = F.cross_entropy(logits, right)
             (loss * (2 if kind == "search" else 1)).backward()
             self.at["done"] += tokens.numel()
-            self.note(kind, logits.argmax(1) == wanted, wanted)
-        for _, optimizer in self.optimizers.values():
+            self.record(kind, logits.argmax(1) == right, right)
+
+        for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = self.rate * scale
             optimizer.step()
             optimizer.zero_grad()
         self.at["step"] += 1
         self.at["since"] += 1
-        if self.at["drill"] < len(DRILLS) and self.at["since"] > 30 and (
-                min(self.right.values()) > ENOUGH or self.at["since"] > LONGEST):
-            self.at |= {"drill": self.at["drill"] + 1, "since": 0}
-            self.right = {}
+        self.end_stage()
 
-    def note(self, kind, right, wanted):
-        verdicts = (wanted == self.teacher.first("Yes")) | (wanted == self.teacher.first("No"))
+    def record(self, kind: str, hits: torch.Tensor, right: torch.Tensor):
+        """Update the running shares of right targets, verdicts apart from the other ones.
+
+        hits and right are [targets]: whether the model gave the right token, and that token.
+        """
+        yes = self.teacher.tokenizer.first("Yes")
+        no = self.teacher.tokenizer.first("No")
+        verdicts = (right == yes) | (right == no)
         for name, chosen in ((kind, ~verdicts), (f"{kind}: verdicts", verdicts)):
             if chosen.any():
-                share = right[chosen].float().mean().item()
-                self.right[name] = self.right.get(name, share) + 0.05 * (share - self.right.get(name, share))
+                share = hits[chosen].float().mean().item()
+                before = self.right.get(name, share)
+                self.right[name] = before + 0.05 * (share - before)
+
+    def end_stage(self):
+        """Go on to the next stage if this one has done enough."""
+        if self.at["drill"] >= STAGES or self.at["since"] <= MIN_STEPS:
+            return
+        if min(self.right.values()) > ENOUGH or self.at["since"] > MAX_STEPS:
+            self.at["drill"] += 1
+            self.at["since"] = 0
+            self.right = {}
 
 
 def main():
@@ -210,7 +336,9 @@ def main():
     parser.add_argument("--tokens", type=float, default=34e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    training, began = Training(args.output, args.seed, args.tokens), time.time()
+
+    training = Training(args.output, args.seed, args.tokens)
+    began = time.time()
     while training.at["done"] < args.tokens:
         training.step()
         if training.at["step"] % 50 == 0:

@@ -1,0 +1,97 @@
+"""What a layout is: the contract of the modules next to this one, and what they share.
+
+To add a layout, write a class that follows `Layout`, as in hotpotqa.py, and enter it in LAYOUTS of dataset.py.
+"""
+import json
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Protocol
+
+from data import Document, Question
+from evaluation.layouts.contents import File, mend, read_bytes
+from evaluation.layouts.report import Report
+
+# The data sets of the paper.
+PAPER = ("NarrativeQA", "Qasper", "HotpotQA", "MuSiQue")
+
+
+class Start:
+    """The start of a file, from which its layout is recognised. It is read when it is first asked for."""
+
+    def __init__(self, file: File):
+        self.file = file
+
+    @cached_property
+    def text(self) -> str:
+        """The whole file, without blanks before its first character."""
+        return read_bytes(self.file).decode("utf-8-sig", "replace").lstrip()
+
+    @cached_property
+    def keys(self) -> set[str]:
+        """All keys in the first 65,536 characters, of outer and inner objects: for files of a single JSON value."""
+        return set(re.findall(r'"(\w+)"\s*:', self.text[:1 << 16]))
+
+    @cached_property
+    def line(self) -> str:
+        """The first line."""
+        return self.text.partition("\n")[0]
+
+    @cached_property
+    def row(self) -> dict:
+        """The object in the first line, for JSON lines; empty if the line holds anything else."""
+        try:
+            row = json.loads(self.line)
+        except ValueError:
+            return {}
+        return row if isinstance(row, dict) else {}
+
+
+class Layout(Protocol):
+    """A form in which data sets are published: how it is recognised, what its rows are, and what a row says."""
+    name: str                     # one word
+
+    def recognise(self, start: Start) -> str | None:
+        """`name` if the file has this layout, else None. A part that the file names follows: "LongBench HotpotQA"."""
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
+
+        Raises InputError if a file is not what the layout says. A row that cannot be read is counted by report.skip.
+        """
+
+    def document(self, where: str, row: object, report: Report) -> Document:
+        """The document of a row with its questions, made by `checked`.
+
+        The contents of a row need no checks here. If a KeyError, TypeError, ValueError, AttributeError or IndexError
+        is raised, the row has another form: it is skipped and counted. So is a row whose document has no passages.
+        """
+
+
+def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:
+    """The document that a layout returns: encodings are mended, and what is empty is left out.
+
+    `passages` and `questions` come as they are in the row. An answer that occurs again counts once. Questions without a
+    text or without an answer are left out and counted.
+    """
+    document = Document(name, [mend(passage, report, where) for passage in passages if passage.strip()])
+
+    # Half a surrogate pair is no character and cannot be encoded: a ValueError.
+    for text in document.passages:
+        text.encode()
+
+    for question in questions:
+        json.dumps((question.id, question.text, question.answers), ensure_ascii=False).encode()
+        text = question.text
+        answers = list(dict.fromkeys(mend(answer, report, where).strip() for answer in question.answers))
+        if "" in answers:
+            report.problem("an empty answer, left out", question.id)
+            answers.remove("")
+
+        if answers and text.strip():
+            document.questions.append(Question(str(question.id), text.strip(), answers))
+        elif text.strip():
+            report.skip("a question without an answer", question.id)
+        else:
+            report.skip("an empty question", question.id)
+    return document

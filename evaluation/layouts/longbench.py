@@ -1,0 +1,69 @@
+"""LongBench: JSON lines of questions, each with its context; a file TASK.jsonl for each of its tasks.
+
+    {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
+
+Some copies say "question" for "input". Four of the tasks are data sets of the paper. From data.zip, PATH:TASK reads one
+of them, and LongBench:TASK fetches that file from the hub.
+"""
+import re
+from collections.abc import Iterator
+
+from data import Document, Question
+from evaluation.layouts.contents import File, json_lines
+from evaluation.layouts.layout import PAPER, Start, checked
+from evaluation.layouts.report import Report
+from support.files import InputError, one_line
+
+TASKS = {name.lower(): name for name in PAPER}
+
+
+class LongBench:
+    name = "LongBench"
+
+    def recognise(self, start: Start) -> str | None:
+        keys = start.row.keys()
+        if not {"context", "answers"} <= keys or not keys & {"input", "question"}:
+            return None
+        task = start.row.get("dataset", "")
+        return f"{self.name} {TASKS.get(task, task)}".strip()
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        return json_lines(files, report)
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        """A context of several documents is cut into its passages."""
+        parts = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
+        passages = [part for part in parts if part.strip()]
+
+        name = str(row.get("_id") or where)
+        question = Question(name, row.get("input") or row["question"], row["answers"])
+        return checked(where, name, passages, [question], report)
+
+
+def choose_longbench_task(path: str, place: str, task: str, files: list[File]) -> list[File]:
+    """The files to read: those of the task, or all files if no task is named and they are not all of LongBench.
+
+    Raises InputError if a task has to be named, or if there is no file of this name.
+    """
+    of_task = {}
+    for name in TASKS:
+        of_task[name] = [file for file in files if file.name == f"{name}.jsonl"]
+
+    if not task and not all(of_task.values()):
+        return files
+    if not of_task.get(task):
+        raise InputError(f"{path}: LongBench's tasks are chosen by name: {place}:TASK, with TASK one of "
+                         f"{', '.join(TASKS)}")
+    return of_task[task]
+
+
+def fetch_longbench() -> str:
+    """The path of LongBench's data.zip, from the hub or its cache."""
+    from huggingface_hub import hf_hub_download
+
+    # Offline, interrupted, refused: the user can correct each of them, so each becomes an InputError.
+    try:
+        return hf_hub_download("zai-org/LongBench", "data.zip", repo_type="dataset")
+    except Exception as error:
+        raise InputError(f"LongBench: cannot be fetched from the hub ({one_line(error)}); try again, or give its "
+                         "data.zip as PATH:TASK") from None

@@ -1,0 +1,39 @@
+"""MuSiQue: JSON lines of questions, each with its paragraphs.
+
+    {"id": ..., "question": ..., "answer": ..., "answer_aliases": [...], "answerable": true,
+     "paragraphs": [{"idx": 0, "title": ..., "paragraph_text": ...}, ...]}
+
+Paragraphs are known by their idx, because titles repeat. A test set has no answers.
+"""
+from collections.abc import Iterator
+
+from data import Document, Question
+from evaluation.layouts.contents import File, json_lines
+from evaluation.layouts.layout import Start, checked
+from evaluation.layouts.report import Report
+
+
+class MuSiQue:
+    name = "MuSiQue"
+
+    def recognise(self, start: Start) -> str | None:
+        return self.name if {"paragraphs", "question"} <= start.row.keys() else None
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        return json_lines(files, report)
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        paragraphs = sorted(row["paragraphs"], key=lambda paragraph: paragraph["idx"])
+        if len(paragraphs) < 20:
+            report.problem("fewer than 20 paragraphs", where)
+        if len({paragraph["title"] for paragraph in paragraphs}) < len(paragraphs):
+            report.problem("a title stands twice in a row", where)
+        passages = [f"{paragraph['title']}\n{paragraph['paragraph_text']}" for paragraph in paragraphs]
+
+        questions = []
+        answers = [row.get("answer") or "", *row.get("answer_aliases", [])]
+        if row.get("answerable", True):
+            questions.append(Question(row["id"], row["question"], answers))
+        else:
+            report.problem("a question that its paragraphs do not answer, left out", where)
+        return checked(where, row["id"], passages, questions, report)

@@ -1,0 +1,54 @@
+"""Qasper: a file holds one object, from the id of a paper to the paper and its questions.
+
+    {id: {"title": ..., "abstract": ..., "full_text": [{"section_name": ..., "paragraphs": [...]}, ...],
+          "qas": [{"question_id": ..., "question": ..., "answers": [{"answer": {...}}, ...]}, ...]}, ...}
+"""
+from collections.abc import Iterator
+
+from data import Document, Question
+from evaluation.layouts.contents import File, load_json
+from evaluation.layouts.layout import Start, checked
+from evaluation.layouts.report import Report
+
+
+class Qasper:
+    name = "Qasper"
+
+    def recognise(self, start: Start) -> str | None:
+        return self.name if {"full_text", "abstract"} <= start.keys else None
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        for file in files:
+            yield from load_json(file, dict).items()
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        """Title, abstract and sections of a paper are one text; the answers of all annotators are gold."""
+        sections = []
+        for section in row["full_text"]:
+            sections += [section.get("section_name") or "", *section["paragraphs"]]
+        if not sections:
+            report.problem("a paper without full text", where)
+
+        parts = []
+        for part in (row["title"], row["abstract"], *sections):
+            if part and part.strip():
+                parts.append(part)
+
+        questions = []
+        for row_of_question in row["qas"]:
+            questions.append(Question(row_of_question["question_id"], row_of_question["question"],
+                                      [answer_text(a["answer"]) for a in row_of_question["answers"]]))
+        return checked(where, where, ["\n".join(parts)], questions, report)
+
+
+def answer_text(answer: dict) -> str:
+    """An annotator's answer, written as Qasper's own scorer writes it."""
+    if answer["unanswerable"]:
+        return "Unanswerable"
+    if answer["extractive_spans"]:
+        return ", ".join(answer["extractive_spans"])
+    if answer["free_form_answer"]:
+        return answer["free_form_answer"]
+    if answer["yes_no"] is None:
+        return ""
+    return "Yes" if answer["yes_no"] else "No"

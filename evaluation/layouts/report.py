@@ -1,0 +1,38 @@
+"""What is found in a data set: how much there is, what was left out, and what was mended."""
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """What was found. `skipped` and `problems` hold, for each reason, how often it occurred and where first."""
+    path: str
+    layout: str = ""              # its name, and the part of it that is read: "NarrativeQA test"
+    sha256: str = ""              # of the files that were read
+    rows: int = 0                 # as the layout counts them: questions, or papers (Qasper), or documents (own)
+    documents: int = 0
+    questions: int = 0
+    skipped: dict = field(default_factory=dict)
+    problems: dict = field(default_factory=dict)
+
+    def skip(self, reason: str, where: str):
+        """Count something that is left out."""
+        _count(self.skipped, reason, where)
+
+    def problem(self, reason: str, where: str):
+        """Count a defect of something that is kept."""
+        _count(self.problems, reason, where)
+
+    def lines(self) -> list[str]:
+        """The report in words."""
+        lines = [f"{self.path}: {self.layout}, {self.rows} rows, sha256 {self.sha256[:16]}: "
+                 f"{self.documents} documents, {self.questions} questions"]
+
+        for kind, reasons in (("skipped", self.skipped), ("problem", self.problems)):
+            for reason, entry in reasons.items():
+                lines.append(f"  {kind}, {entry['count']} times: {reason} (first: {entry['first']})")
+        return lines
+
+
+def _count(reasons: dict, reason: str, where: str):
+    entry = reasons.setdefault(reason, {"count": 0, "first": where})
+    entry["count"] += 1

@@ -1,0 +1,73 @@
+"""Text in pieces: a document's chunks, a reply's bullets, and the tokens of a stretch of a reply."""
+import re
+
+
+def split(tokenizer, text: str, limit: int) -> list[str]:
+    """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
+
+    White space inside a chunk becomes one blank. Only a word longer than a chunk is cut inside.
+    """
+    finished, chunk = [], []                                # chunks, and the words of the next one
+    used = 0
+    words = text.split()[::-1]                              # a stack, the next word on top
+    while words:
+        word = words.pop()
+        length = len(tokenizer.encode(" " + word))          # tokens never span white space
+        if length > limit and len(word) > 1:
+            middle = len(word) // 2
+            words += [word[middle:], word[:middle]]
+            continue
+
+        if chunk and used + length > limit:
+            finished.append(" ".join(chunk))
+            chunk = []
+            used = 0
+        chunk.append(word)
+        used += length
+    return [*finished, " ".join(chunk)] if chunk else finished
+
+
+MARKER = re.compile(r"\s*(?:([*\-•])(?!\1)|\d+[.)](?=\s|$))\s*")         # not **bold**, --- or 1.5
+
+
+def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
+    """The information points of a reply, as (start, end) of their text without markers and outer white space.
+
+    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. What the paper does not say: an unmarked line
+    directly below a bullet continues it. Other unmarked lines are a preamble or an afterword and are dropped. A reply
+    without any bullet is one IP, so that nothing is lost, unless it is markers alone. The last bullet is dropped if the
+    length limit cut it off (complete=False) and there are others. Empty bullets are dropped.
+    """
+    spans = []
+    position = 0                                            # characters before the line
+    in_bullet = False
+    for line in text.splitlines(keepends=True):
+        marker = MARKER.match(line)
+        end = position + len(line.rstrip())
+        if marker:
+            start = position + marker.end()
+            spans.append((start, max(start, end)))
+            in_bullet = True
+        elif not line.strip():
+            in_bullet = False
+        elif in_bullet:
+            spans[-1] = (spans[-1][0], end)
+        position += len(line)
+
+    spans = [(start, end) for start, end in spans if text[start:end].strip()]
+    if spans:
+        return spans if complete or len(spans) == 1 else spans[:-1]
+    only_markers = not any(MARKER.sub("", line, count=1).strip() for line in text.splitlines())
+    return [] if only_markers else [(len(text) - len(text.lstrip()), len(text.rstrip()))]
+
+
+def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
+    """The tokens of a reply that have a character in span = (start, end); token x ends before token_ends[x]."""
+    start, end = span
+    tokens = []
+    token_start = 0
+    for x, token_end in enumerate(token_ends):
+        if token_start < end and token_end > start:
+            tokens.append(x)
+        token_start = token_end
+    return tokens

@@ -1,0 +1,135 @@
+"""The house: which file may import which, and the limits that keep it readable.
+
+A file imports only from floors below its own, so there can be no circle. Who adds a file gives it a floor here.
+"""
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FLOORS = [
+    ["support/files.py", "support/text.py"],
+    ["data.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py", "support/tokenizer.py"],
+    ["support/method.py", "llama.py"],
+    ["support/sbert.py"],
+    ["support/options.py"],
+    ["pecan.py"],
+    ["baselines/common.py"],
+    ["baselines/*.py", "evaluation/metrics.py", "evaluation/paper.py", "evaluation/predictions.py",
+     "evaluation/cost.py", "evaluation/layouts/report.py"],
+    ["evaluation/layouts/contents.py"],
+    ["evaluation/layouts/layout.py"],
+    ["evaluation/layouts/*.py"],
+    ["evaluation/layouts/dataset.py"],
+    ["evaluation/layouts/__init__.py"],
+    ["evaluation/layouts/__main__.py"],
+    ["evaluation/runs.py"],
+    ["evaluation/runner.py", "evaluation/tables.py"],
+    ["eval.py"],
+    ["tiny/world.py"],
+    ["tiny/lessons.py"],
+    ["tiny/measure.py", "tiny/train.py"],
+]
+
+LINES = {"eval.py": 260, "pecan.py": 620, "llama.py": 360}
+STAGE_1_BY = 190
+WORDS = {"README.md": 1700}
+BLANK = 0.06                      # share of blank lines inside functions
+
+
+def files() -> list[str]:
+    """The program's Python files, without the tests."""
+    folders = [".", "support", "baselines", "evaluation", "evaluation/layouts", "study", "view", "tiny"]
+    found = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).glob("*.py")]
+    return [file for file in found if (ROOT / file).read_text(encoding="utf-8").strip()]       # not an empty __init__
+
+
+def floor_of(file: str) -> int:
+    """The number of a file's floor; a file that is named goes before a pattern that fits it."""
+    for floor, names in enumerate(FLOORS):
+        if file in names:
+            return floor
+    for floor, names in enumerate(FLOORS):
+        if any(Path(file).match(name) for name in names if "*" in name):
+            return floor
+    raise AssertionError(f"{file} has no floor: add it to FLOORS")
+
+
+def imports(file: str) -> set[str]:
+    """The files of this project that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [name.name for name in node.names]
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+        for module in modules:
+            path = module.replace(".", "/")
+            found |= {name for name in (f"{path}.py", f"{path}/__init__.py") if (ROOT / name).exists()}
+    return {name for name in found if (ROOT / name).read_text(encoding="utf-8").strip()}      # not an empty __init__
+
+
+@pytest.mark.parametrize("file", files())
+def test_a_file_imports_from_floors_below_only(file):
+    for other in imports(file):
+        assert floor_of(other) < floor_of(file), f"{file} imports {other}, which is on its own floor or above"
+
+
+def test_the_imports_are_seen():
+    """The test above would pass if it saw no import."""
+    assert {"llama.py", "data.py", "support/files.py", "support/settings.py"} <= imports("pecan.py")
+    assert "evaluation/paper.py" in imports("eval.py"), "from evaluation import paper"
+
+
+@pytest.mark.parametrize("file", LINES)
+def test_limits_on_lines(file):
+    assert len((ROOT / file).read_text(encoding="utf-8").splitlines()) <= LINES[file]
+
+
+def test_stage_1_begins_early():
+    lines = (ROOT / "pecan.py").read_text(encoding="utf-8").splitlines()
+    assert next(n for n, line in enumerate(lines, 1) if line.startswith("# --- stage 1")) <= STAGE_1_BY
+
+
+@pytest.mark.parametrize("document", WORDS)
+def test_limits_on_words(document):
+    assert len((ROOT / document).read_text(encoding="utf-8").split()) <= WORDS[document]
+
+
+def bodies(file: str) -> list[tuple[str, list[str]]]:
+    """Each function of a file and its lines, without the docstring."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
+            found.append((node.name, source.splitlines()[body[0].lineno - 1:node.end_lineno]))
+    return found
+
+
+def test_functions_have_paragraphs():
+    """No function of more than 14 lines is one breath, and enough lines inside functions are blank."""
+    lines = []
+    for file in files():
+        for name, body in bodies(file):
+            lines += body
+            assert len(body) <= 14 or any(not line.strip() for line in body), f"{file}: {name} has no paragraphs"
+    assert sum(not line.strip() for line in lines) >= BLANK * len(lines)
+
+
+def test_nothing_is_said_twice():
+    """No sentence of eight words or more is in two of the documents, or twice in one."""
+    seen = {}
+    for path in sorted(ROOT.glob("**/*.md")):
+        if any(part.startswith((".", "results")) for part in path.relative_to(ROOT).parts):
+            continue
+        prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
+        for sentence in re.split(r"(?<=[.:;!?])\s+|\n\n|\n[-|#]|\|", prose):
+            words = " ".join(re.findall(r"\w+", sentence.lower()))
+            if len(words.split()) >= 8:
+                assert words not in seen, f"{path.name} repeats {seen[words]}: {sentence.strip()}"
+                seen[words] = path.name
