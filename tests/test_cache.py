@@ -83,6 +83,11 @@ class Life:
             return
         self.done.append(operation)
 
+        # After every operation, not only at the end: a cache that has lost count would crash in the next one.
+        for n, row in enumerate(self.rows):
+            assert list(self.cache.nodes[n]) == [segments[row][0] for segments in self.reads if segments[row][0]]
+        assert len(self.cache.nodes) == len(self.cache.lengths) == len(self.rows)
+
     def read(self, operation, lengths):
         """Read a node into each row and compare with one pass; returns what was done.
 
