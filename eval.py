@@ -17,14 +17,13 @@ from dataclasses import asdict
 
 import torch
 
-from baselines.common import MissingPackage
 from data import EMBEDDED
-from evaluation import cost, metrics, paper, tables
+from evaluation import cost, metrics, paper, pictures, tables
 from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import METHODS, runs_of
 from support.checkpoint import choose_device, locate, read_config
-from support.files import InputError, write_file
+from support.files import InputError, OutputError, write_file
 from support.options import add_model_options, chosen_settings, user_errors
 from support.settings import PAPER, WHOLE_DOCUMENT, resolve
 from support.tokenizer import Tokenizer
@@ -143,9 +142,14 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> int:
 
 # --- run and print --------------------------------------------------------------------------------------------------
 
-def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple[dict, list[str]]:
-    """Do the chosen runs over one data set; returns their summaries, and what was not answered."""
+def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple[dict, dict, list[str]]:
+    """Do the chosen runs over one data set; a run that cannot be done does not stop the others.
+
+    Returns the summaries of the runs, the reasons of those that could not be done (both by name), and what was not
+    answered. Raises OutputError if nothing more can be written.
+    """
     done = {}
+    not_run = {}
     failures = []
     for run in runs_of(args.table, paper.FIXED_NODES.get(dataset.name), args.searcher, args.model):
         # A run that was not chosen keeps its row if an earlier call has done it.
@@ -156,11 +160,12 @@ def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple
 
         try:
             failures += runner.run(dataset, run, done)
-        except MissingPackage as error:
-            if args.method:                                      # it was asked for by name
-                raise
-            failures.append(f"{run.label}: {error}")
-    return done, failures
+        except OutputError:
+            raise
+        except InputError as error:
+            not_run[run.name] = {"label": run.label, "reason": str(error)}
+            failures.append(f"{run.label} on {dataset.name}: {error}")
+    return done, not_run, failures
 
 
 def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list[str]):
@@ -183,7 +188,7 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
         print(f"not answered: {failure}", file=sys.stderr)
     print(text)
     if args.table in ("nodes", "patience"):
-        print(tables.draw(args.table, results, runner.output))
+        print(pictures.draw(args.table, results, runner.output))
     if args.table != "A3":
         print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted, "
               "not timed.")
@@ -210,11 +215,16 @@ def main(argv=None) -> int:
     for dataset in datasets:
         if team.rank == 0:
             print("\n".join(dataset.report.lines()), file=sys.stderr)
-        done, not_answered = run_all(args, runner, dataset)
+        done, not_run, not_answered = run_all(args, runner, dataset)
         failures += not_answered
-        results[dataset.name] = {"report": asdict(dataset.report), "runs": done}
+        results[dataset.name] = {"report": asdict(dataset.report), "runs": done, "not run": not_run}
         if args.table == "A3":
             results[dataset.name]["lengths"] = dataset.lengths(Tokenizer(locate(args.model)))
+
+    # Nothing at all was answered: this is no result.
+    reasons = [entry["reason"] for result in results.values() for entry in result["not run"].values()]
+    if reasons and not any(result["runs"] for result in results.values()):
+        raise InputError(reasons[0])
 
     if team.rank == 0:
         show(args, runner, results, failures)

@@ -183,6 +183,19 @@ def interval(values: list[float], resamples: int = 1000, seed: int = 0) -> list[
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
+def difference(rows: list[dict], others: list[dict]) -> dict:
+    """Mean F1 of `rows` minus that of `others`, in points, over the n questions that both answer; 95 % interval.
+
+    The difference is taken question by question, so that hard questions weigh on both sides alike.
+    """
+    f1_of = {row["id"]: f1(row["prediction"], row["answers"]) for row in others}
+    differences = [100 * (f1(row["prediction"], row["answers"]) - f1_of[row["id"]]) for row in rows
+                   if row["id"] in f1_of]
+    if not differences:
+        return {"n": 0, "f1": None, "interval": None}
+    return {"n": len(differences), "f1": sum(differences) / len(differences), "interval": interval(differences)}
+
+
 def scores(rows: list[dict]) -> dict:
     """The metrics of rows that hold a prediction and its answers, in percent.
 

@@ -151,6 +151,7 @@ class Runner:
         self.output = Path(args.output)
         self.graphs = Path(args.graphs or self.output / "graphs")
         self.models: dict = {}                                   # those of the latest run: (model, builder) -> Models
+        self.pecan_rows: dict = {}                               # data set -> the answers of PECAN's run
         team.first(self.claim_folder)
 
     def claim_folder(self):
@@ -237,10 +238,16 @@ class Runner:
             label = ", ".join([label, *(f"w/o {name}" for name in args.without)])
             label += f", {args.nodes} nodes" if args.nodes else ""
 
-        rows = Predictions(path).rows
+        found = Predictions(path).rows
+        rows = [found[i] for i in dataset.questions if i in found]
         done[run.name] = {"label": label, "search by": name_of(run.model or args.model),
                           "graph by": name_of(run.builder or run.model or args.builder or args.model),
-                          "setup": setup} | summary([rows[i] for i in dataset.questions if i in rows])
+                          "setup": setup} | summary(rows)
+
+        if run.name == "pecan":
+            self.pecan_rows[dataset.name] = rows
+        elif dataset.name in self.pecan_rows:
+            done[run.name]["difference"] = metrics.difference(rows, self.pecan_rows[dataset.name])
 
     def recall(self, dataset: Dataset, run: Run, done: dict):
         """Put the summary of a run that an earlier call has done into `done`, if it is complete and of this setup."""

@@ -5,7 +5,6 @@ with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 
 Results are data set -> {"runs": name of a run -> its summary}. A run that was not done is missing.
 """
-from pathlib import Path
 from typing import NamedTuple
 
 from evaluation import paper
@@ -18,6 +17,7 @@ NONE = "none"
 
 
 class Table(NamedTuple):
+    """A row may have one cell more than the header: why it was not run."""
     title: str
     header: list[str]
     rows: list[list[str]]
@@ -63,6 +63,16 @@ def ratio(run: dict | None, pecan: dict | None) -> str:
     return f"{run['flops'] / pecan['flops']:.2f}x"
 
 
+def difference(run: dict | None) -> str:
+    """F1 minus PECAN's on the same questions, and the 95 % interval of the difference."""
+    if run is None:
+        return NOT_RUN
+    if not run.get("difference", {}).get("n"):                    # PECAN's own row, or PECAN was not run
+        return "-"
+    low, high = run["difference"]["interval"]
+    return f"{run['difference']['f1']:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
 def cut(run: dict | None) -> str:
     """How many of the documents did not fit the window."""
     return NOT_RUN if run is None else f"{run['cut_documents']}/{run['documents']}"
@@ -71,6 +81,12 @@ def cut(run: dict | None) -> str:
 def datasets_of(results: dict) -> list[str]:
     """The data sets that were run, then the paper's that were not."""
     return [*results, *(dataset for dataset in paper.DATASETS if dataset not in results)]
+
+
+def reason(results: dict, dataset: str, name: str) -> list[str]:
+    """The cell that says why a run could not be done, if it could not."""
+    not_run = results.get(dataset, {}).get("not run", {})
+    return [f"{NOT_RUN}: {not_run[name]['reason']}"] if name in not_run else []
 
 
 def runs_by_dataset(results: dict) -> list[tuple[str, dict]]:
@@ -82,6 +98,8 @@ def runs_by_dataset(results: dict) -> list[tuple[str, dict]]:
 
 def overview(results: dict) -> list[Table]:
     """What was run, without the paper's figures."""
+    header = ["data", "method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document", "cut", "n",
+              "F1 - PECAN"]
     rows = []
     for dataset, entry in results.items():
         runs = entry["runs"]
@@ -91,9 +109,11 @@ def overview(results: dict) -> list[Table]:
             construction = quantity(run["construction_flops"]) if run["construction_flops"] else "-"
             rows.append([dataset, run["label"], *score(run), one_decimal(run["rouge_l"]), nodes,
                          quantity(run["flops"]), ratio(run, pecan) if pecan else "-", construction, cut(run),
-                         str(run["n"])])
+                         str(run["n"]), difference(run)])
+        for name, entry_of_run in entry.get("not run", {}).items():
+            rows.append([dataset, entry_of_run["label"], *[NOT_RUN] * (len(header) - 2),
+                         *reason(results, dataset, name)])
 
-    header = ["data", "method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document", "cut", "n"]
     return [Table("", header, rows)]
 
 
@@ -103,25 +123,24 @@ TABLE1_RUNS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8
 
 def table1(results: dict) -> list[Table]:
     """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
-    header = ["method", "F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio", "cut", "n",
+    header = ["method", "F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio", "cut", "n", "F1 - PECAN",
               "published F1", "ROUGE-L", "FLOPs", "ratio"]
     tables = []
     for dataset, runs in runs_by_dataset(results):
         rows = []
-        for label, published in paper.TABLE1.items():
-            run = runs.get(TABLE1_RUNS[label])
+        for name, published in paper.TABLE1.items():
+            run = runs.get(TABLE1_RUNS[name])
             figures = published.get(dataset)
-            if TABLE1_RUNS[label] == "whole":
-                label = label_of_whole(label, dataset)
+            label = label_of_whole(name, dataset) if TABLE1_RUNS[name] == "whole" else name
 
             row = [label, *score(run), cell(run, "rouge_l", one_decimal), cell(run, "flops", quantity),
-                   ratio(run, runs.get("pecan")), cut(run), cell(run, "n")]
+                   ratio(run, runs.get("pecan")), cut(run), cell(run, "n"), difference(run)]
             if figures:
                 row += [one_decimal(figures.f1), one_decimal(figures.rouge_l), f"{figures.tflops:.1f}T",
                         f"{figures.ratio:.2f}x"]
             else:
                 row += [NONE] * 4
-            rows.append(row)
+            rows.append(row + reason(results, dataset, TABLE1_RUNS[name]))
 
         tables.append(Table(f"Table 1, {dataset}", header, rows))
     return tables
@@ -138,7 +157,7 @@ def label_of_whole(published: str, dataset: str) -> str:
 
 def table2(results: dict) -> list[Table]:
     """One model builds the graph, another searches it: F1."""
-    header = ["graph by", "search by", "F1", "95 %", "n", "published F1"]
+    header = ["graph by", "search by", "F1", "95 %", "n", "F1 - first row", "published F1"]
     tables = []
     for dataset, runs in runs_by_dataset(results):
         published = {pair: one_decimal(row[dataset]) for pair, row in paper.TABLE2.items() if dataset in row}
@@ -147,9 +166,12 @@ def table2(results: dict) -> list[Table]:
         rows = []
         for run in runs.values():
             pair = name_in_paper(run["graph by"]), name_in_paper(run["search by"])
-            rows.append([run["graph by"], run["search by"], *score(run), str(run["n"]), published.pop(pair, NONE)])
+            rows.append([run["graph by"], run["search by"], *score(run), str(run["n"]), difference(run),
+                         published.pop(pair, NONE)])
         for pair, figure in published.items():
-            rows.append([*pair, NOT_RUN, NOT_RUN, NOT_RUN, figure])
+            rows.append([*pair, NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN, figure])
+        for name, entry in results.get(dataset, {}).get("not run", {}).items():
+            rows.append([entry["label"], entry["label"], *[NOT_RUN] * 4, NONE, *reason(results, dataset, name)])
 
         tables.append(Table(f"Table 2, {dataset}", header, rows))
     return tables
@@ -162,7 +184,7 @@ def name_in_paper(model: str) -> str:
 
 def table3(results: dict) -> list[Table]:
     """Ablations: F1, ROUGE-L."""
-    header = ["method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "n", "published F1", "ROUGE-L"]
+    header = ["method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "n", "F1 - PECAN", "published F1", "ROUGE-L"]
     tables = []
     for dataset, runs in runs_by_dataset(results):
         rows = []
@@ -170,9 +192,9 @@ def table3(results: dict) -> list[Table]:
             run = runs.get(row_run.name)
             figures = paper.TABLE3[row_run.label].get(dataset)
             row = [row_run.label, *score(run), cell(run, "rouge_l", one_decimal), cell(run, "nodes", one_decimal),
-                   cell(run, "flops", quantity), cell(run, "n")]
+                   cell(run, "flops", quantity), cell(run, "n"), difference(run)]
             row += [one_decimal(figures.f1), one_decimal(figures.rouge_l)] if figures else [NONE] * 2
-            rows.append(row)
+            rows.append(row + reason(results, dataset, row_run.name))
 
         tables.append(Table(f"Table 3, {dataset}", header, rows))
     return tables
@@ -229,18 +251,18 @@ def patience(results: dict) -> list[Table]:
 
     The paper prints a picture. Its numbers for t_n = 1 are in Table 1.
     """
-    header = ["stop patience", "F1", "95 %", "FLOPs/query", "nodes", "n", "published F1", "FLOPs"]
+    header = ["stop patience", "F1", "95 %", "FLOPs/query", "nodes", "n", "F1 - t_n = 1", "published F1", "FLOPs"]
     tables = []
     for dataset, runs in runs_by_dataset(results):
         rows = []
         for row_run in runs_of("patience"):
             run = runs.get(row_run.name)
             rows.append([row_run.label, *score(run), cell(run, "flops", quantity), cell(run, "nodes", one_decimal),
-                         cell(run, "n"), NONE, NONE])
+                         cell(run, "n"), difference(run), NONE, NONE, *reason(results, dataset, row_run.name)])
 
         figures = paper.TABLE1["PECAN"].get(dataset)
         if figures:
-            rows[0][-2:] = [one_decimal(figures.f1), f"{figures.tflops:.1f}T"]
+            rows[0][7:9] = [one_decimal(figures.f1), f"{figures.tflops:.1f}T"]
 
         tables.append(Table(f"Figure 4, {dataset}", header, rows).without_empty_rows())
     return tables
@@ -289,14 +311,15 @@ SHOW = {None: overview, "1": table1, "2": table2, "3": table3, "A3": table_a3, "
         "nodes": nodes}
 
 
-# --- text, Markdown, pictures ---------------------------------------------------------------------------------------
+# --- text, Markdown --------------------------------------------------------------------------------------------------
 
 def as_text(table: Table) -> str:
     """The table in aligned columns, below its title."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
         columns.append(aligned(column, first_two=n < 2))
-    lines = ["  ".join(cells).rstrip() for cells in zip(*columns)]
+    reasons = ["", *("  " + row[-1] if len(row) > len(table.header) else "" for row in table.rows)]
+    lines = ["  ".join(cells).rstrip() + reason for cells, reason in zip(zip(*columns), reasons, strict=True)]
     return "\n".join([table.title, *lines] if table.title else lines)
 
 
@@ -315,57 +338,8 @@ def aligned(column: tuple[str, ...], first_two: bool) -> list[str]:
 
 def as_markdown(table: Table) -> str:
     title = [f"**{table.title}**\n"] if table.title else []
-    header, *rows = ["| " + " | ".join(row) + " |" for row in [table.header, *table.rows]]
+    width = len(table.header)
+    rows = [[*row[:width - 1], " ".join(row[width - 1:])] for row in table.rows]      # a reason joins the last cell
+    header, *rows = ["| " + " | ".join(row) + " |" for row in [table.header, *rows]]
     rule = "|" + "---|" * len(table.header)
     return "\n".join([*title, header, rule, *rows]) + "\n"
-
-
-def draw(table: str, results: dict, folder: Path) -> str:
-    """Draw Figure 3 ("nodes") or 4 ("patience"), one panel for each data set.
-
-    Returns a line for the user: where the picture is, or why there is none.
-    """
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        return "no picture: matplotlib is not installed (pip install -r requirements-extra.txt)"
-
-    figure, axes = pyplot.subplots(1, len(results), figsize=(5 * len(results), 3.5), squeeze=False)
-    for (dataset, entry), axis in zip(results.items(), axes[0]):
-        axis.set(title=dataset)
-        if table == "nodes":
-            draw_nodes(axis, entry["runs"]["pecan"])
-        else:
-            draw_patience(axis, entry["runs"])
-
-    path = folder / f"figure-{3 if table == 'nodes' else 4}.png"
-    figure.tight_layout()
-    figure.savefig(path, dpi=120, metadata={"Software": None})
-    pyplot.close(figure)
-    return f"picture: {path}"
-
-
-def draw_nodes(axis, run: dict):
-    """Figure 3: queries by the number of nodes read."""
-    histogram = histogram_of(run)
-    axis.bar(list(histogram), list(histogram.values()), width=1)
-    axis.set(xlabel="nodes read", ylabel="queries")
-
-
-def draw_patience(axis, runs: dict):
-    """Figure 4: F1 (left axis) and FLOPs (right axis) by stop patience."""
-    t_n, f1, flops = [], [], []
-    for n, row_run in enumerate(runs_of("patience"), 1):
-        if row_run.name in runs:
-            t_n.append(n)
-            f1.append(runs[row_run.name]["f1"])
-            flops.append(runs[row_run.name]["flops"])
-
-    axis.plot(t_n, f1, "o-", color="tab:blue")
-    axis.set(xlabel="stop patience t_n", ylabel="F1 (%)")
-    axis.yaxis.label.set_color("tab:blue")
-    right = axis.twinx()
-    right.plot(t_n, flops, "s--", color="tab:orange")
-    right.set_ylabel("FLOPs/query", color="tab:orange")

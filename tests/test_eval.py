@@ -23,7 +23,7 @@ from tqdm import tqdm
 import eval as command_line
 import pecan
 from data import EMBEDDED, read_jsonl
-from evaluation import paper, tables
+from evaluation import paper, pictures, tables
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, runs_of, top_k_of
@@ -368,10 +368,10 @@ def test_the_tables_of_the_paper_are_run(tmp_path):
 
 def test_a_picture_or_the_reason_why_not(tmp_path, monkeypatch):
     measured = {"mine": {"runs": {"pecan": result(50.0, 2e13)}}}
-    assert tables.draw("nodes", measured, tmp_path) == f"picture: {tmp_path / 'figure-3.png'}"
+    assert pictures.draw("nodes", measured, tmp_path) == f"picture: {tmp_path / 'figure-3.png'}"
     assert (tmp_path / "figure-3.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "requirements-extra.txt" in tables.draw("nodes", measured, tmp_path)
+    assert "requirements-extra.txt" in pictures.draw("nodes", measured, tmp_path)
 
 
 def test_two_models_side_by_side(tmp_path, folder):

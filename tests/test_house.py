@@ -28,6 +28,7 @@ FLOORS = [
     ["evaluation/layouts/__main__.py"],
     ["evaluation/runs.py"],
     ["evaluation/runner.py", "evaluation/tables.py"],
+    ["evaluation/pictures.py"],
     ["eval.py"],
     ["tiny/world.py"],
     ["tiny/lessons.py"],

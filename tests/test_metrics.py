@@ -10,6 +10,7 @@ from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
 
+from evaluation import metrics
 from evaluation.metrics import bleu4, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
 from support.files import InputError
 
@@ -111,3 +112,18 @@ def test_the_official_figures_of_longbench(run, task):
     assert round(s["f1"], 2) == json.loads((folder / "result.json").read_text())[task]
     if task in OFFICIAL[run]:
         assert (round(s["rouge"], 2), round(s["rouge_l"], 2)) == OFFICIAL[run][task]
+
+
+def test_differences_are_paired():
+    """Question by question: two methods that differ by the same on hard and easy questions differ for certain."""
+    def rows(*predictions):
+        return [{"id": n, "prediction": text, "answers": ["a1 b1", "a2"]} for n, text in enumerate(predictions)]
+    ours, theirs = rows("a1 b1", "a1 b1", "x", "a2"), rows("a1", "a1", "x", "x")
+    found = metrics.difference(ours, theirs[:3])
+    assert found["n"] == 3 and found["f1"] == pytest.approx((100 - 200 / 3) * 2 / 3)
+
+    always = metrics.difference(rows("a1 b1", "a2"), rows("x", "x"))
+    assert always == {"n": 2, "f1": 100.0, "interval": [100.0, 100.0]}
+    hard_and_easy = metrics.difference(rows("a1 b1", "x"), rows("a1 b1", "x"))
+    assert hard_and_easy["interval"] == [0.0, 0.0], "the spread of the questions is no spread of the difference"
+    assert metrics.difference(rows("x"), []) == {"n": 0, "f1": None, "interval": None}

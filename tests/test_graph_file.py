@@ -1,0 +1,119 @@
+"""What is kept next to a graph: the finished windows of a construction, and the vectors of its nodes."""
+from dataclasses import replace
+
+import pytest
+import torch
+
+import pecan
+from data import Document
+from pecan import Graph, Pecan, build
+from support.files import InputError
+from support.graph_file import Journal, node_vectors
+from support.sbert import TokenMean
+from support.settings import resolve
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def settings(tiny):
+    return replace(resolve(tiny.folder, tiny.config.max_length), batch=1)
+
+
+@pytest.fixture(scope="module")
+def document(documents):
+    return Document("d", [passage for document in documents[:3] for passage in document.passages])
+
+
+@pytest.fixture(scope="module")
+def documents():
+    from data import EMBEDDED, read_jsonl
+    return read_jsonl(EMBEDDED, 3)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny, document, settings, tmp_path_factory):
+    """The file of a graph that was built in one go, and how many batches that took."""
+    path = tmp_path_factory.mktemp("graph") / "g.json"
+    finished = []
+    build(tiny, document, settings, finished=finished).save(path)
+    return path.read_bytes(), len(finished)
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["between two lines", "inside a line"])
+def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturbed, tmp_path, monkeypatch, torn):
+    """Killed after each batch in turn: no batch runs twice, and the graph is that of one go, byte by byte."""
+    path = tmp_path / "g.json"
+    content, batches = undisturbed
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    runs = []
+    summarise = pecan.summarise
+
+    def one_batch(*arguments):
+        if len(runs) % 2:
+            runs.append("killed")
+            raise Killed
+        runs.append("done")
+        return summarise(*arguments)
+    monkeypatch.setattr(pecan, "summarise", one_batch)
+
+    for _ in range(batches - 1):
+        with pytest.raises(Killed):
+            method.prepare(document, path)
+        if torn:
+            with open(f"{path}.windows", "a") as file:
+                file.write('[1, [["half a li')
+    method.prepare(document, path)
+    assert path.read_bytes() == content
+    assert runs.count("done") == batches > 3, "a batch ran twice"
+    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".vectors"], "the journal is gone"
+
+
+@pytest.mark.parametrize("line", ["{}", "[1]", "[1, [[1]], 2]", "[1, 2, 3]", "x"])
+def test_a_damaged_journal_is_named(tmp_path, line):
+    (tmp_path / "g.json.windows").write_text(line + "\n")
+    with pytest.raises(InputError, match="g.json.windows, line 1: not a finished batch of windows .*remove the file"):
+        Journal(tmp_path / "g.json")
+
+
+class Counting(TokenMean):
+    """An encoder that counts the sentences it has seen."""
+    seen = 0
+
+    def encode(self, sentences):
+        self.seen += len(sentences)
+        return super().encode(sentences)
+
+
+def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
+    """Computed once for each encoder and these texts; the FLOPs are those of the first time."""
+    path = tmp_path / "g.json"
+    encoder = Counting(tiny)
+    texts = ["Mara's job is baker", "Theo's home is Oslo"]
+    first, flops = node_vectors(path, encoder, texts)
+    again, flops_again = node_vectors(path, encoder, texts)
+    assert encoder.seen == 2 and flops == flops_again > 0 and torch.equal(first, again)
+
+    others, _ = node_vectors(path, encoder, texts[::-1])
+    assert encoder.seen == 4 and torch.equal(others, first.flip(0)), "vectors of other texts"
+
+    other = Counting(tiny)
+    other.fingerprint = "another encoder"
+    node_vectors(path, other, texts)
+    assert other.seen == 2 and len(list(tmp_path.iterdir())) == 2
+
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"damaged")
+    again, _ = node_vectors(path, other, texts)
+    assert other.seen == 4 and torch.equal(again, first), "a damaged file is computed again"
+
+
+def test_a_graph_that_is_there_is_loaded(tiny, document, settings, tmp_path):
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    built = method.prepare(document, tmp_path / "g.json")
+    flops = tiny.flops
+    loaded = method.prepare(document, tmp_path / "g.json")
+    assert tiny.flops == flops and loaded.flops == built.flops and torch.equal(loaded.index, built.index)
+    assert isinstance(loaded.graph, Graph) and loaded.graph.nodes == built.graph.nodes
