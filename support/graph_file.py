@@ -165,16 +165,18 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     if file is not None and file.exists():
         try:
             with safe_open(file, framework="pt") as stored:
-                metadata = stored.metadata() or {}
-                if metadata.get("texts") == identity:
-                    return stored.get_tensor("vectors"), int(metadata["flops"])
-        except (OSError, SafetensorError, KeyError, ValueError):
+                belongs_to, flops = json.loads((stored.metadata() or {})["texts, flops"])
+                if belongs_to == identity:
+                    return stored.get_tensor("vectors"), int(flops)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             pass                                             # a damaged file is computed again
 
     flops_before = encoder.flops
     vectors = encoder.encode(texts)
     flops = encoder.flops - flops_before
     if file is not None:
-        content = safetensors.torch.save({"vectors": vectors.contiguous()}, {"texts": identity, "flops": str(flops)})
+        # One entry of metadata: safetensors writes several in any order, and a file must be the same each time.
+        metadata = {"texts, flops": json.dumps([identity, flops])}
+        content = safetensors.torch.save({"vectors": vectors.contiguous()}, metadata)
         write_bytes(file, content)
     return vectors, flops

@@ -294,7 +294,7 @@ MUTATIONS = {
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "a torn batch is kept": ("support/graph_file.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
                              "test_graph_file.py::test_an_interrupted_construction_goes_on"),
-    "vectors of other texts": ("support/graph_file.py", "if metadata.get(\"texts\") == identity:", "if True:",
+    "vectors of other texts": ("support/graph_file.py", "if belongs_to == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
     "one method that fails ends the run": (
         "eval.py", "        except OutputError:\n            raise\n        except InputError",

@@ -64,7 +64,7 @@ def files(folder):
 
 
 def times_written(folder):
-    return {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
     done = run("--dataset", tmp_path / "mine.jsonl", "--output", tmp_path / "r")
     assert done.returncode == 1
     assert done.stderr.count("not answered: question long of document world-0: window 512 is too small") == 2
-    assert done.stdout.splitlines()[1].split()[-1] == "1"
+    assert done.stdout.splitlines()[1].split()[-2:] == ["1", "-"]
 
 
 MISTAKES = [
@@ -220,7 +220,7 @@ MISTAKES = [
     (["--dataset", EMBEDDED, EMBEDDED], "have the same name, embedded; run them one by one"),
     (["--model", "no/such/model"], "no such folder"),
     (["--encoder", "no/such/model"], "no such folder"),
-    (["--window", "100"], "window 100 is too small"),
+    (["--window", "100", "--method", "pecan"], "window 100 is too small"),
     (["--window", "9999"], "made for 512"),
     (["--confidence", "2"], "confidence is 2"),
     (["--limit", "0"], "--limit is 0"),
@@ -299,19 +299,19 @@ def test_measured_next_to_published():
     """Table 1 shows what was run, the paper's figure of the same cell, and that the others were not run."""
     results = {"Qasper": {"runs": {"pecan": result(50.0, 2e13), "whole": result(40.0, 3e13)}}}
     qasper, *others = tables.table1(results)
-    assert cells(qasper, "PECAN") == [["PECAN", "50.0", "49.0-51.0", "48.0", "20.0T", "1.00x", "1/2", "7",
+    assert cells(qasper, "PECAN") == [["PECAN", "50.0", "49.0-51.0", "48.0", "20.0T", "1.00x", "1/2", "7", "-",
                                        "49.7", "47.9", "66.9T", "1.00x"]]
 
     whole, = cells(qasper, "whole document (published: Llama-3.1-8B)")
     assert whole[4:7] == ["30.0T", "1.50x", "1/2"] and whole[-2:] == ["92.5T", "1.38x"]
-    assert cells(qasper, "MeMWalker")[0][1:8] == ["not run"] * 7 and cells(qasper, "MeMWalker")[0][8] == "39.0"
+    assert cells(qasper, "MeMWalker")[0][1:9] == ["not run"] * 8 and cells(qasper, "MeMWalker")[0][9] == "39.0"
     assert len(qasper.rows) == 13 and [table.title for table in others] == [
         "Table 1, NarrativeQA", "Table 1, HotpotQA", "Table 1, MuSiQue"]
-    assert cells(others[0], "PECAN")[0][1:9] == ["not run"] * 7 + ["61.1"]
+    assert cells(others[0], "PECAN")[0][1:10] == ["not run"] * 8 + ["61.1"]
 
     mine = tables.table1({"mine": {"runs": {"pecan": result(50.0, 2e13)}}})[0]
-    assert cells(mine, "PECAN")[0][8:] == ["none"] * 4
-    assert cells(mine, "BM25 Top-5")[0][1:] == ["not run"] * 7 + ["none"] * 4
+    assert cells(mine, "PECAN")[0][9:] == ["none"] * 4
+    assert cells(mine, "BM25 Top-5")[0][1:] == ["not run"] * 8 + ["none"] * 4
 
 
 def test_table_2_knows_its_models():
@@ -361,7 +361,7 @@ def test_the_tables_of_the_paper_are_run(tmp_path):
             assert (output / f"table-{table}.{suffix}").read_text()
         assert (output / f"table-{table}.txt").read_text().strip() in done.stdout
 
-    assert len(list((output / "graphs").iterdir())) == 2
+    assert len(list((output / "graphs").glob("*.json"))) == 2
     patience = json.loads((output / "results-patience.json").read_text())["data"]["embedded"]["runs"]
     assert [run["setup"]["patience"] for run in patience.values()] == list(range(1, 9))
 
@@ -542,7 +542,7 @@ def test_another_scorer_is_another_setup(tmp_path):
 
     (scorer / "config.json").write_text((scorer / "config.json").read_text() + "\n")
     done = run(*arguments, "--scorer", scorer)
-    assert done.returncode == 2 and "longllmlingua.jsonl holds answers of another scorer" in done.stderr
+    assert done.returncode == 1 and "longllmlingua.jsonl holds answers of another scorer" in done.stderr
 
 
 def test_batch_and_limit_may_change(tmp_path):
@@ -648,3 +648,27 @@ def test_the_window_of_the_whole_document(tmp_path):
 
     config = replace(config, max_length=2048)
     assert Fixed().settings_of(dataset, METHODS["whole"], {}).window == 2048
+
+
+def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
+    """Its row says why, the other methods and data sets go on, the table is printed, exit code 1.
+
+    If nothing at all could be answered, there is no table, and the exit code is 2.
+    """
+    monkeypatch.setitem(sys.modules, "umap", None)
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text(json.dumps(FIRST | {"questions": FIRST["questions"][:2]}))
+    arguments = "--dataset", mine, EMBEDDED, "--limit", 1, "--output", tmp_path / "r"
+    done = run(*arguments, "--method", "raptor-ct,whole")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("mine", "embedded"))]
+    assert [line.split()[:2] for line in rows] == [["mine", "whole"], ["mine", "RAPTOR-CT"], ["embedded", "whole"],
+                                                   ["embedded", "RAPTOR-CT"]]
+    for line in rows[1::2]:
+        assert "not run: RAPTOR clusters with scikit-learn and umap-learn, and umap is not installed" in line
+    written = json.loads((tmp_path / "r" / "results.json").read_text())["data"]["mine"]
+    assert list(written["runs"]) == ["whole"] and list(written["not run"]) == ["raptor-ct"]
+    assert "| not run: RAPTOR" not in (tmp_path / "r" / "table.md").read_text(), "no cell more than the header has"
+
+    nothing = run(*arguments[:-1], tmp_path / "s", "--method", "raptor-ct")
+    assert nothing.returncode == 2 and nothing.stdout == "" and nothing.stderr.splitlines()[-1].startswith("error: ")
