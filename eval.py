@@ -153,6 +153,7 @@ def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple
         if not chosen:
             runner.recall(dataset, run, done)
             continue
+
         try:
             failures += runner.run(dataset, run, done)
         except MissingPackage as error:

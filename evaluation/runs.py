@@ -72,6 +72,7 @@ def runs_of(table: str | None, fixed_nodes: int | None = None, searchers: list[s
         return list(METHODS.values())
     if table == "2":
         return pairs_of_models(model, searchers)
+
     if table == "3":
         return [PECAN,
                 Run("pecan-without-attention", "w/o Attention-Guided Retrieval", changes={"attention": False}),
@@ -133,6 +134,7 @@ class Models:
 def make(run: Run, models: Models, settings: Settings, top_k: int | None) -> Method:
     """The method of a run, ready to prepare documents. Raises MissingPackage if it needs one that is not installed."""
     model = models.model
+
     match run.method:
         case "pecan":
             return Pecan(model, models.encoder, settings, models.builder)

@@ -22,6 +22,7 @@ def add_model_options(parser: argparse.ArgumentParser):
                         help="BERT or MPNet sentence encoder for the similarity (default: the mean of the model's "
                              "own embeddings)")
     parser.add_argument("--builder", metavar="DIR", help="another checkpoint that builds the graphs (Table 2)")
+
     parser.add_argument("--chunk", type=int, help="tokens of a chunk (paper: 300)")
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
@@ -30,6 +31,7 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
+
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first one available)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
                                                         "cuda, float32 elsewhere)")
@@ -102,4 +104,5 @@ def user_errors(main, note: str = "") -> int:
     except KeyboardInterrupt:
         print(f"interrupted{note}", file=sys.stderr)
         return 130
+
     return 2
