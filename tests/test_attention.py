@@ -1,4 +1,4 @@
-"""Ring 2, one attention and one block: the weights that the method lives on, against Hugging Face's and by hand."""
+"""Ring 2, one attention and one block: the weights that the method is built on, against Hugging Face's and by hand."""
 import pytest
 import torch
 from benchmark import peak_of
@@ -16,17 +16,21 @@ def causal(length):
 
 
 def test_grouped_heads_by_hand():
-    """Query head h belongs to key/value head h // G: loops over 2 key heads of 3 query heads each, exp over its sum."""
+    """Query head h belongs to key/value head h // G. In loops over 2 key heads of 3 query heads each; softmax is exp
+    over its sum."""
     g = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, 5, 4, generator=g, dtype=torch.float64) for heads in (6, 2, 2))
     out, weights = attention(q.view(1, 2, 3, 5, 4), k, v, causal(5))
+
     for h in range(6):
         for t in range(5):
             scores = torch.stack([q[0, h, t] @ k[0, h // 3, s] / 4 ** 0.5 for s in range(t + 1)])
             p = scores.exp() / scores.exp().sum()
-            for ours, wanted in ((weights[0, h // 3, h % 3, t, :t + 1], p),
-                                 (out[0, h // 3, h % 3, t], p @ v[0, h // 3, :t + 1])):
-                torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-14)               # float64's rounding, 2e-16
+            wanted = p @ v[0, h // 3, :t + 1]
+
+            # float64 rounds by 2e-16.
+            torch.testing.assert_close(weights[0, h // 3, h % 3, t, :t + 1], p, rtol=0, atol=1e-14)
+            torch.testing.assert_close(out[0, h // 3, h % 3, t], wanted, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -37,29 +41,32 @@ def test_attention_equals_hugging_face(dtype, heads, kv_heads):
     q, k, v = (torch.randn(1, n, T, 16, generator=g).mul(2).to(dtype) for n in (heads, kv_heads, kv_heads))
     group = heads // kv_heads
     out, weights = attention(q.view(1, kv_heads, group, T, 16), k, v, causal(T))
+
     module = nn.Module().eval()
     module.num_key_value_groups = group
     mask = torch.zeros(1, 1, T, T, dtype=dtype).masked_fill(~causal(T)[:, None], torch.finfo(dtype).min)
     wanted, wanted_weights = eager_attention_forward(module, q, k, v, mask, scaling=16 ** -0.5)
+
     assert_same(weights.reshape(1, heads, T, T).to(dtype), wanted_weights, "the weights")
     assert_same(out.reshape(1, heads, T, 16).transpose(1, 2), wanted, "the output")
-    assert weights.dtype == torch.float32, "the accumulator wants float32 whatever the model is"
+    assert weights.dtype == torch.float32, "the accumulator needs float32 in every dtype"
 
 
 def test_the_keys_of_a_group_are_never_repeated():
-    """A token over 4,096 keys that eight query heads share: at the peak not even a second copy of the keys is held."""
+    """A token over 4,096 keys that eight query heads share: the peak is below a second copy of the keys."""
     q, k, v = torch.zeros(1, 1, 8, 1, 64), *torch.zeros(2, 1, 1, 4096, 64)
     peak = peak_of(lambda: attention(q, k, v))
     assert peak < k.numel() * 4, f"{peak} bytes; the keys are {k.numel() * 4}, repeated eight times that"
 
 
 def test_masked_weights_are_exactly_0_and_rows_sum_to_1():
-    """Not only the future: any pattern with at least one key to see, as rows of different lengths have it."""
+    """For any mask that leaves each query a key, not only the causal one; rows of different lengths need such masks."""
     g = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(2, 2, 4, 64, 16, generator=g), *torch.randn(2, 2, 2, 64, 16, generator=g)
     mask = torch.rand(2, 64, 64, generator=g) < 0.3
     mask |= torch.eye(64, dtype=torch.bool)
     _, weights = attention(q, k, v, mask)
+
     hidden = ~mask[:, None, None].expand_as(weights)
     assert_same(weights[hidden], torch.zeros(hidden.sum()), "a masked weight")
     error = (weights.sum(-1) - 1).abs().max()
@@ -68,20 +75,24 @@ def test_masked_weights_are_exactly_0_and_rows_sum_to_1():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_block_by_block_equals_hugging_face(folder, ids, spy, dtype):
-    """What enters and leaves every norm of every block is what enters and leaves Hugging Face's: the residual stream
-    after each attention and after each SwiGLU, bit by bit, in both dtypes.
+    """The input and output of every norm of every block equal Hugging Face's, bit by bit, in both dtypes.
 
-    A bfloat16 tolerance could not see a cast in the wrong place, which is as large as the dtype's own noise; equality
-    of every bit can.
+    These are the residual stream after each attention and after each SwiGLU. A cast in the wrong place makes an error
+    as large as the noise of bfloat16, so a tolerance would miss it; equality of every bit does not.
     """
-    model, hf, theirs = Llama.load(folder, "cpu", str(dtype).removeprefix("torch.")), hugging_face(folder, dtype), []
+    model = Llama.load(folder, "cpu", str(dtype).removeprefix("torch."))
+    hf = hugging_face(folder, dtype)
+    theirs = []
     for name, module in hf.named_modules():
         if name.endswith("norm"):
             module.register_forward_hook(lambda _, inputs, output, name=name: theirs.append((name, inputs[0], output)))
-    norms, mask = spy("rms_norm"), causal(T)
+
+    norms = spy("rms_norm")
+    tokens = torch.tensor([ids(T)])
     with torch.no_grad():
-        model.forward(torch.tensor([ids(T)]), torch.arange(T)[None], mask, averaging=torch.zeros(1, T, 1))
-        hf(torch.tensor([ids(T)]))
+        model.forward(tokens, torch.arange(T)[None], causal(T), averaging=torch.zeros(1, T, 1))
+        hf(tokens)
+
     assert len(norms) == len(theirs) == 2 * model.config.layers + 1
     for ((x, *_), y), (name, their_x, their_y) in zip(norms, theirs):
         assert torch.equal(x, their_x), f"into {name}: {(x - their_x).abs().max()}"
