@@ -75,11 +75,15 @@ def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
     if not np.ptp(vectors, axis=0).any():                    # all vectors are equal: there is nothing to separate
         return vectors[:, :DIMENSIONS].astype(np.float64)
 
+    threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                      # a seed allows one thread only, and UMAP warns of it
         reducer = umap.UMAP(n_neighbors=neighbours, n_components=min(DIMENSIONS, len(vectors) - 2), metric="cosine",
                             init="pca", random_state=SEED)
         points = reducer.fit_transform(vectors)
+
+    # UMAP's compiler gives PyTorch all cores, which slows a small model that follows down by far.
+    torch.set_num_threads(threads)
     return points.astype(np.float64)
 
 

@@ -76,6 +76,15 @@ def undisturbed(tmp_path_factory):
     return folder, done.stdout
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Two documents of the embedded set with two questions each, where the questions are of no interest."""
+    path = tmp_path_factory.mktemp("small") / "small.jsonl"
+    rows = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:2]]
+    path.write_text("\n".join(json.dumps(row | {"questions": row["questions"][:2]}) for row in rows))
+    return path
+
+
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 def test_the_run_as_a_newcomer_sees_it(undisturbed):
@@ -105,6 +114,7 @@ def test_a_second_run_answers_nothing_again(undisturbed):
     assert files(folder) == before and times_written(folder / "graphs") == written
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes(undisturbed, tmp_path):
     """kill -9, again and again, while it builds, searches, and between two methods.
 
@@ -135,6 +145,7 @@ def test_a_killed_run_resumes(undisturbed, tmp_path):
     assert files(output) == files(undisturbed[0])
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
     """torchrun shares out the documents and gathers one result, byte by byte that of a single process.
 
@@ -154,6 +165,7 @@ def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
     assert files(tmp_path / "two") == files(undisturbed[0])
 
 
+@pytest.mark.slow
 def test_a_mistake_ends_all_processes(tmp_path):
     done = run_alone("--limit", 1, "--output", tmp_path / "r", "--window", 100, processes=2)
     assert done.returncode != 0 and "window 100 is too small" in done.stderr       # among torchrun's own messages
@@ -346,23 +358,24 @@ def test_amortised_costs():
     assert [row[3] for row in table.rows] == ["92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
 
 
-def test_the_tables_of_the_paper_are_run(tmp_path):
+@pytest.mark.slow
+def test_the_tables_of_the_paper_are_run(small, tmp_path):
     """The ablations, the sweep and the distribution, on one document.
 
     Its graph is built once for all of them; the ablation without information points builds its own.
     """
     output = tmp_path / "r"
     for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
-        done = run("--limit", 1, "--table", table, "--output", output)
+        done = run("--dataset", small, "--limit", 1, "--table", table, "--output", output)
         assert done.returncode == 0, done.stderr
-        assert "embedded" in done.stdout and "published" in done.stdout
-        assert (output / "embedded" / f"{last}.jsonl").exists()
+        assert "small" in done.stdout and "published" in done.stdout
+        assert (output / "small" / f"{last}.jsonl").exists()
         for suffix in ("txt", "md", "json"):
             assert (output / f"table-{table}.{suffix}").read_text()
         assert (output / f"table-{table}.txt").read_text().strip() in done.stdout
 
     assert len(list((output / "graphs").glob("*.json"))) == 2
-    patience = json.loads((output / "results-patience.json").read_text())["data"]["embedded"]["runs"]
+    patience = json.loads((output / "results-patience.json").read_text())["data"]["small"]["runs"]
     assert [run["setup"]["patience"] for run in patience.values()] == list(range(1, 9))
 
 
@@ -374,10 +387,11 @@ def test_a_picture_or_the_reason_why_not(tmp_path, monkeypatch):
     assert "requirements-extra.txt" in pictures.draw("nodes", measured, tmp_path)
 
 
-def test_two_models_side_by_side(tmp_path, folder):
+def test_two_models_side_by_side(small, tmp_path, folder):
     """Table 2 with a random checkpoint, which searches its own graphs and the embedded model's."""
-    small = ["--chunk", 32, "--window", 512]                     # the random checkpoint has no pecan.json
-    done = run("--limit", 1, "--table", "2", "--searcher", folder, "--output", tmp_path / "r", *small)
+    lengths = "--chunk", 32, "--window", 512                     # the random checkpoint has no pecan.json
+    done = run("--dataset", small, "--limit", 1, "--table", "2", "--searcher", folder, "--output", tmp_path / "r",
+               *lengths)
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()[2:5]]
     assert [row[:2] for row in rows] == [["tiny", "tiny"], [folder.name] * 2, ["tiny", folder.name]]
@@ -447,6 +461,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gated, words", [(True, "hf auth login"), (False, "without sending complete message")])
 def test_a_gated_repository_and_an_interrupted_download(tmp_path, gated, words):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
@@ -462,6 +477,7 @@ def test_a_gated_repository_and_an_interrupted_download(tmp_path, gated, words):
     assert ("gated" in error.split(");")[0]) is gated
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(undisturbed, tmp_path):
     """Files may grow to 4,000 bytes only, which is enough for the first answers; then the limit is lifted."""
     arguments = "--limit", 3, "--method", "whole", "--patience", 3, "--output", tmp_path / "r"     # not PECAN's: no t_n
@@ -491,24 +507,26 @@ def test_out_of_memory_is_one_line(capsys):
         user_errors(bug)
 
 
-def test_table_1_with_and_without_an_optional_package(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_table_1_with_and_without_an_optional_package(small, tmp_path, monkeypatch):
     """Without umap-learn RAPTOR's rows say not run, and why. With it, the same folder is completed."""
-    arguments = "--limit", 1, "--table", "1", "--output", tmp_path / "r"
+    data = "--dataset", small, "--limit", 1
+    arguments = *data, "--table", "1", "--output", tmp_path / "r"
     with monkeypatch.context() as uninstalled:
         uninstalled.setitem(sys.modules, "umap", None)
         without = run(*arguments)
-        chosen = run("--limit", 1, "--method", "raptor-ct", "--output", tmp_path / "s")
+        chosen = run(*data, "--method", "raptor-ct", "--output", tmp_path / "s")
     assert without.returncode == 1
     assert without.stderr.count("umap is not installed (pip install -r requirements-extra.txt)") == 3
     assert chosen.returncode == 2 and chosen.stderr.splitlines()[-1].startswith("error: RAPTOR clusters with")
 
-    kept = files(tmp_path / "r" / "embedded")
+    kept = files(tmp_path / "r" / "small")
     done = run(*arguments)
     assert done.returncode == 0, done.stderr
     for printed, missing in ((without.stdout, 3), (done.stdout, 0)):
         rows = printed.split("\n\n")[0].splitlines()[2:]
         assert len(rows) == 13 and sum("not run" in row for row in rows) == missing
-    now = files(tmp_path / "r" / "embedded")
+    now = files(tmp_path / "r" / "small")
     assert len(now) == 26 and all(now[name] == content for name, content in kept.items())
 
 
@@ -531,37 +549,38 @@ def test_top_x_is_the_papers():
         top("sbert-x", "mine", None)
 
 
-def test_another_scorer_is_another_setup(tmp_path):
+def test_another_scorer_is_another_setup(small, tmp_path):
     """What a method uses is recognised by its content: the same weights elsewhere are the same setup."""
     scorer = shutil.copytree(ROOT / "tiny", tmp_path / "scorer", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    arguments = "--limit", 1, "--method", "longllmlingua,bm25", "--output", tmp_path / "r"
+    arguments = "--dataset", small, "--limit", 1, "--method", "longllmlingua,bm25", "--output", tmp_path / "r"
     assert run(*arguments).returncode == 0
-    before = files(tmp_path / "r" / "embedded")
+    before = files(tmp_path / "r" / "small")
     assert run(*arguments, "--scorer", scorer).returncode == 0
-    assert files(tmp_path / "r" / "embedded") == before
+    assert files(tmp_path / "r" / "small") == before
 
     (scorer / "config.json").write_text((scorer / "config.json").read_text() + "\n")
     done = run(*arguments, "--scorer", scorer)
     assert done.returncode == 1 and "longllmlingua.jsonl holds answers of another scorer" in done.stderr
 
 
-def test_batch_and_limit_may_change(tmp_path):
+@pytest.mark.slow
+def test_batch_and_limit_may_change(small, tmp_path):
     """After a run was out of memory, fewer windows may run together; more documents may follow.
 
     If PECAN's run decides how much a method reads, another amount is another run. Top-X is not shown without PECAN's.
     """
-    output = "--output", tmp_path / "r"
-    assert run("--limit", 1, "--method", "pecan,bm25-x", *output).returncode == 0
-    assert run("--limit", 1, "--method", "pecan", "--batch", 2, *output).returncode == 0
-    done = run("--limit", 2, "--method", "whole", *output)
+    arguments = "--dataset", small, "--output", tmp_path / "r"
+    assert run(*arguments, "--limit", 1, "--method", "pecan,bm25-x").returncode == 0
+    assert run(*arguments, "--limit", 1, "--method", "pecan", "--batch", 2).returncode == 0
+    done = run(*arguments, "--limit", 2, "--method", "whole")
     assert done.returncode == 0 and "BM25" not in done.stdout, done.stderr
 
-    assert run("--limit", 2, "--method", "pecan,bm25-x", *output).returncode == 0
-    names = sorted(path.name for path in (tmp_path / "r" / "embedded").glob("bm25-x-*.jsonl"))
+    assert run(*arguments, "--limit", 2, "--method", "pecan,bm25-x").returncode == 0
+    names = sorted(path.name for path in (tmp_path / "r" / "small").glob("bm25-x-*.jsonl"))
     assert 1 <= len(names) <= 2
 
     for limit in (1, 1, 2):
-        assert run("--limit", limit, "--table", "3", *output).returncode == 0
+        assert run(*arguments, "--limit", limit, "--table", "3").returncode == 0
 
 
 def test_other_line_ends_inside_a_text(tmp_path):
@@ -613,6 +632,7 @@ def test_a_graph_that_cannot_be_written_ends_the_run(tmp_path):
     assert list(failures) == [q.id for document in documents for q in document.questions]
 
 
+@pytest.mark.slow
 def test_failures_are_reported_in_the_order_of_the_questions(tmp_path):
     """Also if two processes share them."""
     rows = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:4]]

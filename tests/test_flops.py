@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmark import PAPER, whole_document
+from benchmark import PAPER, ROOT, flops, whole_document
 from oracle import hugging_face, write_checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -82,3 +82,9 @@ def test_the_whole_document_next_to_the_paper(dataset):
     """
     published, last, every = whole_document(dataset)
     assert .90 < last / published < 1 and .95 < every / published < 1, (published, last, every)
+
+
+def test_the_benchmarks_table_is_the_one_in_the_tour(capsys):
+    """python tests/benchmark.py flops prints what tests/README.md shows."""
+    flops()
+    assert capsys.readouterr().out in (ROOT / "tests" / "README.md").read_text(encoding="utf-8")

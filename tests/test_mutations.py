@@ -4,7 +4,7 @@ Every bug is a test, so that pytest-xdist shares them out among the processors.
 """
 import pytest
 from mutant import failing, processes
-from mutations import MUTATIONS, call_for, tests_by_file
+from mutations import MUTATIONS, call_for, main, tests_by_file
 
 pytestmark = pytest.mark.slow
 
@@ -25,3 +25,9 @@ def test_nothing_fails_without_a_bug(fresh_process, file):
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_bug_is_caught(fresh_process, name):
     assert fresh_process(failing, call_for(name)), f"{MUTATIONS[name][3]} does not notice"
+
+
+def test_the_command(capsys):
+    """python tests/mutations.py, for one bug."""
+    assert main(["no 1/sqrt(K)"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 bugs, 0 survive"
