@@ -131,6 +131,7 @@ class Journal(list):
         self.path = None if path is None else Path(f"{path}.windows")
         if self.path is None or not self.path.exists():
             return
+
         lines, _, _ = self.path.read_bytes().rpartition(b"\n")
         for number, line in enumerate(lines.splitlines(), 1):
             try:
@@ -140,6 +141,7 @@ class Journal(list):
             except (ValueError, TypeError) as error:
                 raise InputError(f"{self.path}, line {number}: not a finished batch of windows ({error}); remove the "
                                  "file, and the graph is built from the start") from None
+
         with open(self.path, "r+b") as file:
             file.truncate(len(lines) + 1 if lines else 0)
 
