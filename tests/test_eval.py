@@ -1,6 +1,8 @@
-"""The evaluation as it is run: tables, kills, processes, two runs at once, mistakes."""
+"""The evaluation as it is run: tables, kills, several processes, two runs at once, mistakes."""
+import contextlib
 import fcntl
 import http.server
+import io
 import json
 import os
 import resource
@@ -18,8 +20,9 @@ import pytest
 import torch
 from tqdm import tqdm
 
+import eval as command_line
+import pecan
 from data import EMBEDDED, read_jsonl
-from eval import parse
 from evaluation import paper, tables
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
@@ -31,29 +34,58 @@ from support.options import user_errors
 from support.settings import PAPER, Settings
 
 ROOT = Path(__file__).parents[1]
-FIRST = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])     # a document of the embedded set
+FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
 
 
-def run(*arguments, cwd=ROOT, processes=None, **options):
+def in_process(main, *arguments):
+    """Run a command line in this process; the result has the fields of subprocess.run's."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        code = user_errors(lambda: main(["--device", "cpu", *map(str, arguments)]))
+    return SimpleNamespace(returncode=code, stdout=stdout.getvalue(), stderr=stderr.getvalue())
+
+
+def run(*arguments):
+    """eval.py in this process, which saves the imports."""
+    return in_process(command_line.main, *arguments)
+
+
+def run_alone(*arguments, processes=None, **options):
+    """eval.py as a user runs it, in its own process, or in several with torchrun."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes else []
-    return subprocess.run([sys.executable, *launcher, str(ROOT / "eval.py"), "--device", "cpu", *map(str, arguments)],
-                          cwd=cwd, capture_output=True, text=True, **options)
+    command = [sys.executable, *launcher, str(ROOT / "eval.py"), "--device", "cpu", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
 
 
 def files(folder):
-    """Every file of an output folder and its bytes, but the empty lock."""
+    """Every file of an output folder and its bytes, without the lock, which is empty."""
     return {str(path.relative_to(folder)): path.read_bytes()
             for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"}
+
+
+def times_written(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """A run over three documents that nothing has disturbed: its folder and what it printed."""
     folder = tmp_path_factory.mktemp("undisturbed") / "r"
-    done = run("--limit", 3, "--output", folder)
+    done = run_alone("--limit", 3, "--output", folder)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Two documents of the embedded set with two questions each, where the questions are of no interest."""
+    path = tmp_path_factory.mktemp("small") / "small.jsonl"
+    rows = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:2]]
+    path.write_text("\n".join(json.dumps(row | {"questions": row["questions"][:2]}) for row in rows))
+    return path
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
 
 def test_the_run_as_a_newcomer_sees_it(undisturbed):
     folder, printed = undisturbed
@@ -61,6 +93,7 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
     assert lines[0].split()[:3] == ["data", "method", "F1"] and len(lines) == 5
     assert lines[1].startswith("embedded  PECAN") and lines[2].startswith("embedded  whole document")
     assert str(folder / "results.json") in lines[4]
+
     results = json.loads((folder / "results.json").read_text())
     pecan, whole = (results["data"]["embedded"]["runs"][name] for name in ("pecan", "whole"))
     rows = [json.loads(line) for line in (folder / "embedded" / "pecan.jsonl").read_text().splitlines()]
@@ -73,17 +106,20 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
     assert pecan["construction_flops"] > 0 == whole["construction_flops"]
 
 
-def test_a_second_run_answers_nothing_again(undisturbed, tmp_path):
+def test_a_second_run_answers_nothing_again(undisturbed):
     folder, printed = undisturbed
     before = files(folder)
-    times = {path: path.stat().st_mtime_ns for path in (folder / "graphs").iterdir()}
-    assert run("--limit", 3, "--output", folder).stdout == printed and files(folder) == before
-    assert {path: path.stat().st_mtime_ns for path in (folder / "graphs").iterdir()} == times
+    written = times_written(folder / "graphs")
+    assert run("--limit", 3, "--output", folder).stdout == printed
+    assert files(folder) == before and times_written(folder / "graphs") == written
 
 
-def test_a_killed_run_goes_on(undisturbed, tmp_path):
-    """kill -9, again and again, in building, searching and between two methods: nothing done is lost or counted twice,
-    and every file is byte by byte that of a run left alone."""
+@pytest.mark.slow
+def test_a_killed_run_resumes(undisturbed, tmp_path):
+    """kill -9, again and again, while it builds, searches, and between two methods.
+
+    No answer is lost or counted twice, and every file is byte by byte that of a run left alone.
+    """
     output = tmp_path / "killed"
     command = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu", "--limit", "3", "--output", str(output)]
     kept, kills = 0, 0
@@ -96,132 +132,161 @@ def test_a_killed_run_goes_on(undisturbed, tmp_path):
                 kills += 1
             time.sleep(.02)
         process.wait()
+
         lines = [line for path in output.glob("embedded/*.jsonl*") for line in path.read_bytes().splitlines(True)]
         assert len(lines) >= kept, "an answer was lost"
         kept = sum(line.endswith(b"\n") for line in lines)
     assert kills > 3, "the run was over too soon to be killed"
-    for part in output.glob("embedded/*.part-0"):                # and a line that the last kill has torn
+
+    # A line that the last kill has torn is added by hand.
+    for part in output.glob("embedded/*.part-0"):
         part.write_bytes(part.read_bytes() + b'{"id": "world-0-3", "predic')
-    assert run(*command[4:]).returncode == 0
+    assert run("--limit", 3, "--output", output).returncode == 0
     assert files(output) == files(undisturbed[0])
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
-    """torchrun: the documents are shared out, one result is gathered, byte by byte that of a single process; also when
-    one process goes on with what two have left."""
-    done = run("--limit", 3, "--output", tmp_path / "two", processes=2)
+    """torchrun shares out the documents and gathers one result, byte by byte that of a single process.
+
+    One process also resumes what two have left.
+    """
+    done = run_alone("--limit", 3, "--output", tmp_path / "two", processes=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.replace("/two/", "/r/").splitlines()[:3] == undisturbed[1].splitlines()[:3]
     assert files(tmp_path / "two") == files(undisturbed[0])
-    rows = (tmp_path / "two" / "embedded" / "pecan.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "two" / "embedded" / "pecan.jsonl").unlink()
-    (tmp_path / "two" / "embedded" / "pecan.jsonl.part-0").write_text("".join(rows[:4]))
-    (tmp_path / "two" / "embedded" / "pecan.jsonl.part-1").write_text("".join(rows[7:9]))
+
+    folder = tmp_path / "two" / "embedded"
+    rows = (folder / "pecan.jsonl").read_text().splitlines(keepends=True)
+    (folder / "pecan.jsonl").unlink()
+    (folder / "pecan.jsonl.part-0").write_text("".join(rows[:4]))
+    (folder / "pecan.jsonl.part-1").write_text("".join(rows[7:9]))
     assert run("--limit", 3, "--output", tmp_path / "two").returncode == 0
     assert files(tmp_path / "two") == files(undisturbed[0])
 
 
+@pytest.mark.slow
 def test_a_mistake_ends_all_processes(tmp_path):
-    done = run("--limit", 1, "--output", tmp_path / "r", "--window", 100, processes=2)
-    assert done.returncode != 0 and "window 100 is too small" in done.stderr       # and what torchrun has to say
+    done = run_alone("--limit", 1, "--output", tmp_path / "r", "--window", 100, processes=2)
+    assert done.returncode != 0 and "window 100 is too small" in done.stderr       # among torchrun's own messages
 
 
 def test_two_runs_on_one_folder(tmp_path):
-    """The second is refused; the lock goes with the process, so that a killed one leaves none."""
+    """The second run is refused. The lock goes with the process, so a killed one leaves none."""
     (tmp_path / "r").mkdir()
     with open(tmp_path / "r" / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        second = run("--limit", 1, "--output", tmp_path / "r")
+        second = run_alone("--limit", 1, "--output", tmp_path / "r")
     assert second.returncode == 2 and "another run is writing there" in second.stderr
     assert run("--limit", 1, "--method", "whole", "--output", tmp_path / "r").returncode == 0
 
 
 def test_other_settings_do_not_mix(tmp_path):
     path = tmp_path / "r" / "embedded" / "pecan.jsonl"
-    assert run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r").returncode == 0
+    arguments = "--limit", 1, "--method", "pecan", "--output", tmp_path / "r"
+    assert run(*arguments).returncode == 0
     kept = path.read_bytes()
-    other = run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r", "--patience", 2)
+
+    other = run(*arguments, "--patience", 2)
     assert other.returncode == 2 and "--overwrite" in other.stderr
     assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in other.stderr
-    assert path.read_bytes() == kept, "nothing written before is lost"
-    graph, = (tmp_path / "r" / "graphs").iterdir()
-    built = graph.stat().st_mtime_ns
-    anew = run("--limit", 1, "--method", "pecan", "--output", tmp_path / "r", "--patience", 2, "--overwrite")
-    assert anew.returncode == 0 and path.read_bytes() != kept
-    assert list((tmp_path / "r" / "graphs").iterdir()) == [graph] and graph.stat().st_mtime_ns == built, "rebuilt"
+    assert path.read_bytes() == kept, "earlier answers are lost"
+
+    built = times_written(tmp_path / "r" / "graphs")
+    again = run(*arguments, "--patience", 2, "--overwrite")
+    assert again.returncode == 0 and path.read_bytes() != kept
+    assert len(built) == 1 and times_written(tmp_path / "r" / "graphs") == built, "the graph was built again"
 
 
 def test_methods_run_one_after_the_other(undisturbed, tmp_path):
-    """A method that ran before keeps its row, and its ratio."""
+    """A method that ran before keeps its row and its ratio."""
     run("--limit", 3, "--method", "pecan", "--output", tmp_path / "r")
     assert run("--limit", 3, "--method", "whole", "--output", tmp_path / "r").returncode == 0
     assert files(tmp_path / "r") == files(undisturbed[0])
 
 
 def test_answers_belong_to_their_text(tmp_path):
-    """The same ids over another text: refused, not mixed."""
-    row, data = json.loads(json.dumps(FIRST)), tmp_path / "mine.jsonl"
-    data.write_text(json.dumps(row))
-    assert run("--dataset", data, "--method", "whole", "--output", tmp_path / "r").returncode == 0
-    row["passages"].pop()
-    data.write_text(json.dumps(row))
-    other = run("--dataset", data, "--method", "whole", "--output", tmp_path / "r")
+    """The same ids over another text are refused, not mixed."""
+    data = tmp_path / "mine.jsonl"
+    arguments = "--dataset", data, "--method", "whole", "--output", tmp_path / "r"
+    data.write_text(json.dumps(FIRST))
+    assert run(*arguments).returncode == 0
+    data.write_text(json.dumps(FIRST | {"passages": FIRST["passages"][:-1]}))
+    other = run(*arguments)
     assert other.returncode == 2 and "answered for another text" in other.stderr
 
 
 def test_one_bad_question_does_not_stop_the_others(tmp_path):
-    row = json.loads(json.dumps(FIRST))
-    row["questions"] = row["questions"][:2]
-    row["questions"][0] |= {"id": "long", "question": "Who " * 500}
-    (tmp_path / "mine.jsonl").write_text(json.dumps(row))
+    bad = FIRST["questions"][0] | {"id": "long", "question": "Who " * 500}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(FIRST | {"questions": [bad, FIRST["questions"][1]]}))
     done = run("--dataset", tmp_path / "mine.jsonl", "--output", tmp_path / "r")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.returncode == 1
     assert done.stderr.count("not answered: question long of document world-0: window 512 is too small") == 2
     assert done.stdout.splitlines()[1].split()[-1] == "1"
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["--method", "magic"], "magic: unknown"), (["--dataset", "no.jsonl"], "no.jsonl"),
-    (["--model", "no/such/model"], "no such folder"), (["--window", "100"], "window 100 is too small"),
-    (["--window", "9999"], "made for 512"), (["--table", "2"], "--searcher"),
-    (["--limit", "0"], "--limit is 0"), (["--seed", "9" * 20], "--seed is 9"),
+MISTAKES = [
+    (["--method", "magic"], "magic: unknown"),
+    (["--method", ""], "unknown"),
+    (["--dataset", "no.jsonl"], "no.jsonl"),
+    (["--dataset", EMBEDDED, EMBEDDED], "have the same name, embedded; run them one by one"),
+    (["--model", "no/such/model"], "no such folder"),
+    (["--encoder", "no/such/model"], "no such folder"),
+    (["--window", "100"], "window 100 is too small"),
+    (["--window", "9999"], "made for 512"),
     (["--confidence", "2"], "confidence is 2"),
-    (["--dtype", "int8"], "'int8' is unknown"), (["--device", "abacus"], "abacus"),
-    (["--score", "no.jsonl"], "no.jsonl"), (["--encoder", "no/such/model"], "no such folder"),
-    (["--output", "README.md"], "README.md"), (["--nodes", "0"], "--nodes is 0"), (["--method", ""], "unknown"),
-    (["--top", "3", "--method", "bm25"], "--top 3"), (["--searcher", "m"], "--table 2"),
+    (["--limit", "0"], "--limit is 0"),
+    (["--nodes", "0"], "--nodes is 0"),
+    (["--seed", "9" * 20], "--seed is 9"),
+    (["--dtype", "int8"], "'int8' is unknown"),
+    (["--device", "abacus"], "abacus"),
+    (["--score", "no.jsonl"], "no.jsonl"),
+    (["--output", ROOT / "README.md"], "README.md"),
+    (["--top", "3", "--method", "bm25"], "--top 3"),
+    (["--table", "2"], "--searcher"),
+    (["--searcher", "m"], "--table 2"),
     (["--table", "3", "--nodes", "5"], "--nodes cannot be chosen with --table 3"),
     (["--table", "nodes", "--method", "whole"], "--method cannot be chosen"),
-    (["--table", "patience", "--patience", "2"], "--patience cannot be chosen")])
+    (["--table", "patience", "--patience", "2"], "--patience cannot be chosen"),
+]
+
+
+@pytest.mark.parametrize("arguments, words", MISTAKES)
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, arguments, words):
     if "--output" not in arguments:
         arguments = [*arguments, "--output", tmp_path / "r"]
     done = run("--limit", 1, *arguments)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and words in errors[0] and "Traceback" not in done.stderr
+    assert len(errors) == 1 and words in errors[0]
+
+
+def test_a_mistake_on_the_command_line(tmp_path):
+    """The same from the outside: one line, the exit code, no traceback."""
+    done = run_alone("--limit", 1, "--window", 9999, "--output", tmp_path / "r")
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: window 9999 is too large")
 
 
 def test_command_line_of_pecan(tmp_path):
-    """A text file, two questions: the graph is built once and found again."""
-    document = json.loads((ROOT / "tiny" / "test.jsonl").read_text().splitlines()[0])
+    """A text file and two questions: the graph is built once and found again."""
     text = tmp_path / "story.txt"
-    text.write_text("\n\n".join(document["passages"]))
-    question = document["questions"][0]["question"]
-    command = [sys.executable, str(ROOT / "pecan.py"), "--device", "cpu", str(text), question]
-    first = subprocess.run(command, capture_output=True, text=True)
+    text.write_text("\n\n".join(FIRST["passages"]))
+    question = FIRST["questions"][0]["question"]
+    first = subprocess.run([sys.executable, str(ROOT / "pecan.py"), "--device", "cpu", str(text), question],
+                           capture_output=True, text=True)
     assert first.returncode == 0, first.stderr
     assert "nodes read" in first.stdout and "built" in first.stderr
-    again = subprocess.run([*command, "Who is it?", "--trace"], capture_output=True, text=True)
+
+    again = in_process(pecan.main, text, question, "Who is it?", "--trace")
     assert again.stdout.splitlines()[:3] == first.stdout.splitlines()[:3], "the reloaded graph gives another answer"
     assert "reloaded" in again.stderr and "p_yes" in again.stdout
+
     graph, = tmp_path.glob("*.graph.json")
     other = tmp_path / "other.txt"
     other.write_text("The road was long.")
-    wrong = subprocess.run([*command[:4], str(other), "Who?", "--graph", str(graph)], capture_output=True, text=True)
-    assert wrong.returncode == 2 and "another document" in wrong.stderr and "Traceback" not in wrong.stderr
-
-
+    wrong = in_process(pecan.main, other, "Who?", "--graph", graph)
+    assert wrong.returncode == 2 and "another document" in wrong.stderr
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -242,37 +307,41 @@ def test_flops_have_three_digits():
         "0.00", "999", "1.00K", "955M", "1.00G", "1.67G", "31.0T", "3362T"]
 
 
-def test_measured_stands_beside_published():
-    """In Table 1: what was run, the paper's figure of the same cell, and that the others were not run."""
+def test_measured_next_to_published():
+    """Table 1 shows what was run, the paper's figure of the same cell, and that the others were not run."""
     results = {"Qasper": {"runs": {"pecan": result(50.0, 2e13), "whole": result(40.0, 3e13)}}}
     qasper, *others = tables.table1(results)
     assert cells(qasper, "PECAN") == [["PECAN", "50.0", "49.0-51.0", "48.0", "20.0T", "1.00x", "1/2", "7",
                                        "49.7", "47.9", "66.9T", "1.00x"]]
+
     whole, = cells(qasper, "whole document (published: Llama-3.1-8B)")
     assert whole[4:7] == ["30.0T", "1.50x", "1/2"] and whole[-2:] == ["92.5T", "1.38x"]
     assert cells(qasper, "MeMWalker")[0][1:8] == ["not run"] * 7 and cells(qasper, "MeMWalker")[0][8] == "39.0"
     assert len(qasper.rows) == 13 and [table.title for table in others] == [
         "Table 1, NarrativeQA", "Table 1, HotpotQA", "Table 1, MuSiQue"]
     assert cells(others[0], "PECAN")[0][1:9] == ["not run"] * 7 + ["61.1"]
+
     mine = tables.table1({"mine": {"runs": {"pecan": result(50.0, 2e13)}}})[0]
     assert cells(mine, "PECAN")[0][8:] == ["none"] * 4
     assert cells(mine, "BM25 Top-5")[0][1:] == ["not run"] * 7 + ["none"] * 4
 
 
 def test_table_2_knows_its_models():
-    """A checkpoint's name with and without -Instruct is the paper's; what was not run stands below."""
+    """A checkpoint's name with and without -Instruct is the paper's. The pairs that were not run come last."""
     by = {"graph by": "Llama-3.1-8B-Instruct", "search by": "Llama-3.2-3B-Instruct"}
     table = tables.table2({"Qasper": {"runs": {"a": result(50.0, 1e12, **by), "b": result(40.0, 1e12)}}})[0]
-    assert [row[-1] for row in table.rows[:2]] == ["49.6", "none"] and len(table.rows) == 2 + 4
+    assert len(table.rows) == 2 + 4
+    assert [row[-1] for row in table.rows[:2]] == ["49.6", "none"]
     assert all(row[2] == "not run" for row in table.rows[2:])
 
 
 @pytest.mark.parametrize("name", [name for name in tables.SHOW if name])
 def test_nothing_is_blank(name):
-    """Every cell of every table says something, with runs and without, in text and in Markdown."""
+    """Every cell of every table has text, with runs and without, in text and in Markdown."""
     runs = {run.name: result(50.0, 2e13, label=run.label) for run in runs_of(name, 3, ["m/b"], "m/a")}
     lengths = {"average": 4866.4, "least": 9, "most": 10, "documents": 3, "questions": 7}
-    for results in ({}, {"Qasper": {"runs": runs, "lengths": lengths}}, {"mine": {"runs": runs, "lengths": lengths}}):
+    measured = {"runs": runs, "lengths": lengths}
+    for results in ({}, {"Qasper": measured}, {"mine": measured}):
         shown = tables.SHOW[name](results)
         for table in shown:
             assert all(len(row) == len(table.header) for row in table.rows)
@@ -283,28 +352,34 @@ def test_nothing_is_blank(name):
 
 
 def test_amortised_costs():
-    """Table A4: search + construction / queries, beside the paper's rows."""
+    """Table A4: search + construction / queries, next to the paper's rows."""
     table = tables.table_a4({"Qasper": {"runs": {"pecan": result(50.0, 2e13), "whole": result(1.0, 9e13)}}})[0]
     assert [row[1] for row in table.rows] == ["90.0T", "40.0T", "20.0T", "60.0T", "40.0T", "30.0T", "25.0T"]
     assert [row[3] for row in table.rows] == ["92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
 
 
-def test_the_tables_of_the_paper_are_run(tmp_path):
-    """The ablations and the sweep on two documents; their graphs are built once, but for the tree."""
+@pytest.mark.slow
+def test_the_tables_of_the_paper_are_run(small, tmp_path):
+    """The ablations, the sweep and the distribution, on one document.
+
+    Its graph is built once for all of them; the ablation without information points builds its own.
+    """
+    output = tmp_path / "r"
     for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
-        done = run("--limit", 1, "--table", table, "--output", tmp_path / "r")
+        done = run("--dataset", small, "--limit", 1, "--table", table, "--output", output)
         assert done.returncode == 0, done.stderr
-        assert "embedded" in done.stdout and "published" in done.stdout
-        assert (tmp_path / "r" / "embedded" / f"{last}.jsonl").exists()
+        assert "small" in done.stdout and "published" in done.stdout
+        assert (output / "small" / f"{last}.jsonl").exists()
         for suffix in ("txt", "md", "json"):
-            assert (tmp_path / "r" / f"table-{table}.{suffix}").read_text()
-        assert (tmp_path / "r" / f"table-{table}.txt").read_text().strip() in done.stdout
-    assert len(list((tmp_path / "r" / "graphs").iterdir())) == 2
-    patience = json.loads((tmp_path / "r" / "results-patience.json").read_text())["data"]["embedded"]["runs"]
+            assert (output / f"table-{table}.{suffix}").read_text()
+        assert (output / f"table-{table}.txt").read_text().strip() in done.stdout
+
+    assert len(list((output / "graphs").iterdir())) == 2
+    patience = json.loads((output / "results-patience.json").read_text())["data"]["small"]["runs"]
     assert [run["setup"]["patience"] for run in patience.values()] == list(range(1, 9))
 
 
-def test_a_picture_or_a_clear_word(tmp_path, monkeypatch):
+def test_a_picture_or_the_reason_why_not(tmp_path, monkeypatch):
     measured = {"mine": {"runs": {"pecan": result(50.0, 2e13)}}}
     assert tables.draw("nodes", measured, tmp_path) == f"picture: {tmp_path / 'figure-3.png'}"
     assert (tmp_path / "figure-3.png").read_bytes().startswith(b"\x89PNG")
@@ -312,37 +387,39 @@ def test_a_picture_or_a_clear_word(tmp_path, monkeypatch):
     assert "requirements-extra.txt" in tables.draw("nodes", measured, tmp_path)
 
 
-def test_two_models_side_by_side(tmp_path, folder):
-    """Table 2 with a random checkpoint that searches its own graphs and the embedded model's."""
-    small = ["--chunk", 32, "--window", 512]                     # the random checkpoint brings no settings
-    done = run("--limit", 1, "--table", "2", "--searcher", folder, "--output", tmp_path / "r", *small)
+def test_two_models_side_by_side(small, tmp_path, folder):
+    """Table 2 with a random checkpoint, which searches its own graphs and the embedded model's."""
+    lengths = "--chunk", 32, "--window", 512                     # the random checkpoint has no pecan.json
+    done = run("--dataset", small, "--limit", 1, "--table", "2", "--searcher", folder, "--output", tmp_path / "r",
+               *lengths)
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()[2:5]]
     assert [row[:2] for row in rows] == [["tiny", "tiny"], [folder.name] * 2, ["tiny", folder.name]]
 
 
-def test_settings_of_the_papers_data_sets(tmp_path):
-    """t_p and the length of an answer are the data set's own, unless an option says otherwise."""
+def test_settings_of_the_papers_data_sets():
+    """t_p and the length of an answer are the paper's for its data sets; so is the ablation's number of nodes."""
     assert PAPER["Qasper"] == {"confidence": .98, "answer_tokens": 128}
     assert PAPER["MuSiQue"] == {"confidence": .55, "answer_tokens": 32} and "mine" not in PAPER
     fixed = [run for run in runs_of("3", paper.FIXED_NODES["HotpotQA"], [], "") if run.changes][1]
     assert fixed == Run("pecan-without-progress", "w/o Dynamic Progress Control", changes={"fixed_nodes": 17})
 
 
-def test_what_a_run_would_cost(undisturbed, tmp_path):
-    """A dry run reads text only, writes nothing, and tells construction exactly where one window follows another; what
-    it has to assume is right to a factor of 2."""
+def test_the_dry_run_estimates_the_cost(undisturbed, tmp_path):
+    """It reads text only, writes nothing, and its assumptions are right to a factor of 2."""
     done = run("--limit", 3, "--dry-run", "--output", tmp_path / "r")
     assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "r").exists()
     header, row = (line.split() for line in done.stdout.splitlines()[:2])
-    told, measured = dict(zip(header, row)), json.loads((undisturbed[0] / "results.json").read_text())
-    pecan = measured["data"]["embedded"]["runs"]["pecan"]
+    estimate = dict(zip(header, row))
+    measured = json.loads((undisturbed[0] / "results.json").read_text())["data"]["embedded"]["runs"]["pecan"]
 
     def number(text):
         return float(text[:-1]) * {"M": 1e6, "G": 1e9}[text[-1]]
-    assert told["documents"] == "3" and told["questions"] == "18" and not (tmp_path / "r").exists()
-    assert .5 < number(told["construction"]) / (pecan["construction_flops"] * 3) < 2
-    assert .5 < number(told["search"]) / (pecan["flops"] * 18) < 2
+
+    assert estimate["documents"] == "3" and estimate["questions"] == "18"
+    assert .5 < number(estimate["construction"]) / (measured["construction_flops"] * 3) < 2
+    assert .5 < number(estimate["search"]) / (measured["flops"] * 18) < 2
 
 
 # --- scoring --------------------------------------------------------------------------------------------------------
@@ -352,16 +429,20 @@ def test_predictions_are_scored_again(undisturbed, tmp_path):
     folder, printed = undisturbed
     ours = run("--score", folder / "embedded" / "pecan.jsonl")
     assert ours.returncode == 0
-    again, before = float(ours.stdout.splitlines()[1].split()[1]), float(printed.splitlines()[1].split()[2])
+    again = float(ours.stdout.splitlines()[1].split()[1])
+    before = float(printed.splitlines()[1].split()[2])
     assert again == pytest.approx(before, abs=.051), "one decimal in the table, two here"
+
     rows = [{"pred": "the old mill", "answers": ["old mill"]}, {"pred": "a cat", "answers": ["dog"]}]
     (tmp_path / "lb.jsonl").write_text("\n".join(json.dumps(row | {"all_classes": None, "length": 9}) for row in rows))
     theirs = run("--score", tmp_path / "lb.jsonl", folder / "embedded" / "whole.jsonl")
     assert theirs.stdout.splitlines()[1].split()[1] == "50.00" and len(theirs.stdout.splitlines()) == 3
 
 
+# --- what can go wrong ----------------------------------------------------------------------------------------------
+
 class Hub(http.server.BaseHTTPRequestHandler):
-    """A hub that refuses a gated repository, or lets every download break off."""
+    """A hub that refuses a gated repository, or breaks off every download."""
 
     def do_GET(self):
         if self.server.gated:
@@ -373,128 +454,139 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "1000")
             self.end_headers()
             self.wfile.write(b"{")
+
     do_HEAD = do_GET
 
     def log_message(self, *_):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gated, words", [(True, "hf auth login"), (False, "without sending complete message")])
 def test_a_gated_repository_and_an_interrupted_download(tmp_path, gated, words):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
         hub.gated = gated
         threading.Thread(target=hub.serve_forever, daemon=True).start()
-        place = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
-        done = run("--model", "a/b", "--output", tmp_path / "r", env=os.environ | place)
+        address = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
+        done = run_alone("--model", "a/b", "--output", tmp_path / "r", env=os.environ | address)
         hub.shutdown()
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 2                     # the data set's line, and
-    error = done.stderr.splitlines()[1]
+
+    assert done.returncode == 2
+    _, error = done.stderr.splitlines()                           # the first line describes the data set
     assert error.startswith("error: a/b: cannot be fetched from the hub (") and words in error
     assert ("gated" in error.split(");")[0]) is gated
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(undisturbed, tmp_path):
-    """Files may grow to 4,000 bytes only, which the first answers fit; then the limit goes."""
-    arguments = "--limit", 3, "--method", "whole", "--patience", 3, "--output", tmp_path / "r"      # of no meaning here
-    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    stopped = run(*arguments, env=unmeasured,                     # coverage writes files of its own
-                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
+    """Files may grow to 4,000 bytes only, which is enough for the first answers; then the limit is lifted."""
+    arguments = "--limit", 3, "--method", "whole", "--patience", 3, "--output", tmp_path / "r"     # not PECAN's: no t_n
+    not_measured = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    stopped = run_alone(*arguments, env=not_measured,             # coverage writes its own files
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
     assert stopped.returncode == 2 and "Traceback" not in stopped.stderr
     assert "File too large; what was finished is kept" in stopped.stderr.splitlines()[-1]
     part = tmp_path / "r" / "embedded" / "whole.jsonl.part-0"
-    kept = part.read_bytes().count(b"\n")
-    assert 0 < kept < 18
+    assert 0 < part.read_bytes().count(b"\n") < 18
+
     assert run(*arguments).returncode == 0
     for name in ("embedded/whole.jsonl", "embedded/whole.setup.json"):
         assert (tmp_path / "r" / name).read_bytes() == (undisturbed[0] / name).read_bytes()
 
 
-def test_too_little_memory_is_one_line(capsys):
+def test_out_of_memory_is_one_line(capsys):
     """The allocators' own refusals of a petabyte."""
-    for greedy in (lambda: torch.empty(1 << 50), lambda: bytearray(1 << 50)):
-        assert user_errors(greedy) == 2
+    for allocate in (lambda: torch.empty(1 << 50), lambda: bytearray(1 << 50)):
+        assert user_errors(allocate) == 2
         assert capsys.readouterr().err.startswith("error: out of memory (")
+
     def bug():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
-    with pytest.raises(RuntimeError, match="illegal"):           # a bug is not a shortage
+
+    with pytest.raises(RuntimeError, match="illegal"):            # a bug is not a shortage
         user_errors(bug)
 
 
-def test_two_data_sets_of_one_name_are_refused(tmp_path):
-    done = run("--dataset", EMBEDDED, EMBEDDED, "--output", tmp_path / "r")
-    assert done.returncode == 2 and "have the same name, embedded; run them one by one" in done.stderr
-
-
-def test_all_methods_and_what_a_missing_package_leaves_out(tmp_path):
-    """Table 1 without umap-learn: RAPTOR's rows say not run, and why; with it, the same folder is completed."""
-    (tmp_path / "umap.py").write_text("raise ModuleNotFoundError(name='umap')")
-    arguments = "--limit", 1, "--table", "1", "--output", tmp_path / "r"
-    without = run(*arguments, env=os.environ | {"PYTHONPATH": str(tmp_path)})
-    assert without.returncode == 1 and "Traceback" not in without.stderr
+@pytest.mark.slow
+def test_table_1_with_and_without_an_optional_package(small, tmp_path, monkeypatch):
+    """Without umap-learn RAPTOR's rows say not run, and why. With it, the same folder is completed."""
+    data = "--dataset", small, "--limit", 1
+    arguments = *data, "--table", "1", "--output", tmp_path / "r"
+    with monkeypatch.context() as uninstalled:
+        uninstalled.setitem(sys.modules, "umap", None)
+        without = run(*arguments)
+        chosen = run(*data, "--method", "raptor-ct", "--output", tmp_path / "s")
+    assert without.returncode == 1
     assert without.stderr.count("umap is not installed (pip install -r requirements-extra.txt)") == 3
-    kept = files(tmp_path / "r" / "embedded")
+    assert chosen.returncode == 2 and chosen.stderr.splitlines()[-1].startswith("error: RAPTOR clusters with")
+
+    kept = files(tmp_path / "r" / "small")
     done = run(*arguments)
     assert done.returncode == 0, done.stderr
     for printed, missing in ((without.stdout, 3), (done.stdout, 0)):
         rows = printed.split("\n\n")[0].splitlines()[2:]
         assert len(rows) == 13 and sum("not run" in row for row in rows) == missing
-    now = files(tmp_path / "r" / "embedded")
+    now = files(tmp_path / "r" / "small")
     assert len(now) == 26 and all(now[name] == content for name, content in kept.items())
-    named = run("--limit", 1, "--method", "raptor-ct", "--output", tmp_path / "s",
-                env=os.environ | {"PYTHONPATH": str(tmp_path)})
-    assert named.returncode == 2 and named.stderr.splitlines()[-1].startswith("error: RAPTOR clusters with")
 
 
 def test_top_x_is_the_papers():
-    """On its data sets; on others it is had from PECAN's FLOPs, which for the paper's own gives about the paper's."""
+    """On other data it follows from PECAN's FLOPs, which on the paper's data gives about the paper's."""
     config = read_config(ROOT / "tests" / "llama-3.1-8b")
-    models, settings = SimpleNamespace(model=SimpleNamespace(config=config)), Settings()
+    models = SimpleNamespace(model=SimpleNamespace(config=config))
 
-    def top(run, name, pecan, wanted=None):
-        return top_k_of(METHODS[run], models, settings, name, pecan, wanted)
+    def top(run, name, pecan, option=None):
+        return top_k_of(METHODS[run], models, Settings(), name, pecan, option)
+
     for name, known in paper.TOP_X.items():
         pecan = {"flops": paper.TABLE1["PECAN"][name].tflops * 1e12}
         for run, published in (("bm25-x", known.chunks), ("raptor-ct-x", known.nodes)):
-            assert top(run, name, None) == published and top(run, "mine", pecan) == pytest.approx(published, rel=.15)
+            assert top(run, name, None) == published
+            assert top(run, "mine", pecan) == pytest.approx(published, rel=.15)
         assert top("dragon", name, None) == 5 and top("memwalker", name, None) is None
-        assert top("sbert-x", name, None, wanted=3) == 3
+        assert top("sbert-x", name, None, option=3) == 3
     with pytest.raises(InputError, match="run PECAN over mine first, or say how much with --top"):
         top("sbert-x", "mine", None)
 
 
-def test_setups_name_what_a_method_uses(tmp_path):
-    """Another scorer is another LongLLMLingua, and leaves BM25's answers alone; the same for towers, by content."""
+def test_another_scorer_is_another_setup(small, tmp_path):
+    """What a method uses is recognised by its content: the same weights elsewhere are the same setup."""
     scorer = shutil.copytree(ROOT / "tiny", tmp_path / "scorer", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    arguments = "--limit", 1, "--method", "longllmlingua,bm25", "--output", tmp_path / "r"
+    arguments = "--dataset", small, "--limit", 1, "--method", "longllmlingua,bm25", "--output", tmp_path / "r"
     assert run(*arguments).returncode == 0
-    before = files(tmp_path / "r" / "embedded")
-    assert run(*arguments, "--scorer", scorer).returncode == 0                             # the same weights
-    assert files(tmp_path / "r" / "embedded") == before
+    before = files(tmp_path / "r" / "small")
+    assert run(*arguments, "--scorer", scorer).returncode == 0
+    assert files(tmp_path / "r" / "small") == before
+
     (scorer / "config.json").write_text((scorer / "config.json").read_text() + "\n")
     done = run(*arguments, "--scorer", scorer)
     assert done.returncode == 2 and "longllmlingua.jsonl holds answers of another scorer" in done.stderr
 
 
-def test_what_need_not_be_the_same(tmp_path):
-    """Windows that run together may be fewer after a run was out of memory; more documents may follow, and where
-    PECAN's run tells how much a method reads, that is a run of its own; Top-X without PECAN's is not recalled."""
-    output = "--output", tmp_path / "r"
-    assert run("--limit", 1, "--method", "pecan,bm25-x", *output).returncode == 0
-    assert run("--limit", 1, "--method", "pecan", "--batch", 2, *output).returncode == 0
-    done = run("--limit", 2, "--method", "whole", *output)
+@pytest.mark.slow
+def test_batch_and_limit_may_change(small, tmp_path):
+    """After a run was out of memory, fewer windows may run together; more documents may follow.
+
+    If PECAN's run decides how much a method reads, another amount is another run. Top-X is not shown without PECAN's.
+    """
+    arguments = "--dataset", small, "--output", tmp_path / "r"
+    assert run(*arguments, "--limit", 1, "--method", "pecan,bm25-x").returncode == 0
+    assert run(*arguments, "--limit", 1, "--method", "pecan", "--batch", 2).returncode == 0
+    done = run(*arguments, "--limit", 2, "--method", "whole")
     assert done.returncode == 0 and "BM25" not in done.stdout, done.stderr
-    assert run("--limit", 2, "--method", "pecan,bm25-x", *output).returncode == 0
-    names = sorted(path.name for path in (tmp_path / "r" / "embedded").glob("bm25-x-*.jsonl"))
+
+    assert run(*arguments, "--limit", 2, "--method", "pecan,bm25-x").returncode == 0
+    names = sorted(path.name for path in (tmp_path / "r" / "small").glob("bm25-x-*.jsonl"))
     assert 1 <= len(names) <= 2
-    for table in ("3", "3"):
-        assert run("--limit", 1, "--table", table, *output).returncode == 0
-    assert run("--limit", 2, "--table", "3", *output).returncode == 0
+
+    for limit in (1, 1, 2):
+        assert run(*arguments, "--limit", limit, "--table", "3").returncode == 0
 
 
-def test_other_line_ends_inside_of_a_text(tmp_path):
+def test_other_line_ends_inside_a_text(tmp_path):
     """U+2028 and its like are characters of a text, not ends of a line of JSON."""
-    row = dict(FIRST, questions=FIRST["questions"][:2])
-    row["questions"][0]["answers"] = ["x\u2028y\u0085z"]
+    first, second = FIRST["questions"][:2]
+    row = FIRST | {"questions": [first | {"answers": ["x\u2028y\u0085z"]}, second]}
     (tmp_path / "mine.jsonl").write_text(json.dumps(row, ensure_ascii=False), encoding="utf-8")
     for _ in range(2):
         done = run("--dataset", tmp_path / "mine.jsonl", "--method", "whole", "--output", tmp_path / "r")
@@ -503,7 +595,7 @@ def test_other_line_ends_inside_of_a_text(tmp_path):
     assert scored.returncode == 0 and scored.stdout.splitlines()[1].split()[-1] == "2"
 
 
-def test_a_documents_fault_is_told_once(undisturbed, tmp_path):
+def test_a_document_that_cannot_be_prepared_is_reported_once(undisturbed, tmp_path):
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     first = json.loads((folder / "embedded" / "pecan.jsonl").read_text().splitlines()[0])
     (folder / "graphs" / f"{first['graph']}.json").write_text("{}")
@@ -513,8 +605,8 @@ def test_a_documents_fault_is_told_once(undisturbed, tmp_path):
     assert "not answered: document world-0, questions left 6: " in done.stderr
 
 
-def test_a_graph_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
-    """It would be built again for every question otherwise; a document that cannot be read is tried once."""
+def test_a_graph_that_cannot_be_written_ends_the_run(tmp_path):
+    """Otherwise it would be built again for every question. A document that cannot be read is tried once."""
     built = []
 
     class Method:
@@ -527,42 +619,52 @@ def test_a_graph_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
         def prepare(self, document, path, progress):
             built.append(document.id)
             raise self.error
+
     documents = read_jsonl(EMBEDDED, 2)
-    predictions, bar = Predictions(tmp_path / "p.jsonl"), tqdm(disable=True)
+    predictions = Predictions(tmp_path / "p.jsonl")
+    bar = tqdm(disable=True)
     with pytest.raises(OutputError, match="no room"):
         answer_all(Method(OutputError("no room")), documents, predictions, tmp_path, bar)
     assert built == [documents[0].id]
+
     failures = answer_all(Method(InputError("too long")), documents, predictions, tmp_path, bar)
     assert built[1:] == [document.id for document in documents]
     assert list(failures) == [q.id for document in documents for q in document.questions]
 
 
-def test_failures_are_told_in_the_order_of_the_questions(tmp_path):
+@pytest.mark.slow
+def test_failures_are_reported_in_the_order_of_the_questions(tmp_path):
+    """Also if two processes share them."""
     rows = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:4]]
     for row in rows[:3]:
         row["questions"][0]["question"] = "Who " * 500
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
     arguments = "--dataset", tmp_path / "mine.jsonl", "--method", "whole", "--output"
-    one, two = run(*arguments, tmp_path / "one"), run(*arguments, tmp_path / "two", processes=2)
+    one = run(*arguments, tmp_path / "one")
+    two = run_alone(*arguments, tmp_path / "two", processes=2)
     assert one.returncode == 1 and two.returncode != 0
     assert files(tmp_path / "one") == files(tmp_path / "two")
     failed = json.loads((tmp_path / "one" / "results.json").read_text())["not answered"]
-    assert [why.split(":")[0] for why in failed] == [
+    assert [reason.split(":")[0] for reason in failed] == [
         f"question {row['questions'][0]['id']} of document {row['id']}" for row in rows[:3]]
 
 
 def test_the_window_of_the_whole_document(tmp_path):
-    """The model's length, 100,000 tokens at most, whatever the other methods' is; or what is asked for."""
+    """The model's length, but at most 100,000 tokens, and not the other methods' window; or what --window gives."""
     class Fixed(Runner):
         def __init__(self, **options):
-            self.args = Namespace(**vars(parse([])) | options)
+            self.args = Namespace(**vars(command_line.parse([])) | options)
 
         def models_of(self, run):
             return SimpleNamespace(model=SimpleNamespace(config=config, folder=tmp_path), builder=None)
+
     config = replace(read_config(ROOT / "tests" / "llama-3.1-8b"), max_length=131072)
     dataset = SimpleNamespace(name="mine")
-    windows = [Fixed(window=wanted).settings_of(dataset, METHODS[name], {}).window
-               for wanted in (None, 4096) for name in ("whole", "pecan", "bm25")]
-    assert windows == [100_000, 8192, 8192, 4096, 4096, 4096]
+    for option, windows in ((None, [100_000, 8192, 8192]), (4096, [4096, 4096, 4096])):
+        runner = Fixed(window=option)
+        methods = [METHODS[name] for name in ("whole", "pecan", "bm25")]
+        assert [runner.settings_of(dataset, method, {}).window for method in methods] == windows
+
     config = replace(config, max_length=2048)
     assert Fixed().settings_of(dataset, METHODS["whole"], {}).window == 2048

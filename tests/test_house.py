@@ -4,6 +4,8 @@ A file imports only from floors below its own, so there can be no circle. Who ad
 """
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,11 +123,26 @@ def test_functions_have_paragraphs():
     assert sum(not line.strip() for line in lines) >= BLANK * len(lines)
 
 
+def test_ruff_finds_nothing():
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_the_daily_loop_leaves_out_what_is_slow():
+    """pytest -m "not slow" runs most tests and none of the mutations."""
+    done = subprocess.run([sys.executable, "-m", "pytest", "-m", "not slow", "--collect-only", "-q", "-n0"], cwd=ROOT,
+                          capture_output=True, text=True)
+    collected = [line for line in done.stdout.splitlines() if "::" in line]
+    assert len(collected) > 400 and not any("test_mutations.py" in line for line in collected)
+
+
 def test_nothing_is_said_twice():
     """No sentence of eight words or more is in two of the documents, or twice in one."""
     seen = {}
     for path in sorted(ROOT.glob("**/*.md")):
-        if any(part.startswith((".", "results")) for part in path.relative_to(ROOT).parts):
+        if any(part.startswith((".", "results", "venv")) for part in path.relative_to(ROOT).parts):
             continue
         prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
         for sentence in re.split(r"(?<=[.:;!?])\s+|\n\n|\n[-|#]|\|", prose):

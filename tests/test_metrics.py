@@ -1,4 +1,4 @@
-"""Metrics against the packages that define them, on worked examples and on made-up texts."""
+"""The metrics against the packages that define them, on worked examples and on random texts."""
 import json
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from evaluation.metrics import bleu4, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
 from support.files import InputError
 
-# prediction, reference, F1 as LongBench computes it, ROUGE-L of rouge, ROUGE-L of rouge_score
+# prediction, gold answer, F1 by LongBench, ROUGE-L by rouge, ROUGE-L by rouge_score
 WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6667, .6154),
           ("The old mill.", "the old mill", 1, .6667, 1), ("No, it is not.", "No", .4, 0, .4),
           ("the cat saw the dog and the cat ran", "the cat and the dog ran", .8, .7273, .6667),
@@ -24,19 +24,19 @@ PARTS = ["the", "The", "a", "mill", "mill.", "old", ".", "..", "U.S.", "no,", "3
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=14).map(" ".join)
 
 
-def rouge(prediction, reference):
-    """As LongBench calls the package: what raises is 0."""
+def rouge(prediction, answer):
+    """The package rouge as LongBench calls it: 0 if it raises."""
     try:
-        return Rouge().get_scores([prediction], [reference], avg=True)["rouge-l"]["f"]
+        return Rouge().get_scores([prediction], [answer], avg=True)["rouge-l"]["f"]
     except ValueError:
         return 0.0
 
 
-@pytest.mark.parametrize("prediction, reference, wanted_f1, wanted_rouge, wanted_rouge_l", WORKED)
-def test_worked_examples(prediction, reference, wanted_f1, wanted_rouge, wanted_rouge_l):
-    assert f1(prediction, [reference]) == pytest.approx(wanted_f1, abs=5e-5)
-    assert rouge_l_of_rouge(prediction, [reference]) == pytest.approx(wanted_rouge, abs=5e-5)
-    assert rouge_l(prediction, [reference]) == pytest.approx(wanted_rouge_l, abs=5e-5)
+@pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge, by_rouge_score", WORKED)
+def test_worked_examples(prediction, answer, by_longbench, by_rouge, by_rouge_score):
+    assert f1(prediction, [answer]) == pytest.approx(by_longbench, abs=5e-5)
+    assert rouge_l_of_rouge(prediction, [answer]) == pytest.approx(by_rouge, abs=5e-5)
+    assert rouge_l(prediction, [answer]) == pytest.approx(by_rouge_score, abs=5e-5)
 
 
 def test_the_best_over_the_gold_answers():
@@ -45,32 +45,38 @@ def test_the_best_over_the_gold_answers():
 
 
 @given(TEXTS, TEXTS)
-def test_rouge_l_equals_the_packages(prediction, reference):
-    wanted = RougeScorer(["rougeL"]).score(reference, prediction)["rougeL"].fmeasure
-    assert rouge_l(prediction, [reference]) == pytest.approx(wanted, abs=1e-12)
-    assert rouge_l_of_rouge(prediction, [reference]) == pytest.approx(rouge(prediction, reference), abs=1e-12)
+def test_rouge_l_equals_the_packages(prediction, answer):
+    by_rouge_score = RougeScorer(["rougeL"]).score(answer, prediction)["rougeL"].fmeasure
+    assert rouge_l(prediction, [answer]) == pytest.approx(by_rouge_score, abs=1e-12)
+    assert rouge_l_of_rouge(prediction, [answer]) == pytest.approx(rouge(prediction, answer), abs=1e-12)
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
 def test_bleu_equals_sacrebleu(pairs):
-    """With one gold answer the two definitions agree (with several sacrebleu takes the closest length, Evaluate the
-    shortest)."""
-    predictions, references = map(list, zip(*pairs))
-    wanted = BLEU(tokenize="13a", smooth_method="none", force=True).corpus_score(predictions, [references]).score / 100
-    assert bleu4(predictions, [[reference] for reference in references]) == pytest.approx(wanted, abs=1e-9)
+    """With one gold answer the two definitions agree.
+
+    With several, sacrebleu takes the closest length and Evaluate the shortest.
+    """
+    predictions, answers = map(list, zip(*pairs))
+    sacrebleu = BLEU(tokenize="13a", smooth_method="none", force=True)
+    by_sacrebleu = sacrebleu.corpus_score(predictions, [answers]).score / 100
+    assert bleu4(predictions, [[answer] for answer in answers]) == pytest.approx(by_sacrebleu, abs=1e-9)
 
 
 def test_bleu_with_several_answers_by_hand():
-    """Clipped by the most of any answer: "the the" is 2 of 2 where one answer has it twice; the shortest sets the
-    length."""
-    prediction, answers = "the the cat sat down", ["the the cat sat down there now", "cat sat down"]
+    """A count is clipped to the highest of any answer, and the shortest answer sets the length.
+
+    "the the" counts twice, because one of the answers has it twice.
+    """
+    prediction = "the the cat sat down"
+    answers = ["the the cat sat down there now", "cat sat down"]
     assert bleu4([prediction], [answers]) == 1.0
     assert bleu4(["the cat sat"], [["the cat sat"]]) == 0.0, "no 4-gram"
     assert bleu4(["a b c d"], [["a b c d e f g h"]]) == pytest.approx(2.718281828 ** -1)
 
 
 def test_interval():
-    """Deterministic; around the mean; as wide as the normal approximation says."""
+    """It is the same each time, around the mean, and as wide as the normal approximation says."""
     values = [0.0, 100.0] * 200
     low, high = interval(values)
     assert interval(values) == [low, high] and low < 50 < high
@@ -81,7 +87,8 @@ def test_interval():
 def test_scores_of_rows():
     rows = [{"prediction": "the old mill", "answers": ["old mill"]}, {"prediction": "cat", "answers": ["dog"]}]
     s = scores(rows)
-    assert (s["n"], s["f1"], s["bleu4"]) == (2, 50.0, 0.0) and s["f1_interval"] == [0.0, 100.0]
+    assert (s["n"], s["f1"], s["bleu4"]) == (2, 50.0, 0.0)
+    assert s["f1_interval"] == [0.0, 100.0]
     assert s["rouge_l"] == pytest.approx(100 * rouge_l("the old mill", ["old mill"]) / 2)
 
 
@@ -92,20 +99,22 @@ def test_a_line_that_is_no_prediction(tmp_path, line):
     path.write_text('{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}\n' + line)
     with pytest.raises(InputError, match="p.jsonl, line 2: not a prediction"):
         read_predictions(path)
+
     path.write_text(path.read_text().splitlines()[0])
     assert read_predictions(path) == [{"prediction": "x", "answers": ["x"]}]
 
 
+# ROUGE-L of LongBench's prediction files by the packages rouge and rouge_score. Their F1 is in result.json.
 OFFICIAL = {"llama2-7b-chat": {"narrativeqa": (18.00, 20.52), "qasper": (20.43, 23.85), "hotpotqa": (24.76, 32.20),
                                "musique": (12.18, 13.37)}, "llama3-8b": {}}
 
 
 @pytest.mark.skipif("PECAN_LONGBENCH_PREDICTIONS" not in os.environ, reason="set PECAN_LONGBENCH_PREDICTIONS to a "
-                    "folder of LongBench's prediction files, RUN/TASK.jsonl with RUN/result.json beside them")
+                    "folder of LongBench's prediction files: RUN/TASK.jsonl, and RUN/result.json next to them")
 @pytest.mark.parametrize("run", OFFICIAL)
 @pytest.mark.parametrize("task", ["narrativeqa", "qasper", "hotpotqa", "musique"])
 def test_the_official_figures_of_longbench(run, task):
-    """F1 to two decimals of what LongBench's own program printed, ROUGE-L to those of both packages."""
+    """F1 equals LongBench's own output to two decimals, ROUGE-L that of both packages."""
     folder = Path(os.environ["PECAN_LONGBENCH_PREDICTIONS"]) / run
     s = scores(read_predictions(folder / f"{task}.jsonl"))
     assert round(s["f1"], 2) == json.loads((folder / "result.json").read_text())[task]

@@ -1,4 +1,4 @@
-"""The paper's figures agree with each other, so that a slip of the pen in paper.py would show."""
+"""The paper's figures agree with each other, so a slip in paper.py would show."""
 import pytest
 
 from evaluation.paper import (
@@ -18,13 +18,14 @@ from support.settings import PAPER, WHOLE_DOCUMENT, Settings
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_ratios_are_those_of_the_flops(dataset):
-    """To what the rounding of both figures to a tenth of a TFLOP allows."""
+    """As far as rounding both figures to a tenth of a TFLOP allows. ROUGE-L is close to F1."""
     base = TABLE1["PECAN"][dataset].tflops
     for method, row in TABLE1.items():
         tflops, ratio = row[dataset].tflops, row[dataset].ratio
-        least, most = (tflops - .05) / (base + .05) - .006, (tflops + .05) / (base - .05) + .006
+        least = (tflops - .05) / (base + .05) - .006
+        most = (tflops + .05) / (base - .05) + .006
         assert least <= ratio <= most, f"{method}: {tflops} / {base} is not {ratio}"
-        assert 0 <= row[dataset].f1 - row[dataset].rouge_l < 2.3 or row[dataset].rouge_l - row[dataset].f1 <= .11
+        assert -.11 <= row[dataset].f1 - row[dataset].rouge_l < 2.3
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
@@ -33,16 +34,18 @@ def test_tables_repeat_each_other(dataset):
     assert TABLE2["Llama-3.1-8B", "Llama-3.1-8B"][dataset] == TABLE3["PECAN"][dataset].f1 == pecan.f1
     assert abs(TABLE3["PECAN"][dataset].rouge_l - pecan.rouge_l) <= .11
     assert all(abs(row[dataset].f1 - row[dataset].rouge_l) < 2 for row in TABLE3.values())
-    assert all(row[dataset] <= pecan.f1 for row in TABLE2.values()) and TABLE_A4["PECAN Graph Search"][dataset] == \
-        pecan.tflops
+    assert all(row[dataset] <= pecan.f1 for row in TABLE2.values())
+    assert TABLE_A4["PECAN Graph Search"][dataset] == pecan.tflops
     assert abs(TABLE_A4["Llama-3.1-8B"][dataset] - TABLE1["Llama-3.1-8B"][dataset].tflops) <= .11
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_amortised_costs_add_up(dataset):
-    build, search = TABLE_A4["PECAN Attention Graph Construction"][dataset], TABLE_A4["PECAN Graph Search"][dataset]
+    construction = TABLE_A4["PECAN Attention Graph Construction"][dataset]
+    search = TABLE_A4["PECAN Graph Search"][dataset]
     for queries in (1, 2, 4, 8):
-        assert TABLE_A4[f"{queries} queries per document"][dataset] == pytest.approx(search + build / queries, abs=.11)
+        both = TABLE_A4[f"{queries} queries per document"][dataset]
+        assert both == pytest.approx(search + construction / queries, abs=.11)
 
 
 def test_lengths_and_settings():
@@ -52,8 +55,11 @@ def test_lengths_and_settings():
 
 
 def test_what_is_printed_once():
-    """Nothing else in the paper repeats these: they stand here a second time, read from the print again. Table A3;
-    t_p of Appendix E; Top-X of Table 1's caption; GARLIC 4.4; sections 3.1, 3.2.1, 4, 4.1, 4.3; LongBench's lengths."""
+    """Figures that the paper does not repeat were read a second time, from the print, and are written here again.
+
+    Table A3; t_p of Appendix E; Top-X of Table 1's caption; GARLIC 4.4; LongBench's lengths of answers; sections 3.1,
+    3.2.1, 4, 4.1 and 4.3.
+    """
     assert TABLE_A3 == {"NarrativeQA": (79_457, 5_077, 467_867), "Qasper": (4_866, 918, 29_408),
                         "HotpotQA": (1_318, 70, 3_575), "MuSiQue": (2_267, 909, 4_432)}
     assert [s["confidence"] for s in PAPER.values()] == [.5, .98, .5, .55]
@@ -61,6 +67,7 @@ def test_what_is_printed_once():
     assert [top_x.chunks for top_x in TOP_X.values()] == [7, 14, 4, 7]
     assert [top_x.nodes for top_x in TOP_X.values()] == [20, 42, 12, 22]
     assert [s["answer_tokens"] for s in PAPER.values()] == [128, 128, 32, 32]
+
     s = Settings()
     assert (s.chunk, s.window, s.patience, s.confidence, s.answer_tokens) == (300, 8192, 1, .5, 128)
     assert s.attention and s.similarity and not s.tree and s.fixed_nodes is None
