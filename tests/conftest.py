@@ -35,6 +35,28 @@ hypothesis.settings.register_profile("unshrunk", hypothesis.settings.get_profile
 hypothesis.settings.load_profile("same")
 
 
+# --- several processes ----------------------------------------------------------------------------------------------
+
+# Files whose fixtures take seconds: each runs in one process, so that its fixtures are made once.
+TOGETHER = ("test_baselines.py",)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Share the tests out one by one, which balances best, except for the files in TOGETHER.
+
+    (The usual way, --dist loadgroup and marks, does nothing under pytest 9.2: pytest-xdist's issue 1386.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneByOne(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0]
+            return file if file.endswith(TOGETHER) else nodeid
+
+    return OneByOne(config, log)
+
+
 # --- a random checkpoint --------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="session")
