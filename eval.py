@@ -170,9 +170,9 @@ def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple
 
 def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list[str]):
     """Write the results and the table as JSON, text and Markdown; print the table, and what was not answered."""
-    devices = [models.model.device.type for models in runner.models.values()]
+    device = next((models.model.device.type for models in runner.models.values()), None)
     everything = {"versions": {"python": platform.python_version(), "torch": torch.__version__},
-                  "device": devices[0] if devices else None, "seed": args.seed, "data": results,
+                  "device": device, "seed": args.seed, "data": results,
                   "not answered": failures}
     suffix = f"-{args.table}" if args.table else ""
     path = runner.output / f"results{suffix}.json"
@@ -189,11 +189,13 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     print(text)
     if args.table in ("nodes", "patience"):
         print(pictures.draw(args.table, results, runner.output))
+    if args.table == "2" and not args.encoder:
+        print("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence encoder).")
     if args.table != "A3":
         print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted, "
               "not timed.")
     print(f"Results: {path}")
-    print(f"peak memory of this process {cost.peak_memory():.2f} GiB", file=sys.stderr)
+    print(f"peak memory of this process {cost.peak_memory(device):.2f} GiB", file=sys.stderr)
 
 
 def main(argv=None) -> int:

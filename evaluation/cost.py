@@ -165,12 +165,9 @@ def memory(c: Config, settings: Settings, width: int, longest: int) -> tuple[int
     return width * weights, width * numbers_per_token * cached
 
 
-def peak_memory() -> float:
-    """The most GiB in use so far, on the GPU if there is one, else by the process.
-
-    0 if the system does not say.
-    """
-    if torch.cuda.is_available():
+def peak_memory(device: str | None) -> float:
+    """The most GiB in use so far: on the GPU if `device` is cuda, else by the process; 0 if the system does not say."""
+    if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2 ** 30
     try:
         import resource

@@ -98,8 +98,8 @@ def pairs_of_models(model: str, searchers: list[str]) -> list[Run]:
 
 
 def name_of(model: str) -> str:
-    """The last part of a folder's or repository's name."""
-    return Path(model).name
+    """The last part of a folder's or repository's name, without a @revision."""
+    return Path(model).name if Path(model).is_dir() else Path(model.partition("@")[0]).name
 
 
 # --- the checkpoints and methods of a run ---------------------------------------------------------------------------

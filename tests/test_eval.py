@@ -23,10 +23,10 @@ from tqdm import tqdm
 import eval as command_line
 import pecan
 from data import EMBEDDED, read_jsonl
-from evaluation import paper, pictures, tables
+from evaluation import cost, paper, pictures, tables
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
-from evaluation.runs import METHODS, Run, runs_of, top_k_of
+from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
 from evaluation.tables import as_markdown, as_text, quantity
 from support.checkpoint import read_config
 from support.files import InputError, OutputError
@@ -300,6 +300,18 @@ def result(f1, flops, **more):
 def cells(table, first):
     """The rows of a table whose first cell is `first`."""
     return [row for row in table.rows if row[0] == first]
+
+
+def test_names_of_models():
+    """Without the owner, the folders above, and a revision, which may hold slashes."""
+    assert [name_of(model) for model in ("meta-llama/Llama-3.1-8B", "a/b@main", "a/b@refs/pr/3", str(ROOT / "tiny"))] == [
+        "Llama-3.1-8B", "b", "b", "tiny"]
+
+
+def test_the_peak_of_a_run_on_the_cpu_is_the_processs(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 0)
+    assert cost.peak_memory("cpu") > 0.1 and cost.peak_memory("cuda") == 0
 
 
 def test_flops_have_three_digits():
