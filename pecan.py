@@ -48,8 +48,8 @@ from support.text import bullets, split, tokens_of
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
-# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines that the
-# paper prints between nodes are taken for layout. (GARLIC's Table 4 has one more line, of dots, after the summary points.)
+# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines that
+# the paper prints between nodes are taken for layout. (GARLIC's Table 4 has one more line, of dots, after the points.)
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
 Split your summary into different summary points according to the semantic information in these information points. \
