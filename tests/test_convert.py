@@ -14,7 +14,7 @@ import tokenizers
 import torch
 from gguf import GGMLQuantizationType as Type
 from gguf_file import factors_of, fields_of, naive_ids, stored, tensors_of, write_gguf
-from oracle import LLAMA3, write_checkpoint
+from oracle import write_checkpoint
 from safetensors.torch import load_file
 from test_tokenizer import NASTY, PLAIN, write_bpe, write_sentencepiece
 
@@ -26,8 +26,8 @@ from support.options import user_errors
 from support.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]
-TEXTS = [NASTY, "In 1986, 12345 books & 3½ films… don't, DON'T!", "東京は日本の首都です。 Москва", "a  b\n\n\n c\t\r\n  ",
-         "", " ", "x" * 500]
+TEXTS = [NASTY, "In 1986, 12345 books & 3½ films… don't, DON'T!", "東京は日本の首都です。 Москва",
+         "a  b\n\n\n c\t\r\n  ", "", " ", "x" * 500]
 
 
 def checkpoint(folder, dtype=torch.float32, **changes):
