@@ -1,0 +1,303 @@
+"""python -m support.convert FILE.gguf DIR: write the Llama of a GGUF file as the checkpoint folder that --model loads.
+
+GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways: the rows of query and key matrices are
+ordered for the interleaved rotation, a tied output matrix is absent, llama3 scaling is a tensor of factors, and the
+tokenizer is a list of tokens with the name of the rule that cuts text into words. What is not known for certain is
+refused by name. The folder appears when it is complete, or not at all.
+"""
+import argparse
+import json
+import math
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from llama import inverse_frequencies
+from support.checkpoint import Config, read_config, save_checkpoint, tensor_shapes
+from support.files import InputError, one_line, unreadable, write_file
+from support.gguf_tokenizer import require, tokenizer_config, tokenizer_of
+from support.options import user_errors
+from support.tokenizer import Tokenizer
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+def open_gguf(path: Path) -> tuple[dict, list, set[str]]:
+    """The metadata (key -> value), the tensors, and the names of the types of number that are plain floats.
+
+    Raises InputError if the file is damaged, or if the package gguf is missing.
+    """
+    try:
+        import gguf
+    except ImportError:
+        raise InputError("GGUF files are read by a package that is not installed: pip install gguf==0.19.0") from None
+
+    class Reader(gguf.GGUFReader):
+        # Trap: past the end of the file gguf reads empty arrays, and may count through 2^64 of them.
+        def _get(self, offset, dtype, count=1, override_order=None):
+            if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
+                raise ValueError("it ends too early")
+            return super()._get(offset, dtype, count, override_order)
+
+    try:
+        reader = Reader(path)
+        fields = {name: field.contents() for name, field in reader.fields.items()}
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except Exception as error:                              # damage may make gguf's reader fail in any way
+        raise InputError(f"{path}: not a readable GGUF file ({one_line(error)})") from None
+
+    if reader.byte_order != "I":
+        raise InputError(f"{path}: its numbers are in the other byte order")
+    return fields, reader.tensors
+
+
+def dequantised(path: Path, tensor) -> np.ndarray:
+    """A tensor's numbers in float32; InputError if gguf cannot dequantise its type."""
+    import gguf
+    try:
+        return gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+    except Exception as error:
+        raise InputError(f"{path}: {tensor.name} is stored as {tensor.tensor_type.name}, which gguf cannot dequantise "
+                         f"({one_line(error)})") from None
+
+
+def shortest(x: float) -> float:
+    """The shortest decimal of a float32: 1e-05 and not 9.999999747378752e-06."""
+    return float(str(np.float32(x)))
+
+
+# --- config.json ----------------------------------------------------------------------------------------------------
+
+REQUIRED = {"vocab_size": "", "hidden_size": "llama.embedding_length", "intermediate_size": "llama.feed_forward_length",
+            "num_hidden_layers": "llama.block_count", "num_attention_heads": "llama.attention.head_count",
+            "rms_norm_eps": "llama.attention.layer_norm_rms_epsilon",
+            "max_position_embeddings": "llama.context_length"}
+
+# Keys of a Llama that are read below, and others with the one value that changes nothing.
+READ = {*REQUIRED.values(), "llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base",
+        "llama.vocab_size"}
+NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.count": 1, "llama.expert_count": 0,
+           "llama.expert_used_count": 0, "llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 1,
+           "llama.rope.scale_linear": 1, "tokenizer.ggml.remove_extra_whitespaces": False,
+           "tokenizer.ggml.add_eos_token": False, "tokenizer.ggml.precompiled_charsmap": []}
+
+# What ends a turn of Llama 3, whichever of them the file names as its eos token.
+ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
+
+
+def config_of(path: Path, fields: dict, tensors: dict) -> dict:
+    """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known."""
+    if fields.get("general.architecture") != "llama":
+        raise InputError(f"{path}: general.architecture is {fields.get('general.architecture')!r}; only 'llama' is "
+                         "implemented")
+    raw = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
+    for name, key in REQUIRED.items():
+        if key:
+            raw[name] = require(path, fields, key)
+
+    # Everything else that the file says about its architecture must change nothing.
+    width = fields.get("llama.attention.key_length") or raw["hidden_size"] // raw["num_attention_heads"]
+    same = NEUTRAL | {"llama.rope.dimension_count": width, "llama.attention.value_length": width}
+    for key, value in fields.items():
+        if key in same and value != same[key]:
+            raise InputError(f"{path}: {key} is {value!r}; only {same[key]!r} is implemented")
+        if key.startswith("llama.") and key not in READ and key not in same:
+            raise InputError(f"{path}: {key} is not known, so the model may differ from a Llama")
+
+    tokens = require(path, fields, "tokenizer.ggml.tokens")
+    rope = scaling_of(path, fields, tensors, width)
+    return raw | {
+        "vocab_size": len(tokens),
+        "num_key_value_heads": fields.get("llama.attention.head_count_kv", raw["num_attention_heads"]),
+        "head_dim": width,
+        "rms_norm_eps": shortest(raw["rms_norm_eps"]),
+        "rope_theta": shortest(fields.get("llama.rope.freq_base", 10000.0)),
+        "rope_scaling": rope,
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": fields.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": ends_of(fields, tokens)}
+
+
+def ends_of(fields: dict, tokens: list[str]) -> list[int]:
+    """The tokens that end a reply."""
+    named = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    known = [tokens.index(token) for token in ENDS_OF_LLAMA3 if token in tokens]
+    return sorted({token for token in [*named, *known] if token is not None})
+
+
+def scaling_of(path: Path, fields: dict, tensors: dict, width: int) -> dict | None:
+    """The parameters of llama3 scaling, from the factors [K/2] by which rope_freqs divides the frequencies; or None.
+
+    In the blended band a factor f has 1/f = (1 - s)/F + s with s = (original/wavelength - low) / (high - low): a line
+    in 1/wavelength, whose slope and offset give original/low and high/low. The function depends on these two and on F
+    alone, so low is 1 here, as it is in Llama 3. check_scaling compares the result with the stored factors.
+    """
+    if "rope_freqs.weight" not in tensors:
+        return None
+    factors = dequantised(path, tensors["rope_freqs.weight"]).astype(np.float64)
+    if (factors == 1).all():
+        return None
+
+    F = factors.max()
+    blended = (factors > 1 + 1e-6) & (factors < F * (1 - 1e-6))
+    if factors.shape != (width // 2,) or blended.sum() < 2:
+        raise InputError(f"{path}: rope_freqs.weight does not show the parameters of llama3 scaling for certain")
+
+    theta = shortest(fields.get("llama.rope.freq_base", 10000.0))
+    inverse_wavelength = theta ** (-2 * np.arange(width // 2) / width) / (2 * math.pi)
+    s = (1 / factors - 1 / F) / (1 - 1 / F)
+    slope, offset = np.polyfit(inverse_wavelength[blended], s[blended], 1)
+    high = round(1 - 1 / offset, 3)
+    return {"rope_type": "llama3", "factor": shortest(F), "low_freq_factor": 1.0, "high_freq_factor": high,
+            "original_max_position_embeddings": round(-slope / offset)}
+
+
+def check_scaling(path: Path, config: Config, tensors: dict):
+    """Raise InputError unless config.json's scaling divides the frequencies by the factors that the file stores.
+
+    1e-6 allows for the rounding of float32 on both sides. An original context of 8191 for 8192 is off by 1e-5.
+    """
+    if config.rope is None:
+        return
+    factors = torch.from_numpy(dequantised(path, tensors["rope_freqs.weight"]))
+    scaled = inverse_frequencies(config) * factors
+    if not torch.allclose(scaled, inverse_frequencies(replace(config, rope=None)), rtol=1e-6, atol=0):
+        raise InputError(f"{path}: rope_freqs.weight is not that of llama3 scaling")
+
+
+# --- weights --------------------------------------------------------------------------------------------------------
+
+OF_LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+            "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+            "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def stored_dtype(tensors: dict) -> str:
+    """The dtype that the matrices are stored in; float16 if they are quantised, float32 if the floats are mixed."""
+    types = {tensor.tensor_type.name for tensor in tensors.values() if len(tensor.shape) > 1}
+    if not types <= {"F32", "F16", "BF16"} or types == {"F16"}:
+        return "float16"
+    return "bfloat16" if types == {"BF16"} else "float32"
+
+
+def names_of(config: Config) -> dict[str, str]:
+    """GGUF's name of every tensor -> Hugging Face's."""
+    names = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    if not config.tied:
+        names["output.weight"] = "lm_head.weight"
+    for layer in range(config.layers):
+        for theirs, ours in OF_LAYER.items():
+            names[f"blk.{layer}.{theirs}.weight"] = f"model.layers.{layer}.{ours}.weight"
+    return names
+
+
+def half_split(rows: np.ndarray, heads: int) -> np.ndarray:
+    """Query or key rows [heads x K, D], ordered for the interleaved rotation, in the order of the half-split one."""
+    return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[str, torch.Tensor]:
+    """Every tensor by Hugging Face's name. InputError for one that is missing, unknown, or of another shape or type."""
+    names = names_of(config)
+    shapes = tensor_shapes(config)
+    for name in tensors:
+        if name not in names and name != "rope_freqs.weight":
+            raise InputError(f"{path}: tensor {name} is not part of this architecture")
+
+    weights = {}
+    for theirs, ours in names.items():
+        if theirs not in tensors:
+            raise InputError(f"{path}: tensor {theirs} is missing")
+        shape = tuple(reversed(tensors[theirs].shape.tolist()))
+        if shape != shapes[ours]:
+            raise InputError(f"{path}: {theirs} is {list(shape)}, the metadata says {list(shapes[ours])}")
+
+        numbers = dequantised(path, tensors[theirs])
+        if ".attn_q." in theirs:
+            numbers = half_split(numbers, config.heads)
+        if ".attn_k." in theirs:
+            numbers = half_split(numbers, config.kv_heads)
+        weights[ours] = torch.from_numpy(numbers).to(DTYPES[dtype])
+        if not np.isfinite(numbers).all():
+            raise InputError(f"{path}: {theirs} holds numbers that are not finite")
+        if not weights[ours].isfinite().all():
+            raise InputError(f"{path}: {theirs} holds numbers too large for {dtype}; take --dtype float32")
+    return weights
+
+
+# --- the folder -----------------------------------------------------------------------------------------------------
+
+# Settings for models of SmolLM2-135M's size. In the paper's window of 8,192 tokens it repeats one bullet to the limit.
+# Of seven combinations these gave its bullets the most different chunks as their main source.
+SMALL = 300_000_000               # parameters
+SMALL_SETTINGS = {"chunk": 128, "window": 640, "summary_share": 0.4}
+
+
+def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
+    """Write the checkpoint of a GGUF file into an empty folder, and return a line about it."""
+    fields, tensors = open_gguf(path)
+    tensors = {tensor.name: tensor for tensor in tensors}
+    dtype = dtype or stored_dtype(tensors)
+
+    # The small files come first: they are read again, so that whatever --model would refuse is refused here.
+    raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
+    eos = {"bos_token_id": raw["bos_token_id"], "eos_token_id": raw["eos_token_id"]}
+    write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
+    write_file(folder / "generation_config.json", json.dumps(eos, indent=2) + "\n")
+    write_file(folder / "tokenizer_config.json", json.dumps(tokenizer_config(path, fields), indent=2) + "\n")
+    write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
+    config = read_config(folder)
+    check_scaling(path, config, tensors)
+    Tokenizer(folder)
+
+    weights = weights_of(path, config, tensors, dtype)
+    save_checkpoint(folder, raw, weights)
+
+    parameters = sum(weight.numel() for weight in weights.values())
+    if parameters < SMALL and SMALL_SETTINGS["window"] <= config.max_length:
+        write_file(folder / "pecan.json", json.dumps(SMALL_SETTINGS) + "\n")
+    types = ", ".join(sorted({tensor.tensor_type.name for tensor in tensors.values()}))
+    return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, {types} as {dtype}"
+
+
+def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> str:
+    """Convert a GGUF file into a new folder and return a line about it. InputError leaves nothing."""
+    path = Path(file)
+    folder = Path(folder)
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; give the name of a new folder")
+
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    partial.mkdir(parents=True)
+    try:
+        line = write_folder(path, partial, dtype)
+        partial.rename(folder)
+    except InputError as error:                             # what was checked by reading it again names the GGUF file
+        raise InputError(str(error).replace(str(partial), str(path))) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return line
+
+
+def main(argv=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m support.convert",
+                                     description="Write the Llama of a GGUF file as a checkpoint folder.")
+    parser.add_argument("file", help="a GGUF file of one part")
+    parser.add_argument("folder", help="the folder to write; it must not exist")
+    parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: as stored; quantised: float16)")
+    args = parser.parse_args(argv)
+
+    print(f"{args.folder}: {convert(args.file, args.folder, args.dtype)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(user_errors(main))

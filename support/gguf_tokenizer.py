@@ -1,0 +1,135 @@
+"""The tokenizer of a GGUF file as tokenizer.json and tokenizer_config.json.
+
+The file lists the tokens with their types, and names the rule that cuts text into words. A rule that is not known here
+is refused, because another one would give other ids without a word.
+"""
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from support.files import InputError, one_line
+
+# --- tokenizer.json -------------------------------------------------------------------------------------------------
+
+NORMAL, UNKNOWN, USER_DEFINED, BYTE = 1, 2, 4, 6          # token types; the others are control and unused tokens
+SPACE = "▁"
+
+# How text is cut into words before the merges of a byte-level BPE, by tokenizer.ggml.pre.
+LLAMA3_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+               r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
+
+
+def require(path: Path, fields: dict, key: str):
+    """The value of a key; InputError if the file lacks it."""
+    if key not in fields:
+        raise InputError(f"{path}: key {key} is missing")
+    return fields[key]
+
+
+def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
+    """The tokenizer; InputError if its kind or its rule for words is not known, or if its lists do not agree."""
+    tokens = require(path, fields, "tokenizer.ggml.tokens")
+    types = require(path, fields, "tokenizer.ggml.token_type")
+    if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
+        raise InputError(f"{path}: {len(tokens)} tokens, {len(set(tokens))} of them different, have {len(types)} types")
+
+    # Tokens after the last one that text can give are no part of the model: each is a special token.
+    last = max((i for i, kind in enumerate(types) if kind in (NORMAL, BYTE)), default=0)
+    vocabulary = {token: i for i, token in enumerate(tokens[:last + 1])}
+    kind = fields.get("tokenizer.ggml.model")
+    try:
+        if kind == "gpt2":
+            tokenizer = byte_level(path, fields, vocabulary)
+        elif kind == "llama":
+            tokenizer = sentencepiece_style(path, fields, vocabulary, types)
+        else:
+            raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
+    except InputError:
+        raise
+    except Exception as error:                              # the library raises bare Exception
+        raise InputError(f"{path}: its tokens and merges make no tokenizer ({one_line(error)})") from None
+
+    for i, token in enumerate(tokens):
+        if types[i] in (NORMAL, BYTE):
+            continue
+        tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=types[i] != USER_DEFINED)])
+        if tokenizer.token_to_id(token) != i:
+            raise InputError(f"{path}: token {token!r} would not keep its id {i} in tokenizer.json")
+
+    # A BOS before any text, as transformers adds it by default. Prompts are encoded without.
+    bos = fields.get("tokenizer.ggml.bos_token_id")
+    by_default = kind == "llama" or fields.get("tokenizer.ggml.pre") in LLAMA3_NAMES
+    if bos is not None and fields.get("tokenizer.ggml.add_bos_token", by_default):
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[tokens[bos], "$A"], pair=[tokens[bos], "$A", f"{tokens[bos]}:1", "$B:1"],
+            special_tokens=[(tokens[bos], bos)])
+    return tokenizer
+
+
+def byte_level(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
+    """A byte-level BPE: Llama 3's, or SmolLM's, which takes digits one by one."""
+    pre = fields.get("tokenizer.ggml.pre")
+    if pre not in (*LLAMA3_NAMES, "smollm"):
+        raise InputError(f"{path}: tokenizer.ggml.pre is {pre!r}; 'llama-bpe' and 'smollm' are implemented")
+    if fields.get("tokenizer.ggml.add_space_prefix", False):
+        raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is True; only False is implemented")
+
+    merges = [tuple(merge.split(" ")) for merge in require(path, fields, "tokenizer.ggml.merges")]
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre != "smollm"))
+    if pre == "smollm":
+        words = pre_tokenizers.Digits(individual_digits=True)
+    else:
+        words = pre_tokenizers.Split(tokenizers.Regex(LLAMA3_WORD), "isolated")
+    bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre == "smollm")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_of])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def sentencepiece_style(path: Path, fields: dict, vocabulary: dict[str, int],
+                        types: list[int]) -> tokenizers.Tokenizer:
+    """Llama 2's BPE: of all neighbours that make a token, those are merged first whose token has the highest score."""
+    if fields.get("tokenizer.ggml.pre", "default") != "default":
+        raise InputError(f"{path}: tokenizer.ggml.pre is {fields['tokenizer.ggml.pre']!r}; only 'default' is "
+                         "implemented for a tokenizer.ggml.model of 'llama'")
+    if not fields.get("tokenizer.ggml.add_space_prefix", True):
+        raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is False; only True is implemented for 'llama'")
+    scores = require(path, fields, "tokenizer.ggml.scores")
+
+    normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
+    merges = []
+    for token in sorted(normal, key=lambda token: (-scores[vocabulary[token]], vocabulary[token])):
+        for cut in range(1, len(token)):
+            if token[:cut] in normal and token[cut:] in normal:
+                merges.append((token[:cut], token[cut:]))
+
+    names = list(vocabulary)
+    unknown = next((names[i] for i in vocabulary.values() if types[i] == UNKNOWN), None)
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True,
+                                                byte_fallback=BYTE in types))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(),
+                                           decoders.Strip(" ", 1, 0)])
+    return tokenizer
+
+
+# --- tokenizer_config.json ------------------------------------------------------------------------------------------
+
+def tokenizer_config(path: Path, fields: dict) -> dict:
+    """tokenizer_config.json: the names of the special tokens, and the chat template."""
+    template = fields.get("tokenizer.chat_template")
+    if not template:
+        raise InputError(f"{path}: no tokenizer.chat_template; PECAN asks in turns, take an Instruct or chat model")
+
+    tokens = fields["tokenizer.ggml.tokens"]
+    raw = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
+           "model_max_length": fields["llama.context_length"]}
+    for name, key in {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}.items():
+        token = fields.get(f"tokenizer.ggml.{key}_token_id")
+        if token is not None and token >= len(tokens):
+            raise InputError(f"{path}: tokenizer.ggml.{key}_token_id is {token}, but there are {len(tokens)} tokens")
+        if token is not None:
+            raw[f"{name}_token"] = tokens[token]
+    return raw | {"chat_template": template}
