@@ -241,6 +241,76 @@ MUTATIONS = {
     "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n\n    return max(",
                                      "if same else 0.0\n\n    return min(",
                                      "test_metrics.py::test_the_best_over_the_gold_answers"),
+    # wires: a number of another question, document, option or row
+    "node vectors rolled by one": ("pecan.py", "vectors, flops = node_vectors(path, self.encoder, texts)\n",
+                                   "vectors, flops = node_vectors(path, self.encoder, texts)\n"
+                                   "        vectors = vectors.roll(1, 0)\n",
+                                   "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_"
+                                   "document"),
+    "vectors of the document before": ("pecan.py", "vectors, flops = node_vectors(path, self.encoder, texts)\n",
+                                       "vectors, flops = node_vectors(path, self.encoder, texts)\n"
+                                       "        vectors = self.__dict__.setdefault(\"before\", vectors)\n",
+                                       "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_"
+                                       "document"),
+    "similarity to a constant text": ("pecan.py", "self.encoder.encode([question])", "self.encoder.encode([\"Who?\"])",
+                                      "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_"
+                                      "document"),
+    "construction FLOPs averaged over questions": (
+        "evaluation/runner.py", "mean(list(construction.values()))",
+        "mean([row[\"construction_flops\"] for row in rows])", "test_wires.py::test_a_summary_by_hand"),
+    "median for mean": ("evaluation/runner.py", "return sum(values) / len(values)",
+                        "return sorted(values)[len(values) // 2]", "test_wires.py::test_a_summary_by_hand"),
+    "a data set's t_p never reaches a run": (
+        "evaluation/runner.py", "PAPER.get(dataset.name, {}) | run.paper",
+        "{**PAPER.get(dataset.name, {}), \"confidence\": None} | run.paper",
+        "test_wires.py::test_a_data_sets_own_settings_reach_the_run"),
+    "a data set's answer length never reaches a run": (
+        "evaluation/runner.py", "PAPER.get(dataset.name, {}) | run.paper",
+        "{**PAPER.get(dataset.name, {}), \"answer_tokens\": None} | run.paper",
+        "test_wires.py::test_a_data_sets_own_settings_reach_the_run"),
+    "a data set's t_p beats --confidence": (
+        "evaluation/runner.py", "| run.paper,\n                       chosen_settings(self.args), changes)",
+        "| run.paper,\n                       chosen_settings(self.args), PAPER.get(dataset.name, {}) | changes)",
+        "test_wires.py::test_an_option_beats_the_data_set"),
+    "Table 3 ignores the fixed number of nodes": ("evaluation/runs.py", "fixed_nodes or \"mean\"", "\"mean\"",
+                                                  "test_wires.py::test_table_3_takes_one_part_away_a_row"),
+    "Table 3's number of nodes is not asked for": (
+        "eval.py", "runs_of(args.table, paper.FIXED_NODES.get(dataset.name), ", "runs_of(args.table, None, ",
+        "test_wires.py::test_table_3_takes_one_part_away_a_row"),
+    "w/o attention runs w/o similarity": ("evaluation/runs.py", "changes={\"attention\": False}",
+                                          "changes={\"similarity\": False}",
+                                          "test_wires.py::test_table_3_takes_one_part_away_a_row"),
+    "Table 2's third row searches its own graph": (
+        "evaluation/runs.py", "model=searcher, builder=model)", "model=searcher)",
+        "test_wires.py::test_table_2_searches_the_graph_of_the_other_model"),
+    "a row's builder is not loaded": ("evaluation/runner.py", "builder = run.builder or (", "builder = (",
+                                      "test_wires.py::test_table_2_searches_the_graph_of_the_other_model"),
+    "the window ignores the builder's length": (
+        "evaluation/runner.py", "models.builder if run.method == \"pecan\" else None)", "None)",
+        "test_wires.py::test_the_builder_of_the_command_line"),
+    "chunks split by words without their blank": (
+        "support/text.py", "tokenizer.encode(\" \" + word)", "tokenizer.encode(word)",
+        "test_pecan.py::test_a_word_counts_with_the_blank_before_it"),
+    "the interval of ROUGE-L taken from F1": ("evaluation/metrics.py", "= interval(values[name])",
+                                              "= interval(values[\"f1\"])",
+                                              "test_wires.py::test_an_interval_is_that_of_its_metric"),
+    "room for six nodes above a large top level": (
+        "pecan.py", "RESERVE = 5 ", "RESERVE = 6 ",
+        "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
+    "half the window and a token more": (
+        "pecan.py", "settings.chunk, space // 2)", "settings.chunk, space // 2 - 1)",
+        "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
+    "a token of a large top level's reserve": (
+        "pecan.py", "space -= min(RESERVE * self.settings.chunk", "space -= min(RESERVE * self.settings.chunk - 1",
+        "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
+    "a top level that just fits is cut": (
+        "pecan.py", "for i in top_level) > space:", "for i in top_level) >= space:",
+        "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
+    "all processes on cuda:0": ("evaluation/runner.py", "int(os.environ['LOCAL_RANK']) %", "0 %",
+                                "test_wires.py::test_each_process_takes_its_own_gpu"),
+    "the device of a process is not taken": ("evaluation/runner.py", "            args.device = self.team.device("
+                                             "args.device)\n", "",
+                                             "test_wires.py::test_a_run_is_on_the_device_of_its_process"),
     # compared methods
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
                           "test_baselines.py::test_okapi_equals_rank_bm25"),

@@ -8,8 +8,10 @@ import json
 import random
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import tokenizers
 import torch
 from oracle import TOLERANCE, ids_and_spans, mean_attention
 
@@ -88,6 +90,18 @@ def test_splitting_loses_no_word(tiny):
     assert all(len(tiny.tokenizer.encode(" " + chunk)) <= 32 and "\n" not in chunk for chunk in chunks)
     full = [len(tiny.tokenizer.encode(f" {a} {b.split()[0]}")) for a, b in zip(chunks, chunks[1:])]
     assert min(full) > 32, "a chunk ended although the next word would have fit"
+
+
+def test_a_word_counts_with_the_blank_before_it():
+    """With a tokenizer that knows "baker" but not " baker": one token alone, two inside a text."""
+    letters = {letter: n for n, letter in enumerate("baker\u0120")}
+    merges = [("b", "a"), ("ba", "k"), ("bak", "e"), ("bake", "r")]
+    vocabulary = letters | {a + b: len(letters) + n for n, (a, b) in enumerate(merges)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    encoder = SimpleNamespace(encode=lambda text: tokenizer.encode(text).ids)
+    assert [len(encoder.encode(text)) for text in ("baker", " baker", " baker baker")] == [1, 2, 4]
+    assert split(encoder, "baker " * 7, 6) == ["baker baker baker"] * 2 + ["baker"]
 
 
 def test_a_word_longer_than_a_chunk_is_cut(tiny):

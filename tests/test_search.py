@@ -222,6 +222,26 @@ def test_a_top_level_too_large_for_the_window(tiny, question, settings, times):
     assert min(s.c[i] for i in s.visited) >= max(s.c[i] for i in range(nodes) if i not in s.visited)
 
 
+def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, settings):
+    """Nodes made to measure: what must stay free is five chunks, or half of the room if that is less; not a token more
+    or less. A top level that fills the room is read whole."""
+    def visited(lengths, chunk):
+        texts = ["road " * (length - 2) for length in lengths]                 # a line has two more tokens, "\n*"
+        graph = Graph([Node(1, text.strip()) for text in texts], edge_matrix([], len(texts)), "", "", {})
+        s = Search(tiny, graph, question, torch.tensor([.9, .1]), replace(settings, chunk=chunk))
+        assert [length_of(line) for line in s.lines] == lengths
+        s.start()
+        return s.visited
+
+    s = Search(tiny, Graph([], edge_matrix([], 0), "", "", {}), question, torch.zeros(0), settings)
+    room = s.nodes_end - s.cache.lengths[0]
+    for chunk, free in ((20, 100), (9999, room // 2)):
+        kept = room - free
+        assert visited([kept, free], chunk) == [0, 1], "all of it fits"
+        assert visited([kept, free + 1], chunk) == [0], "the most similar node fits what is kept"
+        assert visited([kept + 1, free], chunk) == [1], "it is one token too long"
+
+
 def test_ablations_choose_by_one_score(tiny, graph, question, similarity, settings):
     hard = replace(settings, confidence=0.999)
     by_similarity = search(tiny, graph, question, similarity, hard, attention=False)

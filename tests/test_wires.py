@@ -1,0 +1,373 @@
+"""The wires between the parts, from the command line to the numbers in the results.
+
+Two documents that could be confused are run from the command line. Every number of their searches is computed again
+from texts, graph files and weights. Then one test for each wire: what an option, a data set or a table's row asks for
+is what the run was made with.
+"""
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from oracle import TINY, TOLERANCE, ids_and_spans, mean_attention, write_checkpoint
+from safetensors.torch import load_file
+
+import eval as command
+import pecan
+from data import EMBEDDED
+from evaluation import metrics, runner, runs
+from evaluation.runner import Runner, Team, summary
+from llama import length_of
+from pecan import node_line
+from support.sbert import TokenMean
+from support.settings import Settings
+
+WORLD = [json.loads(line) for line in EMBEDDED.read_text().splitlines()]
+DEVICE = ["--device", "cpu"]
+
+
+def run(*arguments):
+    """eval.py in this process; everything must be answered."""
+    assert command.main([*map(str, arguments), *DEVICE]) == 0
+
+
+def lines_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_lines(path: Path, rows: list[dict]) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+# --- two documents, computed again ----------------------------------------------------------------------------------
+
+QUESTIONS = (3, 1)                # of each document: a mean over questions is no mean over documents
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The output folder of two documents with as many nodes, level by level, under a hard threshold."""
+    folder = tmp_path_factory.mktemp("two")
+    rows = [WORLD[0] | {"questions": WORLD[0]["questions"][:3]}, WORLD[5] | {"questions": WORLD[5]["questions"][:1]}]
+    write_lines(folder / "mine.jsonl", rows)
+    run("--dataset", folder / "mine.jsonl", "--method", "pecan", "--confidence", .999, "--output", folder / "r")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(two):
+    """The predictions of this run, each with its document and the content of its graph's file."""
+    documents = {row["id"]: row for row in lines_of(two / "mine.jsonl")}
+    rows = lines_of(two / "r" / "mine" / "pecan.jsonl")
+    assert [row["document"] for row in rows] == ["world-0"] * QUESTIONS[0] + ["world-5"] * QUESTIONS[1]
+    return [(row, documents[row["document"]], json.loads((two / "r" / "graphs" / f"{row['graph']}.json").read_text()))
+            for row in rows]
+
+
+@pytest.fixture(scope="module")
+def cosine():
+    """The similarity of two texts, by numpy, from the files of the embedded model.
+
+    The cosine of two means of embeddings that are centred and whitened over the vocabulary is a product with the
+    inverse covariance.
+    """
+    table = load_file(TINY / "model.safetensors")["model.embed_tokens.weight"].double().numpy()
+    tokenizer = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
+    inverse = np.linalg.inv(np.cov(table.T, bias=True))
+
+    def vector(text):
+        return table[tokenizer.encode(text, add_special_tokens=False).ids].mean(0) - table.mean(0)
+
+    def product(x, y):
+        return x @ inverse @ y
+
+    def compute(text, other):
+        x, y = vector(text), vector(other)
+        return product(x, y) / (product(x, x) * product(y, y)) ** .5
+    return compute
+
+
+def test_a_graph_is_that_of_its_document(answers):
+    """Both graphs have as many nodes, so that one could be taken for the other; each holds its document's words."""
+    for _, document, graph in answers:
+        chunks = [node["text"] for node in graph["nodes"] if node["level"] == 1]
+        assert " ".join(chunks).split() == " ".join(document["passages"]).split()
+    first, last = answers[0][2], answers[-1][2]
+    assert [node["level"] for node in first["nodes"]] == [node["level"] for node in last["nodes"]]
+    assert first["nodes"] != last["nodes"]
+
+
+def edges_of(graph: dict) -> np.ndarray:
+    """E [|V|, |V|] from a graph's file."""
+    E = np.zeros((len(graph["nodes"]),) * 2)
+    for i, j, e in graph["edges"]:
+        E[i, j] = e
+    return E
+
+
+def test_every_number_of_a_search_comes_from_its_own_question_and_document(tiny, tiny_hf, answers, cosine):
+    """Similarity, z, r, score and runner-up of each step, from the texts, the graph's file and Hugging Face's
+    attention."""
+    t = tiny.tokenizer
+    room = 512 - 8 - length_of(pecan.answer_turn(t, 0))       # tiny/pecan.json: the window and an answer's length
+    chosen = 0
+    for row, _, graph in answers:
+        texts = [node["text"] for node in graph["nodes"]]
+        lines = [node_line(t, i, text) for i, text in enumerate(texts)]
+        E = edges_of(graph)
+        c = np.array([cosine(text, row["question"]) for text in texts])
+
+        visited = [step["node"] for step in row["trace"]]
+        prompt = pecan.question_prompt(t, row["question"])
+        for i in visited:
+            prompt += lines[i]
+        ids, spans = ids_and_spans(prompt)
+        a = mean_attention(tiny_hf, ids).numpy()
+
+        r = np.zeros(len(texts))
+        for place, step in enumerate(row["trace"]):
+            if step["score"] is not None:
+                chosen += 1
+                z = E.T @ r
+                positive = c.clip(0)
+                final = z / z.sum() + positive / positive.sum()
+                used = spans[visited[place - 1]].stop
+                left = [i for i in range(len(texts)) if i not in visited[:place] and used + length_of(lines[i]) <= room]
+                best, second = [*sorted(left, key=lambda i: -final[i]), None][:2]
+                assert (step["node"], step["runner_up"]) == (best, second)
+                assert step["similarity"] == pytest.approx(c[best], abs=TOLERANCE)
+                assert (step["z"], step["score"]) == pytest.approx((z[best], final[best]), rel=TOLERANCE)
+                assert step["runner_up_score"] == pytest.approx(final[second], rel=TOLERANCE)
+
+            node = step["node"]
+            mean = a[np.ix_(list(spans[node]), list(spans["q"]))].mean()
+            r[node] = (place + 2) * mean
+            assert step["r"] == pytest.approx(r[node], rel=TOLERANCE)
+    assert chosen > 12, "the searches must be long"
+
+
+def test_what_is_kept_on_disk_gives_the_same_answers(two):
+    """Graphs and node vectors that were kept: the same predictions, and no file is written anew."""
+    graphs = two / "r" / "graphs"
+    kept = {path: path.stat().st_mtime_ns for path in graphs.iterdir()}
+    run("--dataset", two / "mine.jsonl", "--method", "pecan", "--confidence", .999, "--output", two / "again",
+        "--graphs", graphs)
+    assert {path: path.stat().st_mtime_ns for path in graphs.iterdir()} == kept
+    name = Path("mine") / "pecan.jsonl"
+    assert (two / "again" / name).read_bytes() == (two / "r" / name).read_bytes()
+
+
+def test_a_line_of_predictions(answers):
+    """Each line repeats its own question, and its scores are those of its own answer."""
+    for row, document, graph in answers:
+        question, = (q for q in document["questions"] if q["id"] == row["id"])
+        assert (row["question"], row["answers"]) == (question["question"], question["answers"])
+        assert row["f1"] == metrics.f1(row["prediction"], question["answers"])
+        assert row["rouge_l"] == metrics.rouge_l(row["prediction"], question["answers"])
+        assert row["nodes"] == len(row["trace"]) > 0 and row["flops"] > row["trace"][-1]["flops"]
+        assert row["construction_flops"] > graph["flops"] > 0, "the embedding of the nodes counts too"
+
+
+def test_means_of_a_run(two, answers):
+    """FLOPs and nodes are means over the questions, construction FLOPs a mean over the documents."""
+    rows = [row for row, _, _ in answers]
+    found = json.loads((two / "r" / "results.json").read_text())["data"]["mine"]["runs"]["pecan"]
+    for name in ("flops", "nodes", "tokens"):
+        assert found[name] == pytest.approx(np.mean([row[name] for row in rows]))
+    assert found["construction_flops"] == (rows[0]["construction_flops"] + rows[-1]["construction_flops"]) / 2
+    assert rows[0]["construction_flops"] != rows[-1]["construction_flops"]
+
+
+def prediction(document, prediction, nodes, **changes):
+    """A row of predictions; the gold answer is "Mara Lee"."""
+    return {"hash": document, "prediction": prediction, "answers": ["Mara Lee"], "nodes": nodes, "tokens": 10 * nodes,
+            "flops": 100 * nodes, "construction_flops": {"a": 7, "b": 1}[document], "cut": False} | changes
+
+
+def test_a_summary_by_hand():
+    """Means, not medians; documents are counted once, however many of their questions were answered or cut."""
+    rows = [prediction("a", "Mara Lee", 1, cut=True), prediction("a", "Lee Mara", 1, cut=True),
+            prediction("a", "Tom", 1, cut=True), prediction("b", "Lee Mara", 9)]
+    found = summary(rows)
+    assert (found["nodes"], found["tokens"], found["flops"]) == (3, 30, 300)
+    assert (found["construction_flops"], found["documents"], found["cut_documents"]) == (4, 2, 1)
+    assert found["histogram"] == {"1": 3, "9": 1} and found["n"] == 4
+    assert (found["f1"], found["rouge_l"]) == (75, 50), "words in another order: F1 1, ROUGE-L 1/2"
+
+
+def test_an_interval_is_that_of_its_metric():
+    """All answers have the right words (F1 100, no interval to speak of), half of them in another order."""
+    found = metrics.scores([prediction("a", text, 1) for text in ("Mara Lee", "Lee Mara") * 10])
+    assert found["f1_interval"] == [100, 100]
+    assert found["rouge_l_interval"] == pytest.approx(metrics.interval([100, 50] * 10))
+    low, high = found["rouge_l_interval"]
+    assert 50 < low < 75 < high < 100
+
+
+# --- from an option, a data set or a row to the run -----------------------------------------------------------------
+
+BASE = Settings(chunk=32, window=512, answer_tokens=8)        # tiny/pecan.json over the paper's
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What runs were made with, in order: (name of the run, the method)."""
+    methods = []
+    make = runs.make
+
+    def recorder(row, *rest):
+        methods.append((row.name, make(row, *rest)))
+        return methods[-1][1]
+
+    monkeypatch.setattr(runner, "make", recorder)
+    return methods
+
+
+@pytest.fixture
+def short(tmp_path):
+    """A document of three chunks with one question."""
+    row = WORLD[0] | {"passages": WORLD[0]["passages"][:3], "questions": WORLD[0]["questions"][:1]}
+    return write_lines(tmp_path / "short.jsonl", [row])
+
+
+def of_longbench(folder: Path, task: str, passages: int = 3) -> Path:
+    """One question about a document in LongBench's layout, so that the data set has its name in the paper."""
+    context = "".join(f"Passage {n}:\n{text}\n" for n, text in enumerate(WORLD[0]["passages"][:passages], 1))
+    question = WORLD[0]["questions"][0]
+    return write_lines(folder / f"{task}.jsonl", [{"_id": task, "input": question["question"], "context": context,
+                                                   "answers": question["answers"], "dataset": task}])
+
+
+def test_a_data_sets_own_settings_reach_the_run(tmp_path, made):
+    """t_p (Appendix E) and the length of an answer (LongBench); the checkpoint's answers of 8 tokens give way."""
+    of_task = {"narrativeqa": (.5, 128), "qasper": (.98, 128), "hotpotqa": (.5, 32), "musique": (.55, 32)}
+    run("--dataset", *(of_longbench(tmp_path, task) for task in of_task), "--method", "pecan,whole",
+        "--output", tmp_path / "r")
+    assert [name for name, _ in made] == ["pecan", "whole"] * 4
+    wanted = [replace(BASE, confidence=t_p, answer_tokens=tokens) for t_p, tokens in of_task.values()]
+    assert [method.settings for name, method in made if name == "pecan"] == wanted
+    assert [method.settings for name, method in made if name == "whole"] == wanted
+
+
+def test_an_option_beats_the_data_set(tmp_path, made):
+    run("--dataset", of_longbench(tmp_path, "qasper"), "--method", "pecan", "--confidence", .7,
+        "--output", tmp_path / "r")
+    assert [method.settings for _, method in made] == [replace(BASE, confidence=.7, answer_tokens=128)]
+
+
+@pytest.mark.parametrize("options, changes", [
+    (["--chunk", 30, "--window", 500], {"chunk": 30, "window": 500}),
+    (["--confidence", .7, "--patience", 2, "--batch", 3], {"confidence": .7, "patience": 2, "batch": 3}),
+    (["--nodes", 4, "--without", "attention"], {"fixed_nodes": 4, "attention": False}),
+    (["--without", "similarity", "--without", "graph"], {"similarity": False, "tree": True})])
+def test_an_option_reaches_the_run_and_its_setup(tmp_path, short, made, options, changes):
+    """It changes its own setting and no other, and the setup on disk is that of the run."""
+    run("--dataset", short, "--method", "pecan", "--output", tmp_path / "r", *options)
+    (_, method), = made
+    assert method.settings == replace(BASE, **changes)
+    setup = json.loads((tmp_path / "r" / "short" / "pecan.setup.json").read_text())
+    assert setup.items() >= method.settings.of_pecan().items()
+    assert (setup["model"], setup["encoder"]) == (method.model.fingerprint, method.encoder.fingerprint)
+
+
+def test_table_3_takes_one_part_away_a_row(tmp_path, made):
+    """Each row under its own name; the paper's number of nodes on its data set, PECAN's mean on another."""
+    mine = write_lines(tmp_path / "mine.jsonl", [WORLD[0] | {"questions": WORLD[0]["questions"][:2]}])
+    run("--dataset", of_longbench(tmp_path, "hotpotqa", 99), mine, "--table", "3", "--output", tmp_path / "r")
+    hotpotqa = replace(BASE, answer_tokens=32)
+    mean = np.mean([row["nodes"] for row in lines_of(tmp_path / "r" / "mine" / "pecan.jsonl")])
+    for base, number, rows in ((hotpotqa, 17, made[:5]), (BASE, round(mean), made[5:])):
+        assert {name: method.settings for name, method in rows} == {
+            "pecan": base,
+            "pecan-without-attention": replace(base, attention=False),
+            "pecan-without-progress": replace(base, fixed_nodes=number),
+            "pecan-without-graph": replace(base, tree=True),
+            "pecan-without-similarity": replace(base, similarity=False)}
+    read, = lines_of(tmp_path / "r" / "HotpotQA" / "pecan-without-progress-17.jsonl")
+    assert read["nodes"] == 17 and read["end"] == "nodes"
+
+
+def test_the_patience_of_a_row_of_figure_4(tmp_path, short, made):
+    run("--dataset", short, "--table", "patience", "--output", tmp_path / "r")
+    assert [method.settings for _, method in made] == [replace(BASE, patience=n) for n in range(1, 9)]
+
+
+def test_table_2_searches_the_graph_of_the_other_model(tmp_path, tiny, folder, model, short, made):
+    """First row: the model and its graph; second: the searcher and its own; third: the searcher and the model's."""
+    run("--dataset", short, "--table", "2", "--searcher", folder, "--output", tmp_path / "r", "--chunk", 32,
+        "--window", 512)
+    pairs = [(method.builder.fingerprint, method.model.fingerprint) for _, method in made]
+    assert pairs == [(tiny.fingerprint, tiny.fingerprint), (model.fingerprint, model.fingerprint),
+                     (tiny.fingerprint, model.fingerprint)]
+    graphs = [lines_of(tmp_path / "r" / "short" / f"{name}.jsonl")[0]["graph"] for name, _ in made]
+    assert graphs[0] == graphs[2] != graphs[1]
+
+
+def test_the_builder_of_the_command_line(tmp_path, tiny, folder, model, short, made):
+    """It builds PECAN's graphs; and the window is no longer than the builder was made for, for PECAN alone."""
+    run("--dataset", short, "--method", "pecan,whole", "--model", folder, "--builder", TINY, "--chunk", 32,
+        "--output", tmp_path / "r")
+    (_, method), (_, whole) = made
+    assert (method.builder.fingerprint, method.model.fingerprint) == (tiny.fingerprint, model.fingerprint)
+    assert tiny.config.max_length == 512 and method.settings.window == 512
+    assert model.config.max_length == 2048 and whole.settings.window == 2048
+
+
+def test_each_method_is_the_one_that_its_name_says(tmp_path, made, short):
+    """Its class, how much it retrieves, and by which encoder; the scorer is the checkpoint that --scorer names."""
+    scorer = write_checkpoint(tmp_path / "scorer", max_position_embeddings=1024)
+    names = ["bm25", "sbert", "dragon", "memwalker", "longllmlingua", "bm25-x", "sbert-x", "dragon-x", "whole"]
+    run("--dataset", short, "--method", ",".join(names), "--top", 2, "--scorer", scorer, "--output", tmp_path / "r")
+    of = dict(made)
+    assert [type(of[name]).__name__ for name in names] == [
+        "BM25", "Dense", "Dense", "MeMWalker", "LongLLMLingua", "BM25", "Dense", "Dense", "Whole"]
+    retrieved = [of[name].top_k for name in ("bm25", "sbert", "dragon", "bm25-x", "sbert-x", "dragon-x")]
+    assert retrieved == [5, 5, 5, 2, 2, 2]
+    assert of["sbert"].question_encoder.unit and of["sbert"].chunk_encoder.unit
+    assert not of["dragon"].question_encoder.unit and not of["dragon"].chunk_encoder.unit
+    assert of["longllmlingua"].scorer.config.max_length == 1024
+    assert {name: method.settings for name, method in made} == dict.fromkeys(of, BASE)
+
+
+def test_raptors_rows_differ_by_how_they_retrieve(tiny):
+    models = SimpleNamespace(model=tiny, encoder=TokenMean(tiny))
+    rows = {name: runs.make(runs.METHODS[name], models, BASE, 4) for name in ("raptor-tt", "raptor-ct", "raptor-ct-x")}
+    assert [(type(row).__name__, row.collapsed, row.top_k) for row in rows.values()] == [
+        ("Raptor", False, 4), ("Raptor", True, 4), ("Raptor", True, 4)]
+    assert (runs.METHODS["raptor-tt"].top_k, runs.METHODS["raptor-ct"].top_k) == (5, 5)
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def processes_of_four(monkeypatch):
+    """A function: the teams of four processes on a machine with this many GPUs, which PyTorch is made to report."""
+    def teams(gpus):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        for rank in range(4):
+            monkeypatch.setenv("LOCAL_RANK", str(rank))
+            team = Team()
+            team.rank, team.size = rank, 4
+            yield team
+    return teams
+
+
+def test_each_process_takes_its_own_gpu(processes_of_four):
+    assert [team.device("auto") for team in processes_of_four(4)] == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
+    assert [team.device("cuda") for team in processes_of_four(2)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+    assert [team.device("cpu") for team in processes_of_four(4)] == ["cpu"] * 4
+    assert [team.device("auto") for team in processes_of_four(0)] == ["auto"] * 4
+
+
+def test_a_run_is_on_the_device_of_its_process(tmp_path, monkeypatch):
+    """Models are loaded where the team says, not where the option does."""
+    args = command.parse(["--output", str(tmp_path / "r"), "--device", "no such device"])
+    monkeypatch.setattr(Team, "device", lambda self, wanted: {"no such device": "cpu"}[wanted])
+    models = Runner(args, Team()).models_of(runs.PECAN)
+    assert models.model.device == torch.device("cpu")
