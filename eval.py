@@ -128,7 +128,7 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> int:
                           whole_window)
         counts = [f"{n:,}" for n in (c.documents, c.questions, c.tokens, c.windows, c.calls)]
         flops = [tables.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
-        memory = sum(cost.memory(config, settings, dtype.itemsize, c.longest))
+        memory = sum(cost.memory(config, c, dtype.itemsize))
         rows.append([dataset.name, *counts, *flops, f"{memory / 2 ** 30:.2f} GiB"])
 
     header = ["data", "documents", "questions", "tokens", "windows", "calls", "construction", "search", "at most",

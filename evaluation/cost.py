@@ -23,8 +23,9 @@ NODE = 60                         # tokens of a node
 NODES = 30                        # nodes read for a query
 
 ASSUMED = (f"FLOPs of construction, of searches, of searches that fill their windows, of the whole document; memory is "
-           f"weights and caches. Assumed: summaries of {SUMMARY:.0%} of what they summarise, {NODE} tokens a node (no "
-           f"more than a chunk has), the paper's number of nodes a query ({NODES} for other data).")
+           f"weights, caches and what a layer computes. Assumed: summaries of {SUMMARY:.0%} of what they summarise, "
+           f"{NODE} tokens a node (no more than a chunk has), the paper's number of nodes a query ({NODES} for other "
+           "data).")
 
 
 @dataclass
@@ -43,6 +44,8 @@ class Cost:
     most: int = 0                 # FLOPs of searches that all fill their windows
     whole: int = 0
     longest: int = 0              # tokens of the longest prompt of a whole document, answer included
+    batch: int = 0                # tokens of the prompts of the largest batch of windows, padding included
+    slots: int = 0                # of the cache of that batch
 
 
 # --- the estimate ---------------------------------------------------------------------------------------------------
@@ -65,7 +68,9 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
         cost.tokens += tokens
 
         # Stage 1: the graph of the document.
-        windows, flops = construction(lines, instruction, c, settings)
+        windows, flops, rows, longest = construction(lines, instruction, c, settings)
+        cost.batch = max(cost.batch, rows * longest)
+        cost.slots = max(cost.slots, rows * (longest + summary_limit(settings)))
         cost.windows += windows
         cost.calls += windows
         cost.construction += flops
@@ -91,28 +96,31 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
     return cost
 
 
-def construction(level: list[int], instruction: int, c: Config, settings: Settings) -> tuple[int, int]:
-    """Windows and FLOPs of building one graph.
+def construction(level: list[int], instruction: int, c: Config, settings: Settings) -> tuple[int, int, int, int]:
+    """Windows and FLOPs of building one graph; the rows of its largest batch, and the tokens of its longest prompt.
 
     `level` holds the tokens of each chunk's line; `instruction` is the length of the prompt without nodes.
     """
-    limit = int(settings.window * settings.summary_share)
+    limit = summary_limit(settings)
     node = node_tokens(settings)
     number, flops = 0, 0
+    rows, longest = 0, 0
     while True:
         # Each window is read, and its summary is written.
         windows = pack(level, settings.window - limit - instruction)
+        rows = max(rows, min(settings.batch, len(windows)))
         summaries = []
         for window in windows:
             read = sum(level[i] for i in window)
             summary = min(limit, max(1, int(SUMMARY * read)))
+            longest = max(longest, instruction + read)
             flops += generation(c, instruction + read, summary)
             summaries.append(summary)
 
         # One window's nodes are the top level.
         number += len(windows)
         if len(windows) == 1:
-            return number, flops
+            return number, flops, rows, longest
 
         # The next level: each summary is divided into nodes; the last one is what remains.
         level = []
@@ -147,6 +155,11 @@ def generation(c: Config, prompt: int, tokens: int) -> int:
     return flops_of(c, prompt, prompt, 1) + sum(flops_of(c, 1, prompt + n, 1) for n in range(1, tokens))
 
 
+def summary_limit(settings: Settings) -> int:
+    """The most tokens of a summary, as in pecan.build."""
+    return int(settings.window * settings.summary_share)
+
+
 def node_tokens(settings: Settings) -> int:
     """The assumed length of a node, which is never longer than a chunk."""
     return min(NODE, settings.chunk)
@@ -154,15 +167,19 @@ def node_tokens(settings: Settings) -> int:
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
-def memory(c: Config, settings: Settings, width: int, longest: int) -> tuple[int, int]:
-    """Bytes of the weights, and bytes of the largest cache, at `width` bytes a number.
+def memory(c: Config, cost: Cost, width: int) -> tuple[int, int]:
+    """Bytes of the weights, and the most that a run adds to them, at `width` bytes a number.
 
-    The largest cache is that of a batch of windows, or that of a whole document's `longest` prompt.
+    Added are the cache, and what the forward pass holds at its peak, in the SwiGLU of a layer: four tensors of the
+    hidden width, x and h, the queries and the output of attention, and RoPE's tables. It is the most of the largest
+    batch of windows and the longest whole document.
     """
     weights = sum(map(math.prod, tensor_shapes(c).values()))
-    cached = max(settings.batch * settings.window, longest)
-    numbers_per_token = 2 * c.layers * c.kv_heads * c.head_width
-    return width * weights, width * numbers_per_token * cached
+    cached = 2 * c.layers * c.kv_heads * c.head_width                                      # numbers of a slot
+    computed = 4 * c.hidden + 2 * c.width + 2 * c.heads * c.head_width + 2 * c.head_width  # numbers of a token
+    batch = cached * cost.slots + computed * cost.batch
+    whole = (cached + computed) * cost.longest
+    return width * weights, width * max(batch, whole)
 
 
 def peak_memory(device: str | None) -> float:

@@ -366,6 +366,11 @@ MUTATIONS = {
                              "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "vectors of other texts": ("support/graph_file.py", "if belongs_to == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
+    "the dry run forgets what a layer computes": ("evaluation/cost.py", "computed * cost.batch", "0 * cost.batch",
+                                                  "test_eval.py::test_the_memory_of_a_run_is_what_the_dry_run_says"),
+    "the GPU's peak for a run on the CPU": ("evaluation/cost.py", "if device == \"cuda\":",
+                                            "if torch.cuda.is_available():",
+                                            "test_eval.py::test_the_peak_of_a_run_on_the_cpu_is_the_processs"),
     "one method that fails ends the run": (
         "eval.py", "        except OutputError:\n            raise\n        except InputError",
         "        except ValueError:\n            raise\n        except InputError",

@@ -18,20 +18,23 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from benchmark import peak_of
 from tqdm import tqdm
 
 import eval as command_line
 import pecan
+from baselines.whole import Whole
 from data import EMBEDDED, read_jsonl
 from evaluation import cost, paper, pictures, tables
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
 from evaluation.tables import as_markdown, as_text, quantity
+from pecan import build
 from support.checkpoint import read_config
 from support.files import InputError, OutputError
 from support.options import user_errors
-from support.settings import PAPER, Settings
+from support.settings import PAPER, Settings, resolve
 
 ROOT = Path(__file__).parents[1]
 FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
@@ -432,6 +435,25 @@ def test_the_dry_run_estimates_the_cost(undisturbed, tmp_path):
     assert estimate["documents"] == "3" and estimate["questions"] == "18"
     assert .5 < number(estimate["construction"]) / (measured["construction_flops"] * 3) < 2
     assert .5 < number(estimate["search"]) / (measured["flops"] * 18) < 2
+
+
+def test_the_memory_of_a_run_is_what_the_dry_run_says(tiny):
+    """What building a graph, or a whole document, adds to the loaded model, as PyTorch allocates it: within 10 %."""
+    documents = read_jsonl(EMBEDDED, 3)
+    settings = resolve(tiny.folder, tiny.config.max_length)
+    expected = cost.expected(iter(documents), tiny.config, tiny.tokenizer, settings, None, settings.window)
+    weights, added = cost.memory(tiny.config, expected, 4)
+    assert weights == sum(4 * weight.numel() for weight in tiny.weights.values())
+
+    measured = max(peak_of(lambda: build(tiny, document, settings)) for document in documents)
+    assert added == pytest.approx(measured, rel=.1)
+
+    whole = replace(expected, batch=0, slots=0)
+    method = Whole(tiny, settings)
+    prepared = [method.prepare(document) for document in documents]
+    measured = max(peak_of(lambda: method.answer(prepared[n], document.questions[0].text))
+                   for n, document in enumerate(documents))
+    assert cost.memory(tiny.config, whole, 4)[1] == pytest.approx(measured, rel=.1)
 
 
 # --- scoring --------------------------------------------------------------------------------------------------------
