@@ -28,7 +28,7 @@ def copy_with(change: tuple[str, str, str] | None, folder: str) -> Path:
     ValueError if the file has no place for it, or several.
     """
     copy = Path(folder) / "pecan"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results*", "__pycache__"))
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results*", "smollm2", "__pycache__"))
     if change is None:
         return copy
 

@@ -114,6 +114,33 @@ MUTATIONS = {
     "attention counted as a triangle": (
         "llama.py", "4 * c.layers * c.heads", "2 * c.layers * c.heads",
         "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
+    # GGUF files
+    "query rows left interleaved": ("support/convert.py", "numbers = half_split(numbers, config.heads)", "pass",
+                                    "test_convert.py::test_plain_numbers_come_back"),
+    "key rows by the query heads": ("support/convert.py", "half_split(numbers, config.kv_heads)",
+                                    "half_split(numbers, config.heads)",
+                                    "test_convert.py::test_plain_numbers_come_back"),
+    "a GGUF file's eos alone ends a reply": (
+        "support/convert.py", "for token in [*named, *known]", "for token in named",
+        "test_convert.py::test_plain_numbers_come_back"),
+    "recovered scaling unchecked": ("support/convert.py", "    check_scaling(path, config, tensors)\n", "",
+                                    "test_convert.py::test_what_is_not_known_is_refused_by_name"),
+    "unknown keys of a GGUF file passed over": (
+        "support/convert.py", "key.startswith(\"llama.\") and", "False and",
+        "test_convert.py::test_what_is_not_known_is_refused_by_name"),
+    "a half-written folder stays": ("support/convert.py", "shutil.rmtree(partial, ignore_errors=True)", "pass",
+                                    "test_convert.py::test_what_is_not_known_is_refused_by_name"),
+    "SmolLM's digits taken together": (
+        "support/gguf_tokenizer.py", "pre_tokenizers.Digits(individual_digits=True)",
+        "pre_tokenizers.Digits(individual_digits=False)", "test_convert.py::test_byte_level_ids"),
+    "Llama 3's words always merged": ("support/gguf_tokenizer.py", "ignore_merges=pre != \"smollm\"",
+                                      "ignore_merges=False", "test_convert.py::test_byte_level_ids"),
+    "the lowest score is merged first": ("support/gguf_tokenizer.py", "(-scores[vocabulary[token]], ",
+                                         "(scores[vocabulary[token]], ", "test_convert.py::test_sentencepiece_ids"),
+    "control tokens are words": ("support/gguf_tokenizer.py", "special=types[i] != USER_DEFINED", "special=False",
+                                 "test_convert.py::test_the_original_tokenizer_and_the_converted_one"),
+    "no BOS by default": ("support/gguf_tokenizer.py", "by_default = kind == \"llama\" or", "by_default =",
+                          "test_convert.py::test_sentencepiece_ids"),
     # tokenizer and template
     "BOS before every piece": ("support/tokenizer.py", ".encode(text, add_special_tokens=False)", ".encode(text)",
                                "test_tokenizer.py::test_turns_equal_apply_chat_template"),

@@ -22,6 +22,7 @@ from llama import Llama
 from support.checkpoint import read_config
 from support.convert import convert, main, scaling_of
 from support.files import InputError
+from support.gguf_tokenizer import tokenizer_of
 from support.options import user_errors
 from support.tokenizer import Tokenizer
 
@@ -198,7 +199,13 @@ def test_byte_level_ids(tmp_path, content, pre):
     for text in TEXTS:
         assert t.encode(text) == naive_ids(fields, text), text
         assert t.decode(t.encode(text)) == text
-    assert naive_ids(fields, "1986") == t.encode("1986")
+
+    # Tokens that only one of the two rules can give: digits together, a digit with its blank, a word without merges.
+    fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], "19", "Ġ1", "ĠzzQ"]
+    fields["tokenizer.ggml.token_type"] = [*fields["tokenizer.ggml.token_type"], 1, 1, 1]
+    fields["tokenizer.ggml.merges"] = [*fields["tokenizer.ggml.merges"], "1 9", "Ġ 1"]
+    wanted = naive_ids(fields, "In 1986 zzQ 119")
+    assert tokenizer_of(Path("m"), fields).encode("In 1986 zzQ 119", add_special_tokens=False).ids == wanted
 
 
 def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
@@ -206,6 +213,7 @@ def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
     convert(write_gguf(tmp_path / "m.gguf", *content()), tmp_path / "m")
     ours, wanted = Tokenizer(tmp_path / "m"), Tokenizer(small)
     assert ours.frame == wanted.frame and ours.bos == wanted.bos
+    assert ours.decode(ours.frame.close) == wanted.decode(wanted.frame.close), "special tokens are left out"
     for text in TEXTS:
         assert ours.encode(text, specials=True) == wanted.encode(text, specials=True)
         assert ours.vocabulary.special.encode(text).ids == wanted.vocabulary.special.encode(text).ids
@@ -246,7 +254,7 @@ def test_sentencepiece_ids(tmp_path, content):
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 def change(fields, tensors, **changes):
-    """Change keys of the metadata ("_" for "."); None removes one."""
+    """Change keys of the metadata ("__" for "."); None removes one."""
     for key, value in changes.items():
         fields[key.replace("__", ".")] = value
         if value is None:
