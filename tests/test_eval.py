@@ -26,8 +26,8 @@ from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, runs_of, top_k_of
 from evaluation.tables import as_markdown, as_text, quantity
 from support.checkpoint import read_config
+from support.command import user_errors
 from support.files import InputError, OutputError
-from support.options import user_errors
 from support.settings import PAPER, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -188,7 +188,7 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
     (["--confidence", "2"], "confidence is 2"),
     (["--dtype", "int8"], "'int8' is unknown"), (["--device", "abacus"], "abacus"),
     (["--score", "no.jsonl"], "no.jsonl"), (["--encoder", "no/such/model"], "no such folder"),
-    (["--output", "README.md"], "README.md"), (["--nodes", "0"], "--nodes is 0"), (["--method", ""], "unknown"),
+    (["--output", "README.md"], "README.md"), (["--nodes", "0"], "--nodes is 0"), (["--method", ""], "method is empty"),
     (["--top", "3", "--method", "bm25"], "--top 3"), (["--searcher", "m"], "--table 2"),
     (["--table", "3", "--nodes", "5"], "--nodes cannot be chosen with --table 3"),
     (["--table", "nodes", "--method", "whole"], "--method cannot be chosen"),
@@ -400,7 +400,7 @@ def test_a_full_disk_loses_nothing(undisturbed, tmp_path):
     stopped = run(*arguments, env=unmeasured,                     # coverage writes files of its own
                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
     assert stopped.returncode == 2 and "Traceback" not in stopped.stderr
-    assert "File too large; what was finished is kept" in stopped.stderr.splitlines()[-1]
+    assert "(File too large); what was finished is kept" in stopped.stderr.splitlines()[-1]
     part = tmp_path / "r" / "embedded" / "whole.jsonl.part-0"
     kept = part.read_bytes().count(b"\n")
     assert 0 < kept < 18
