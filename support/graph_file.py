@@ -193,9 +193,9 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     if file is not None and file.exists():
         try:
             with safe_open(file, framework="pt") as stored:
-                metadata = stored.metadata() or {}
-                if metadata.get("texts") == identity:
-                    return stored.get_tensor("vectors"), int(metadata["flops"])
+                texts_of, flops = stored.metadata()["of"].split()
+                if texts_of == identity:
+                    return stored.get_tensor("vectors"), int(flops)
         except (OSError, SafetensorError, KeyError, ValueError, TypeError):
             pass                                             # a damaged file is computed again
 
@@ -203,6 +203,8 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     vectors = encoder.encode(texts)
     flops = encoder.flops - flops_before
     if file is not None:
-        content = safetensors.torch.save({"vectors": vectors.contiguous()}, {"texts": identity, "flops": str(flops)})
+
+        # One entry of metadata: the order of several changes from run to run, and with it the bytes of the file.
+        content = safetensors.torch.save({"vectors": vectors.contiguous()}, {"of": f"{identity} {flops}"})
         write_bytes(file, content)
     return vectors, flops

@@ -62,7 +62,7 @@ class Tokenizer:
         self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
         self.source, self.template = _template(folder, settings)
-        self.special_names = _special_names(settings)
+        self.special_names = _special_names(folder, settings)
         self.frame, self.reply_prefix = self._frame()
         if self.first("Yes") == self.first("No"):
             raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
@@ -275,14 +275,14 @@ class _SentencePiece:
 
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
 
-def _special_names(settings: dict) -> dict[str, str]:
+def _special_names(folder: Path, settings: dict) -> dict[str, str]:
     """The names of the special tokens that are set; a template prints nothing for the others."""
     names = {}
     for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
         token = settings.get(key)
         name = token.get("content") if isinstance(token, dict) else token
         if not isinstance(name, str | None):
-            raise InputError(f"tokenizer_config.json: {key} is {name!r:.60}; it must be a text")
+            raise InputError(f"{folder / 'tokenizer_config.json'}: {key} is {name!r:.60}; it must be a text")
         if name:
             names[key] = name
     return names

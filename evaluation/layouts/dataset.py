@@ -164,7 +164,7 @@ def recognise(file: File) -> str | None:
 def unknown(start: Start) -> str:
     """What a file of an unknown layout holds, and what the nearest layout has besides."""
     found = start.row.keys() or start.keys
-    nearest = max(LAYOUTS.values(), key=lambda layout: len(layout.keys & found) / max(1, len(layout.keys)))
+    nearest = max(reversed(LAYOUTS.values()), key=lambda layout: len(layout.keys & found) / max(1, len(layout.keys)))
     wanted = f"one of these layouts is wanted: {', '.join(LAYOUTS)}"
     if not nearest.keys & found:
         return f"{start.file.name} holds no row of a known layout; {wanted}"
