@@ -10,12 +10,11 @@ from the number of the line.
 import hashlib
 import itertools
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.files import InputError, open_bytes, unreadable
+from support.files import InputError, open_bytes, parse_json, reading
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
@@ -44,10 +43,10 @@ class Document:
 
 def read_text(path: str | Path) -> Document:
     """A text file as a document without questions; InputError if it is missing, empty or not UTF-8 text."""
+    with reading(path):
+        content = Path(path).read_bytes()
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise unreadable(path, error) from None
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the document to plain text") from None
 
@@ -70,21 +69,16 @@ def iterate_jsonl(path: Path) -> Iterator[Document]:
     """The documents of a JSON lines file, one at a time; InputError as in read_jsonl."""
     documents_seen = set()
     questions_seen = set()
-    try:
-        with open_bytes(path) as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
+    with reading(path), open_bytes(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
 
-                where = f"{path}, line {number}"
-                document = _document(line.decode("utf-8-sig"), where, f"{path.stem}-{number}")
-                _check_new([document.id], documents_seen, where)
-                _check_new([question.id for question in document.questions], questions_seen, where)
-                yield document
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}, line {number}: not UTF-8 text (byte {error.start})") from None
+            where = f"{path}, line {number}"
+            document = _document(line, where, f"{path.stem}-{number}")
+            _check_new([document.id], documents_seen, where)
+            _check_new([question.id for question in document.questions], questions_seen, where)
+            yield document
 
 
 def _check_new(ids: list[str], seen: set[str], where: str):
@@ -95,16 +89,9 @@ def _check_new(ids: list[str], seen: set[str], where: str):
         seen.add(id)
 
 
-def _document(line: str, where: str, name: str) -> Document:
+def _document(line: bytes, where: str, name: str) -> Document:
     """The document in a line; its id is `name` if it has none. InputError says what is wrong, starting with `where`."""
-    try:
-        row = json.loads(line)
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{where}: half a surrogate pair, {error.object[error.start]!r}, is no character") from None
-    except ValueError as error:
-        raise InputError(f"{where}: not valid JSON ({error})") from None
-
+    row = parse_json(line, where)
     if not isinstance(row, dict):
         raise InputError(f"{where}: a document is an object with text (or passages) and questions")
     if ("text" in row) == ("passages" in row):
@@ -115,7 +102,7 @@ def _document(line: str, where: str, name: str) -> Document:
     if not isinstance(row.get("questions"), list):
         raise InputError(f"{where}: questions is a list")
 
-    document = Document(str(row.get("id", name)), passages)
+    document = Document(_id(row, name, where), passages)
     for n, question in enumerate(row["questions"]):
         document.questions.append(_question(question, n, document.id, where))
     return document
@@ -130,7 +117,14 @@ def _question(row, n: int, document: str, where: str) -> Question:
         raise InputError(f"{where}: question {n} needs \"answers\", a non-empty list of strings")
 
     extra = {key: value for key, value in row.items() if key not in ("id", "question", "answers")}
-    return Question(str(row.get("id", f"{document}-{n}")), row["question"], answers, extra)
+    return Question(_id(row, f"{document}-{n}", where), row["question"], answers, extra)
+
+
+def _id(row: dict, name: str, where: str) -> str:
+    """The id of a document or question, `name` if it has none; InputError if it is no text or number."""
+    if type(row.get("id", name)) not in (str, int):
+        raise InputError(f"{where}: id is {row['id']!r:.60}; it must be a text or a whole number")
+    return str(row.get("id", name))
 
 
 def _is_text(value) -> bool:

@@ -23,8 +23,9 @@ from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import METHODS, runs_of
 from support.checkpoint import choose_device, locate, read_config
+from support.command import parse_options, user_errors
 from support.files import InputError, OutputError, write_file
-from support.options import add_model_options, chosen_settings, user_errors
+from support.options import add_model_options, chosen_settings
 from support.settings import PAPER, WHOLE_DOCUMENT, resolve
 from support.tokenizer import Tokenizer
 
@@ -58,7 +59,7 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="answer again what the output folder holds")
     parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
     add_model_options(parser)
-    args = parser.parse_args(argv)
+    args = parse_options(parser, argv)
 
     args.methods = args.method.split(",") if args.method is not None else list(METHODS) if args.table \
         else DEFAULT_METHODS
@@ -117,7 +118,7 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> int:
     """Print what the runs would cost. Reads text, config and tokenizer, but no weights."""
     folder = locate(args.model)
     config = read_config(folder)
-    tokenizer = Tokenizer(folder)
+    tokenizer = Tokenizer(folder, config.vocab)
     _, dtype = choose_device(args.device, args.dtype, config.dtype)
 
     rows = []
@@ -206,6 +207,9 @@ def main(argv=None) -> int:
     names = [dataset.name for dataset in datasets]
     if len(set(names)) < len(names):
         raise InputError(f"--dataset: {' and '.join(args.dataset)} have the same name, {names[0]}; run them one by one")
+    for checkpoint in (args.builder, args.encoder, args.scorer, *args.searcher, *(args.dragon or ())):
+        if checkpoint:
+            locate(checkpoint)                                   # a wrong name is found now, not after hours
     if args.dry_run:
         return dry_run(args, datasets)
 

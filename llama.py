@@ -195,7 +195,7 @@ class Llama:
         """Load a checkpoint folder or hub repository; errors as in locate, read_config, Tokenizer, read_weights."""
         folder = locate(model)
         config = read_config(folder)
-        tokenizer = Tokenizer(folder)
+        tokenizer = Tokenizer(folder, config.vocab)
         weights = read_weights(folder, config, *choose_device(device, dtype, config.dtype))
         return cls(config, weights, tokenizer, folder)
 

@@ -38,10 +38,11 @@ from tqdm import tqdm
 
 from data import Document, read_text
 from llama import Cache, Llama, Segment, length_of
+from support.command import parse_options, user_errors
 from support.files import InputError
 from support.graph_file import Fields, Journal, check_place, file_name, node_vectors, read_graph, write_graph
 from support.method import ENDS, Answer, Prepared, Step
-from support.options import add_model_options, chosen_settings, load_models, max_length, user_errors, warn_if_unknown
+from support.options import add_model_options, chosen_settings, load_models, max_length, warn_if_unknown
 from support.sbert import similarities
 from support.settings import Settings, resolve
 from support.text import bullets, split, tokens_of
@@ -181,6 +182,16 @@ def chunks(tokenizer, document: Document, limit: int) -> list[str]:
     return texts
 
 
+def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
+    """The tokens that a window keeps for the summary, and those it has for nodes; InputError if no chunk fits."""
+    limit = int(settings.window * settings.summary_share)
+    space = settings.window - limit - length_of(summary_prompt(tokenizer, {}))
+    if limit < 1 or space < settings.chunk + len(tokenizer.encode("\n*")):
+        raise InputError(f"window {settings.window} is too small: the prompt and a summary of up to {limit} tokens "
+                         f"leave {space}, a chunk takes up to {settings.chunk} and its marker; take a larger window")
+    return limit, space
+
+
 def pack(lengths: list[int], space: int) -> list[range]:
     """Windows of neighbouring nodes: each takes nodes in order, as long as their tokens fit in `space` (GARLIC 3.1)."""
     windows = []
@@ -292,11 +303,7 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     tokenizer = model.tokenizer
     finished = [] if finished is None else finished
     recalled = iter(list(finished))
-    limit = int(settings.window * settings.summary_share)
-    space = settings.window - limit - length_of(summary_prompt(tokenizer, {}))
-    if space < settings.chunk + len(tokenizer.encode("\n*")):
-        raise InputError(f"window {settings.window} is too small: the prompt and a summary of up to {limit} tokens "
-                         f"leave {space}, a chunk takes up to {settings.chunk} and its marker; take a larger window")
+    limit, space = room_for_summary(tokenizer, settings)
 
     def line_length(text):
         return length_of(node_line(tokenizer, None, text))
@@ -548,7 +555,7 @@ class Pecan:
             graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
         else:
             check_place(path)
-            journal = Journal(path)                          # an interrupted construction goes on
+            journal = Journal(path, self.file_name(document))   # an interrupted construction goes on
             graph = build(self.builder, document, self.settings, progress, journal)
             if path is not None:
                 graph.save(path)
@@ -576,7 +583,7 @@ def main(argv=None) -> int:
     parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
     parser.add_argument("--trace", action="store_true", help="print every node that was read, and why")
     add_model_options(parser)
-    args = parser.parse_args(argv)
+    args = parse_options(parser, argv)
     progress = sys.stderr.isatty()
 
     document = read_text(args.document)

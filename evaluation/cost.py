@@ -14,7 +14,16 @@ import torch
 
 from data import Document
 from llama import flops_of
-from pecan import answer_turn, chunks, length_of, node_line, pack, question_prompt, summary_prompt
+from pecan import (
+    answer_turn,
+    chunks,
+    length_of,
+    node_line,
+    pack,
+    question_prompt,
+    room_for_summary,
+    summary_prompt,
+)
 from support.checkpoint import Config, tensor_shapes
 from support.settings import Settings
 
@@ -58,6 +67,7 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
     document. Nothing but text is read.
     """
     cost = Cost()
+    room_for_summary(tokenizer, settings)                        # refuses what the run would refuse
     nodes = settings.fixed_nodes or nodes or NODES
     instruction = length_of(summary_prompt(tokenizer, {}))       # Table A1 without nodes
     probe = len(tokenizer.frame.close)

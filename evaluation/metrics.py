@@ -4,7 +4,6 @@ The paper names two sources for its scores: LongBench (F1; ROUGE-L by the packag
 (ROUGE-L by rouge_score; BLEU). It does not say which ROUGE-L it prints. The tables here print rouge_score's, because
 the published figures are as close to their F1 as that one is. The results hold the other as well.
 """
-import json
 import math
 import re
 import string
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from support.files import InputError
+from support.files import parse_json, reading
 
 # --- F1 -------------------------------------------------------------------------------------------------------------
 
@@ -221,20 +220,18 @@ def read_predictions(path: str | Path) -> list[dict]:
 
     Raises InputError, which names the line that is neither.
     """
-    try:
+    with reading(path):
         lines = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
     rows = []
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
+        place = f"{path}, line {number}"
+        with reading(place, "not a prediction with its answers"):
+            row = parse_json(line, place, dict)
             prediction = row["prediction"] if "prediction" in row else row["pred"]
             answers = row["answers"]
-            if not (isinstance(prediction, str) and answers and all(isinstance(answer, str) for answer in answers)):
+            if not (isinstance(prediction, str) and isinstance(answers, list) and answers
+                    and all(isinstance(answer, str) for answer in answers)):
                 raise ValueError("it needs a text and a list of texts")
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}, line {number}: not a prediction with its answers ({error})") from None
         rows.append({"prediction": prediction, "answers": answers})
     return rows

@@ -2,12 +2,24 @@
 
 A killed run keeps its answers. In the end they are in the order of the questions.
 """
+import glob
 import json
-import os
+import shutil
 from pathlib import Path
 
 from data import Document, Question
-from support.files import InputError, write_file
+from support.files import (
+    FLAG,
+    InputError,
+    Rule,
+    append_line,
+    check_values,
+    open_own,
+    parse_json,
+    reading,
+    write_file,
+    writing,
+)
 
 
 def lock(output: Path):
@@ -21,13 +33,73 @@ def lock(output: Path):
     except ImportError:                                           # Windows
         return None
 
-    output.mkdir(parents=True, exist_ok=True)
-    file = open(output / "lock", "w")
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    file = open_own(output / "lock")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
+        file.close()
         raise InputError(f"{output}: another run is writing there; wait for it, or choose another --output") from None
     return file
+
+
+# --- old answers, until there are new ones --------------------------------------------------------------------------
+
+def answer_files(path: Path) -> list[Path]:
+    """The files that hold the answers of a run: `path`, if it is there, and the parts."""
+    parts = sorted(path.parent.glob(f"{glob.escape(path.name)}.part-*"))
+    return [*([path] if path.exists() else []), *parts]
+
+
+def setup_path(path: Path) -> Path:
+    """The file of the setup that belongs to a file of predictions."""
+    return path.with_suffix(".setup.json")
+
+
+def old_folder(path: Path) -> Path:
+    """Where old answers wait until the first new one is on the disk."""
+    return path.with_name(f"{path.name}.old")
+
+
+def set_aside(path: Path):
+    """Move the answers of a run, and its setup, to old_folder.
+
+    The setup goes first. So if a kill comes between two moves, no setup is there, and put_back knows what to do.
+    """
+    old = old_folder(path)
+    with writing(old):
+        old.mkdir(exist_ok=True)
+        for file in [setup_path(path), *answer_files(path)]:
+            if file.exists():
+                file.replace(old / file.name)
+
+
+def put_back(path: Path):
+    """Undo set_aside if no new answer was given; otherwise the old ones are removed."""
+    old = old_folder(path)
+    if not old.is_dir():
+        return
+    if setup_path(path).exists() and answer_files(path):
+        shutil.rmtree(old)
+        return
+
+    with writing(old):
+        setup_path(path).unlink(missing_ok=True)
+        for file in sorted(old.iterdir(), key=lambda file: file.name == setup_path(path).name):
+            file.replace(path.parent / file.name)
+        old.rmdir()
+
+
+# --- the answers of a run -------------------------------------------------------------------------------------------
+
+# What every line has.
+TEXT = Rule((str,), lambda _: True, "a text")
+NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
+ANSWERS = Rule((list,), lambda answers: answers and all(isinstance(answer, str) for answer in answers),
+               "a list of texts")
+RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": ANSWERS,
+         **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops"), NUMBER), "cut": FLAG}
 
 
 class Predictions:
@@ -36,8 +108,6 @@ class Predictions:
     During the run, process RANK appends to its own part, PATH.part-RANK. In the end the first process joins the parts
     into PATH. `rows` holds the answers that were there at the start and those added since, without their traces.
     """
-    NAMES = {"id", "document", "hash", "question", "prediction", "answers", "nodes", "tokens", "flops",
-             "construction_flops", "cut"}                         # every line has them
 
     def __init__(self, path: Path, rank: int = 0):
         self.path = path
@@ -51,26 +121,23 @@ class Predictions:
 
         A last line without its end was torn by a kill. It is cut off, and its question is answered again.
         """
-        complete, _, torn = file.read_bytes().rpartition(b"\n")
+        with reading(file):
+            complete, _, torn = file.read_bytes().rpartition(b"\n")
         lines = complete.split(b"\n") if complete else []
         for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict) or not self.NAMES <= row.keys():
-                raise InputError(f"{file}, line {number}: not a prediction; move the file away, or use --overwrite")
+            with reading(f"{file}, line {number}", "not a prediction", "; move the file away, or use --overwrite"):
+                row = parse_json(line, f"{file}, line {number}", dict)
+                check_values(row, RULES, f"{file}, line {number}: ")
             self.keep(row)
 
         # A process repairs its own part only: another may be writing to the others.
         if torn and file == self.part:
-            with open(file, "r+b") as part:
+            with open_own(file) as part:
                 part.truncate(len(complete) + 1 if complete else 0)
 
     def files(self) -> list[Path]:
         """The files that hold answers: PATH, if it is there, and the parts."""
-        parts = sorted(self.path.parent.glob(f"{self.path.name}.part-*"))
-        return [*([self.path] if self.path.exists() else []), *parts]
+        return answer_files(self.path)
 
     def keep(self, row: dict):
         """Keep a row in memory, without its trace, which is long."""
@@ -93,10 +160,9 @@ class Predictions:
     def add(self, row: dict):
         """Keep an answer, and write it to the disk before returning."""
         self.keep(row)
-        with open(self.part, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.part, json.dumps(row, ensure_ascii=False, allow_nan=False))
+        if old_folder(self.path).is_dir():
+            shutil.rmtree(old_folder(self.path), ignore_errors=True)               # another process may be doing it
 
     def finish(self, order: list[str]):
         """Join all parts into PATH: the questions of `order` first, in this order.

@@ -22,9 +22,9 @@ from tqdm import tqdm
 from data import Document, Question
 from evaluation import metrics
 from evaluation.layouts import Dataset
-from evaluation.predictions import Predictions, lock
+from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
 from evaluation.runs import Models, Run, make, name_of, top_k_of
-from support.files import InputError, OutputError, read_json, write_file
+from support.files import InputError, OutputError, read_json, reading, write_file, writing
 from support.method import Answer, Method, Prepared
 from support.options import chosen_settings, max_length
 from support.settings import PAPER, Settings, resolve
@@ -35,8 +35,14 @@ class Team:
     """The processes of a run: one, or those that torchrun started. All of them must see the output folder."""
 
     def __init__(self):
-        self.rank = int(os.environ.get("RANK", 0))
-        self.size = int(os.environ.get("WORLD_SIZE", 1))
+        with reading("RANK and WORLD_SIZE", "torchrun sets them, with LOCAL_RANK, MASTER_ADDR and MASTER_PORT"):
+            self.rank = int(os.environ.get("RANK", 0))
+            self.size = int(os.environ.get("WORLD_SIZE", 1))
+            if self.size > 1:
+                set_by_torchrun = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")]
+                int(set_by_torchrun[1])
+            if not 0 <= self.rank < self.size:
+                raise ValueError(f"rank {self.rank} of {self.size}")
         if self.size > 1:
             # The first to finish waits for the last, however long; if one fails, torchrun ends all.
             dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
@@ -156,7 +162,8 @@ class Runner:
 
     def claim_folder(self):
         self.lock = lock(self.output)
-        self.graphs.mkdir(parents=True, exist_ok=True)
+        with writing(self.graphs):
+            self.graphs.mkdir(parents=True, exist_ok=True)
 
     def models_of(self, run: Run) -> Models:
         """The models of a run. Only those of one run at a time are kept in memory."""
@@ -225,6 +232,7 @@ class Runner:
             failed |= failures
         reasons = list(dict.fromkeys(failed[i] for i in questions if i in failed))
         if len(failed) == len(questions):
+            team.first(lambda: put_back(path))
             raise InputError(reasons[0])
         team.first(lambda: predictions.finish(questions))
         self.enter(dataset, run, done, path, setup)
@@ -263,24 +271,25 @@ class Runner:
             self.enter(dataset, run, done, path, setup)
 
 
-def setup_path(path: Path) -> Path:
-    """The file of the setup that belongs to a file of predictions."""
-    return path.with_suffix(".setup.json")
-
-
 def claim_file(path: Path, setup: dict, overwrite: bool):
-    """Write the setup of a file of predictions; InputError if the file holds answers given under another setup."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files = Predictions(path).files()
-    if overwrite:
-        for file in [*files, setup_path(path)]:
-            file.unlink(missing_ok=True)
+    """Write the setup of a file of predictions; InputError if the file holds answers given under another setup.
+
+    With `overwrite`, what is there is set aside until the first new answer is on the disk.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    put_back(path)
+    files = answer_files(path)
+    if overwrite and files:
+        set_aside(path)
     elif files:
-        before = read_json(setup_path(path))
+        Predictions(path)
+        with reading(setup_path(path), remedy="; choose another --output, or --overwrite the answers next to it"):
+            before = read_json(setup_path(path))
         different = [name for name in setup if before.get(name) != setup[name]]
         if different:
             name = different[0]
             values = "" if len(str(setup[name])) > 20 else f" ({before.get(name)} there, {setup[name]} here)"
             raise InputError(f"{path} holds answers of another {' and '.join(different)}{values}; choose another "
                              "--output, or --overwrite them")
-    write_file(setup_path(path), json.dumps(setup, indent=2) + "\n")
+    write_file(setup_path(path), json.dumps(setup, indent=2, allow_nan=False) + "\n")

@@ -4,15 +4,28 @@ Only JSON and safetensors files are read.
 """
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
-from support.files import InputError, one_line, read_json, write_file
+from support.files import (
+    COUNT,
+    FLAG,
+    POSITIVE,
+    InputError,
+    Rule,
+    check_values,
+    one_line,
+    read_json,
+    reading,
+    write_file,
+    writing,
+)
 
 # --- config.json ----------------------------------------------------------------------------------------------------
 
@@ -35,6 +48,23 @@ class Config:
     dtype: str                                 # of the stored weights
 
 
+# What a Llama's config.json may leave out, and what its keys must hold.
+DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0}
+EVEN = Rule((int,), lambda n: n >= 2 and n % 2 == 0, "an even number of at least 2 (RoPE turns pairs)")
+LAYERS = Rule((int,), lambda n: 1 <= n <= 1000, "a whole number from 1 to 1,000")
+EPS = Rule((int, float), lambda x: 0 < x < 1, "a number above 0 and below 1")
+RULES = {
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+                     "max_position_embeddings"), COUNT),
+    "num_hidden_layers": LAYERS,
+    "rms_norm_eps": EPS,
+    "tie_word_embeddings": FLAG,
+}
+ROPE = {"rope_theta": Rule((int, float), lambda x: 1 <= x < math.inf, "a number of at least 1")}
+LLAMA3 = {"factor": ROPE["rope_theta"], "low_freq_factor": POSITIVE, "high_freq_factor": POSITIVE,
+          "original_max_position_embeddings": COUNT}
+
+
 def read_config(folder: str | Path) -> Config:
     """Read config.json as transformers 4 or 5 wrote it; absent keys have Hugging Face's defaults.
 
@@ -44,35 +74,36 @@ def read_config(folder: str | Path) -> Config:
     path = Path(folder) / "config.json"
     raw = read_json(path)
     _check_architecture(path, raw)
-    rope = _rope_parameters(path, raw)
-    eos = _end_of_sequence(Path(folder), raw)
-
+    given = {key: value for key, value in raw.items() if value is not None}
     try:
-        heads = raw["num_attention_heads"]
-        scaling = _llama3_scaling(rope, raw)
-
-        config = Config(
-            vocab=raw["vocab_size"],
-            width=raw["hidden_size"],
-            hidden=raw["intermediate_size"],
-            layers=raw["num_hidden_layers"],
-            heads=heads,
-            kv_heads=raw.get("num_key_value_heads") or heads,
-            head_width=raw.get("head_dim") or raw["hidden_size"] // heads,
-            norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-            max_length=raw.get("max_position_embeddings", 2048),
-            tied=raw.get("tie_word_embeddings", False),
-            rope_theta=float(rope["rope_theta"]),
-            rope=scaling,
-            eos=eos,
-            dtype=str(raw.get("torch_dtype") or raw.get("dtype") or "bfloat16"))
+        raw = DEFAULTS | {"num_key_value_heads": given["num_attention_heads"]} | given
+        check_values(raw, RULES, f"{path}: ")
     except KeyError as error:
         raise InputError(f"{path}: key {error} is missing") from None
-    except (TypeError, ValueError, ZeroDivisionError) as error:
-        raise InputError(f"{path}: a value does not fit a Llama ({error})") from None
 
-    _check_sizes(path, config)
-    return config
+    rope = _rope_parameters(path, raw)
+    heads, kv_heads = raw["num_attention_heads"], raw["num_key_value_heads"]
+    if heads % kv_heads:
+        raise InputError(f"{path}: num_attention_heads {heads} query heads do not share {kv_heads} key/value heads "
+                         "evenly")
+    head_width = raw.get("head_dim", raw["hidden_size"] // heads)
+    check_values({"head_dim": head_width}, {"head_dim": EVEN}, f"{path}: ")
+
+    return Config(
+        vocab=raw["vocab_size"],
+        width=raw["hidden_size"],
+        hidden=raw["intermediate_size"],
+        layers=raw["num_hidden_layers"],
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=head_width,
+        norm_eps=float(raw["rms_norm_eps"]),
+        max_length=raw["max_position_embeddings"],
+        tied=raw["tie_word_embeddings"],
+        rope_theta=float(rope["rope_theta"]),
+        rope=_llama3_scaling(path, rope, raw),
+        eos=_end_of_sequence(Path(folder), raw),
+        dtype=str(given.get("torch_dtype") or given.get("dtype") or "bfloat16"))
 
 
 def _check_architecture(path: Path, raw: dict):
@@ -95,20 +126,31 @@ def _rope_parameters(path: Path, raw: dict) -> dict:
     """
     parameters = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if not isinstance(parameters, dict):
-        raise InputError(f"{path}: RoPE's parameters are {parameters!r}; they must be an object with rope_type")
+        raise InputError(f"{path}: RoPE's parameters are {parameters!r:.60}; they must be an object with rope_type")
 
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if rope_type not in ("default", "llama3"):
         raise InputError(f"{path}: rope_type {rope_type!r} is unknown; 'default' and 'llama3' are implemented")
-    return {"rope_theta": raw.get("rope_theta", 10000.0)} | parameters | {"rope_type": rope_type}
+    given = {key: value for key, value in parameters.items() if value is not None}
+    rope = {"rope_theta": raw["rope_theta"]} | given | {"rope_type": rope_type}
+    check_values(rope, ROPE, f"{path}: ")
+    return rope
 
 
-def _llama3_scaling(rope: dict, raw: dict) -> dict | None:
+def _llama3_scaling(path: Path, rope: dict, raw: dict) -> dict | None:
     """The four numbers of llama3 scaling (llama.inverse_frequencies); None without scaling."""
     if rope["rope_type"] == "default":
         return None
+
+    rope = {"original_max_position_embeddings": raw["max_position_embeddings"]} | rope
+    missing = [name for name in LLAMA3 if name not in rope]
+    if missing:
+        raise InputError(f"{path}: key {missing[0]!r} is missing")
+    check_values(rope, LLAMA3, f"{path}: ")
+    if rope["low_freq_factor"] >= rope["high_freq_factor"]:
+        raise InputError(f"{path}: low_freq_factor is {rope['low_freq_factor']}; it must be below high_freq_factor")
     return {"factor": rope["factor"], "low": rope["low_freq_factor"], "high": rope["high_freq_factor"],
-            "original": rope.get("original_max_position_embeddings") or raw["max_position_embeddings"]}
+            "original": rope["original_max_position_embeddings"]}
 
 
 def _end_of_sequence(folder: Path, raw: dict) -> tuple[int, ...]:
@@ -124,19 +166,9 @@ def _end_of_sequence(folder: Path, raw: dict) -> tuple[int, ...]:
         tokens = tuple(eos)
     else:
         tokens = (eos,)
-    if not all(type(token) is int for token in tokens):
-        raise InputError(f"{folder}: eos_token_id is {eos!r}, not a token id or several")
+    if not all(type(token) is int and token >= 0 for token in tokens):
+        raise InputError(f"{folder}: eos_token_id is {eos!r:.60}, not a token id or several")
     return tokens
-
-
-def _check_sizes(path: Path, config: Config):
-    """Raise InputError if a size is not a positive whole number, or heads cannot share key/value heads evenly."""
-    for name in ("vocab", "width", "hidden", "layers", "heads", "kv_heads", "head_width", "max_length"):
-        value = getattr(config, name)
-        if type(value) is not int or value < 1:
-            raise InputError(f"{path}: {name} is {value!r}, not a positive whole number")
-    if config.heads % config.kv_heads:
-        raise InputError(f"{path}: {config.heads} query heads do not share {config.kv_heads} key/value heads evenly")
 
 
 # --- weights --------------------------------------------------------------------------------------------------------
@@ -160,6 +192,9 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+STORED = ("F64", "F32", "F16", "BF16")       # what a tensor may be stored as
+
+
 def read_tensors(path: Path, device, dtype, shape_of) -> dict[str, torch.Tensor]:
     """Read the tensors of one safetensors file, one at a time.
 
@@ -168,7 +203,7 @@ def read_tensors(path: Path, device, dtype, shape_of) -> dict[str, torch.Tensor]
     if it is unknown or has another shape.
     """
     read = {}
-    try:
+    with reading(path, "not a readable safetensors file"):
         with safe_open(path, framework="pt", device="cpu") as tensors:
             for name in tensors.keys():
                 shape = shape_of(name)
@@ -177,12 +212,16 @@ def read_tensors(path: Path, device, dtype, shape_of) -> dict[str, torch.Tensor]
                 if shape is None:
                     raise InputError(f"{path}: tensor {name} is not part of this architecture")
 
-                stored = tuple(tensors.get_slice(name).get_shape())
+                header = tensors.get_slice(name)
+                stored = tuple(header.get_shape())
                 if stored != shape:
                     raise InputError(f"{path}: {name} is {list(stored)}, config.json says {list(shape)}")
+
+                # Whole numbers are quantised weights: without their scales they mean nothing.
+                if header.get_dtype() not in STORED:
+                    raise InputError(f"{path}: {name} is stored as {header.get_dtype()}; take a checkpoint stored as "
+                                     f"one of {', '.join(STORED)}")
                 read[name] = tensors.get_tensor(name).to(device, dtype)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
     return read
 
 
@@ -192,9 +231,10 @@ def _weight_files(folder: Path) -> list[str]:
     if not index.exists():
         return ["model.safetensors"]
     file_of_tensor = read_json(index).get("weight_map")
-    if not isinstance(file_of_tensor, dict):
-        raise InputError(f"{index}: has no weight_map")
-    return sorted(set(file_of_tensor.values()))
+    names = file_of_tensor.values() if isinstance(file_of_tensor, dict) else ()
+    if not names or not all(isinstance(name, str) and name == Path(name).name for name in names):
+        raise InputError(f"{index}: weight_map must give, for each tensor, the name of a file in the folder")
+    return sorted(set(names))
 
 
 def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
@@ -230,7 +270,8 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
 def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tensor]):
     """Write config.json and model.safetensors in the form that read_config, read_weights and Hugging Face read."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
 
     partial = folder / "model.partial"

@@ -19,9 +19,9 @@ import torch
 
 from llama import inverse_frequencies
 from support.checkpoint import Config, read_config, save_checkpoint, tensor_shapes
+from support.command import user_errors
 from support.files import InputError, one_line, unreadable, write_file
 from support.gguf_tokenizer import require, tokenizer_config, tokenizer_of
-from support.options import user_errors
 from support.tokenizer import Tokenizer
 
 # --- the file -------------------------------------------------------------------------------------------------------

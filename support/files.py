@@ -1,8 +1,16 @@
-"""Text and JSON in and out, and the errors that name a file. This file imports no other file of the project."""
+"""Text and JSON in and out, the errors that name a file, and the check of values by type and range.
+
+This file imports no other file of the project.
+"""
+import contextlib
+import glob
 import gzip
 import json
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 
 class InputError(ValueError):
@@ -13,38 +21,67 @@ class OutputError(InputError):
     """A file cannot be written, so nothing that is computed after it could be kept."""
 
 
-def unreadable(path, error: Exception) -> InputError:
-    """The error to raise if reading a file has raised `error`."""
-    return InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})")
-
-
 def one_line(error: BaseException) -> str:
     """The message of an error in one line of at most 300 characters; its type if the message is empty."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, KeyError):
+        return f"key {error} is missing"
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def reading(place, wanted: str = "", remedy: str = ""):
+    """The guard of every reader: whatever goes wrong inside becomes an InputError that begins with `place`.
+
+    `wanted` says what the file should be, and `remedy`, also added to an InputError raised inside, what to do. A file
+    from anywhere may be damaged in any way, and what the libraries raise then is more than anyone can list.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{error}{remedy}") from None
+    except OSError as error:
+        raise InputError(f"{place}: cannot be read ({error.strerror or one_line(error)}){remedy}") from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise InputError(f"{place}: {wanted or 'cannot be read'} ({one_line(error)}){remedy}") from None
+
+
+def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool = False):
+    """The value in a JSON text, of this kind (any if None); InputError that begins with `place`.
+
+    Refused are also NaN, Infinity and numbers too large for a float, which are no JSON, what is nested too deeply to be
+    read, and (unless `halves`) half a surrogate pair, which is no character.
+    """
+    def number(digits):
+        value = float(digits)
+        if not math.isfinite(value):
+            raise ValueError(f"{digits[:20]} is no number in JSON")
+        return value
+
+    with reading(place, "not valid JSON"):
+        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        value = json.loads(text, parse_constant=number, parse_float=number)
+
+    try:
+        if "\\u" in text and not halves:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{place}: half a surrogate pair, {error.object[error.start]!r}, is no character") from None
+    if kind is not None and not isinstance(value, kind):
+        raise InputError(f"{place}: holds a {type(value).__name__} where a {kind.__name__} is wanted")
+    return value
 
 
 def read_json(path: str | Path) -> dict:
     """The object in a JSON file; InputError if the file is missing, is not JSON, or does not hold an object."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from None
-
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds a {type(content).__name__}, not an object")
-    return content
-
-
-def write_file(path: str | Path, text: str):
-    """Replace a file at once or not at all; OutputError if it cannot be written."""
-    partial = Path(f"{path}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
+    with reading(path):
+        content = Path(path).read_bytes()
+    return parse_json(content, path, dict)
 
 
 def open_bytes(path):
@@ -54,19 +91,87 @@ def open_bytes(path):
     return gzip.open(path.open("rb")) if is_gzipped else path.open("rb")
 
 
-def write_bytes(path: str | Path, content: bytes):
-    """Replace a file at once or not at all; OutputError if it cannot be written."""
-    partial = Path(f"{path}.{os.getpid()}.partial")
+# --- values ---------------------------------------------------------------------------------------------------------
+
+class Rule(NamedTuple):
+    """What a value must be: one of these types, and then `holds`. `words` say it."""
+    types: tuple
+    holds: Callable
+    words: str
+
+
+COUNT = Rule((int,), lambda n: 1 <= n <= 1 << 24, "a whole number from 1 to 16,777,216")
+POSITIVE = Rule((int, float), lambda x: 0 < x < math.inf, "a number above 0")
+FLAG = Rule((bool,), lambda _: True, "true or false")
+
+
+def check_values(values: dict, rules: dict[str, Rule], place: str = ""):
+    """Raise InputError for the first value that breaks its rule; the message begins with `place`."""
+    for name, rule in rules.items():
+        value = values[name]
+        if type(value) not in rule.types or not rule.holds(value):
+            raise InputError(f"{place}{name} is {value!r:.60}; it must be {rule.words}")
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def writing(path):
+    """Turn whatever the disk refuses into an OutputError that names the file."""
     try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
+        yield
     except OSError as error:
         raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
+def write_file(path: str | Path, text: str):
+    """Replace a file at once or not at all; OutputError if it cannot be written."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes):
+    """As write_file does. What processes that have ended left of their writing is removed."""
+    for left in glob.glob(f"{glob.escape(str(path))}.*.partial"):
+        if _has_ended(left.split(".")[-2]):
+            Path(left).unlink(missing_ok=True)
+
+    partial = Path(f"{path}.{os.getpid()}.partial")
+    with writing(path):
+        try:
+            partial.write_bytes(content)
+            os.replace(partial, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+
+
+def _has_ended(process: str) -> bool:
+    """Whether a process, given by its id, has ended. Where the system cannot tell, it has not."""
+    if os.name != "posix" or not process.isdigit():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
+
+
+def open_own(path: str | Path):
+    """Open a file to append bytes to. It is made if it is missing and never emptied; OutputError if it is a link.
+
+    Someone else's file may have this name, or a link to one: neither may be lost.
+    """
+    with writing(path):
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        return os.fdopen(os.open(path, flags, 0o666), "ab")
+
+
 def append_line(path: str | Path, line: str):
-    """Append a line to a file; it is on the disk when this returns."""
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    """Append a line to a file of the run's own; it is on the disk when this returns."""
+    with writing(path), open_own(path) as file:
+        file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

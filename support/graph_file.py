@@ -14,9 +14,26 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 
-from support.files import InputError, OutputError, append_line, read_json, write_bytes, write_file
+from support.files import (
+    InputError,
+    OutputError,
+    Rule,
+    append_line,
+    check_values,
+    open_own,
+    parse_json,
+    read_json,
+    reading,
+    write_bytes,
+    write_file,
+)
 
 FORMAT = "pecan graph 2"          # 1 counted the FLOPs of padding
+
+RULES = {**dict.fromkeys(("document", "model"), Rule((str,), bool, "a text")),
+         **dict.fromkeys(("nodes", "edges"), Rule((list,), lambda _: True, "a list")),
+         "settings": Rule((dict,), lambda _: True, "an object"),
+         "flops": Rule((int,), lambda n: 0 <= n < 1e30, "a number of operations")}
 
 
 class Fields(NamedTuple):
@@ -38,8 +55,15 @@ def file_name(document: str, model: str, settings: dict) -> str:
 
 def check_place(path: str | Path | None):
     """Raise OutputError if the folder of `path` cannot be written: better before the long work than after it."""
-    if path is not None and not os.access(Path(path).parent, os.W_OK):
-        raise OutputError(f"{path}: cannot be written; choose another place for the graph")
+    if path is None:
+        return
+    longest = Path(f"{path}.{'0' * 16}.vectors.{os.getpid()}.partial")             # of the names that are written
+    try:
+        longest.touch()
+        longest.unlink()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written ({error.strerror}); choose another place or a shorter name for "
+                          "the graph") from None
 
 
 def write_graph(path: str | Path, graph: Fields):
@@ -49,9 +73,9 @@ def write_graph(path: str | Path, graph: Fields):
     nodes = [{"id": i, "level": level, "text": text} for i, (level, text) in enumerate(zip(graph.levels, graph.texts))]
 
     # One line for each node and each edge, so that people and diff tools can read the file.
-    text = json.dumps(head, indent=0).removesuffix("\n}")
+    text = json.dumps(head, indent=0, allow_nan=False).removesuffix("\n}")
     for key, rows in (("nodes", nodes), ("edges", graph.edges)):
-        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
         text += f',\n"{key}": [\n' + ",\n".join(lines) + "\n]"
     write_file(path, text + "\n}\n")
 
@@ -63,29 +87,29 @@ def read_graph(path: str | Path, document: str | None = None, model: str | None 
     Raises InputError saying what is wrong with the file, or that the graph is another document's, another model's, or
     was built with other settings.
     """
-    raw = read_json(path)
-    if raw.get("format") != FORMAT:
-        raise InputError(f"{path}: format is {raw.get('format')!r}, this version reads {FORMAT!r}")
-    try:
+    with reading(path, "not a complete graph", "; remove the file, and the graph is built again"):
+        raw = read_json(path)
+        if raw.get("format") != FORMAT:
+            raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")
+        check_values(raw, RULES, f"{path}: ")
         levels = _levels(path, raw["nodes"])
-        graph = Fields(levels, [row["text"] for row in raw["nodes"]], _edges(path, raw["edges"], levels),
-                       raw["document"], raw["model"], raw["settings"], raw["flops"])
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InputError(f"{path}: not a complete graph ({type(error).__name__}: {error})") from None
+        texts = [row["text"] for row in raw["nodes"]]
+        if not all(isinstance(text, str) and text for text in texts):
+            raise InputError(f"{path}: a node without text")
+        graph = Fields(levels, texts, _edges(path, raw["edges"], levels), raw["document"], raw["model"],
+                       raw["settings"], raw["flops"])
+        _check_owner(path, graph, document, model, settings)
+    return graph
 
-    if not all(isinstance(text, str) and text for text in graph.texts):
-        raise InputError(f"{path}: a node without text")
-    if type(graph.flops) is not int or graph.flops < 0:
-        raise InputError(f"{path}: flops is {graph.flops!r}, not a number of operations")
+
+def _check_owner(path, graph: Fields, document: str | None, model: str | None, settings: dict | None):
+    """Raise InputError if the graph does not belong to what read_graph was given."""
     if document is not None and graph.document != document:
         raise InputError(f"{path}: is the graph of another document")
     if model is not None and graph.model != model:
         raise InputError(f"{path}: was built by another model")
     if settings is not None and graph.settings != settings:
         raise InputError(f"{path}: was built with {graph.settings}, not with {settings}")
-    return graph
 
 
 def _levels(path, rows) -> list[int]:
@@ -105,6 +129,8 @@ def _edges(path, rows, levels: list[int]) -> list[tuple[int, int, float]]:
     edges = []
     sums = [0.0] * len(levels)
     for i, j, weight in rows:
+        if type(i) is not int or type(j) is not int or type(weight) not in (int, float):
+            raise InputError(f"{path}: edge [{i!r:.20}, {j!r:.20}, {weight!r:.20}] is not two ids and a weight")
         if not (0 <= j < i < len(levels)) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
             raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
         edges.append((i, j, weight))
@@ -120,29 +146,29 @@ def _edges(path, rows, levels: list[int]) -> list[tuple[int, int, float]]:
 # --- next to a graph ------------------------------------------------------------------------------------------------
 
 class Journal(list):
-    """The finished batches of a construction, (windows, IPs, FLOPs) each, kept in GRAPH.windows until it is complete.
+    """The finished batches of a construction, (windows, IPs, FLOPs) each, kept on disk until it is complete.
 
+    The file is GRAPH.CONSTRUCTION.windows, where `construction` (file_name) names what is built: windows of another
+    document or model are never taken for these.
     A batch is one line of JSON, on disk before the next one begins. A last line that a kill has torn is dropped.
     Without a path, nothing is kept on disk. Raises InputError if the file holds something else.
     """
 
-    def __init__(self, path: str | Path | None):
+    def __init__(self, path: str | Path | None, construction: str):
         super().__init__()
-        self.path = None if path is None else Path(f"{path}.windows")
+        self.path = None if path is None else Path(f"{path}.{construction}.windows")
         if self.path is None or not self.path.exists():
             return
 
-        lines, _, _ = self.path.read_bytes().rpartition(b"\n")
-        for number, line in enumerate(lines.splitlines(), 1):
-            try:
-                windows, points, flops = json.loads(line)
+        remedy = "; remove the file, and the graph is built from the start"
+        with reading(self.path, remedy=remedy):
+            lines, _, _ = self.path.read_bytes().rpartition(b"\n")
+        for number, line in enumerate(lines.split(b"\n") if lines else [], 1):
+            with reading(f"{self.path}, line {number}", "not a finished batch of windows", remedy):
+                windows, points, flops = parse_json(line, f"{self.path}, line {number}", list)
                 list.append(self, (int(windows), [(str(text), list(window), list(e)) for text, window, e in points],
                                    int(flops)))
-            except (ValueError, TypeError) as error:
-                raise InputError(f"{self.path}, line {number}: not a finished batch of windows ({error}); remove the "
-                                 "file, and the graph is built from the start") from None
-
-        with open(self.path, "r+b") as file:
+        with open_own(self.path) as file:
             file.truncate(len(lines) + 1 if lines else 0)
 
     def append(self, batch: tuple):
@@ -167,18 +193,18 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     if file is not None and file.exists():
         try:
             with safe_open(file, framework="pt") as stored:
-                belongs_to, flops = json.loads((stored.metadata() or {})["texts, flops"])
-                if belongs_to == identity:
+                texts_of, flops = stored.metadata()["of"].split()
+                if texts_of == identity:
                     return stored.get_tensor("vectors"), int(flops)
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        except (OSError, SafetensorError, KeyError, ValueError, TypeError):
             pass                                             # a damaged file is computed again
 
     flops_before = encoder.flops
     vectors = encoder.encode(texts)
     flops = encoder.flops - flops_before
     if file is not None:
-        # One entry of metadata: safetensors writes several in any order, and a file must be the same each time.
-        metadata = {"texts, flops": json.dumps([identity, flops])}
-        content = safetensors.torch.save({"vectors": vectors.contiguous()}, metadata)
+
+        # One entry of metadata: the order of several changes from run to run, and with it the bytes of the file.
+        content = safetensors.torch.save({"vectors": vectors.contiguous()}, {"of": f"{identity} {flops}"})
         write_bytes(file, content)
     return vectors, flops

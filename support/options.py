@@ -1,7 +1,6 @@
-"""What the command lines of pecan.py and eval.py share: options, the models they name, and how errors are shown."""
+"""What the command lines of pecan.py and eval.py share: options and the models they name."""
 import argparse
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import torch
 
 from data import Document
 from llama import Llama
-from support.files import InputError, one_line
+from support.files import InputError
 from support.sbert import load_encoder
 
 SMALL = 256                       # the width of a model that runs on one thread
@@ -43,6 +42,9 @@ def chosen_settings(args: argparse.Namespace) -> dict:
     """The settings that the options choose, for settings.resolve; None leaves one open."""
     if args.nodes is not None and args.nodes < 1:
         raise InputError(f"--nodes is {args.nodes}; it must be at least 1")
+    if args.nodes is not None and (args.patience is not None or args.confidence is not None):
+        raise InputError("--nodes reads a fixed number of nodes without checks, so --patience and --confidence have no "
+                         "place next to it")
 
     return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
             "batch": args.batch, "fixed_nodes": args.nodes,
@@ -78,37 +80,3 @@ def warn_if_unknown(model: Llama, document: Document):
     if unknown > 0.1:
         print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "
               "own small world only, take --model for others", file=sys.stderr)
-
-
-# Each device words a shortage of memory in its own way.
-SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
-
-
-def is_shortage(error: BaseException) -> bool:
-    """Whether an error reports that memory ran out."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or bool(SHORTAGE.search(str(error)))
-
-
-def user_errors(main, note: str = "") -> int:
-    """Run a command line and return its exit code.
-
-    An error that its user can correct is one line on stderr and exit code 2, an interruption exit code 130. `note` is
-    added if the cause is not the input but memory, the disk or an interruption.
-    """
-    try:
-        return main()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-    except (MemoryError, RuntimeError) as error:
-        if not is_shortage(error):
-            raise
-        print(f"error: out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
-              f"bfloat16{note}", file=sys.stderr)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror or error}{note}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print(f"interrupted{note}", file=sys.stderr)
-        return 130
-
-    return 2

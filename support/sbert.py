@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from llama import Llama
-from support.checkpoint import fingerprint, locate, read_tensors
-from support.files import InputError, read_json
+from support.checkpoint import EPS, LAYERS, fingerprint, locate, read_tensors
+from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 
 def similarities(vectors, query):
@@ -77,6 +77,12 @@ def attention(q, k, v, mask, bias):
     return weights @ v, weights
 
 
+# What config.json must hold.
+RULES = {**dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"), COUNT),
+         "num_hidden_layers": LAYERS, "layer_norm_eps": EPS,
+         "max_position_embeddings": Rule((int,), lambda n: 3 <= n <= 1 << 24, "a whole number of at least 3")}
+
+
 class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
@@ -97,9 +103,8 @@ class Encoder:
     def __init__(self, model: str | Path, device="cpu", batch: int = 32, pooling: str | None = None,
                  unit: bool = True):
         folder = locate(model)
-        longest, shapes = self._read_config(folder / "config.json")
-
         self.tokenizer = _tokenizer(folder)
+        longest, shapes = self._read_config(folder / "config.json")
         self.tokenizer.enable_truncation(_max_length(folder, longest))
         self.tokenizer.no_padding()
 
@@ -119,19 +124,19 @@ class Encoder:
                 raise InputError(f"{path}: {key} is {raw[key]!r}; only {implemented!r} is implemented")
 
         try:
+            check_values(raw, RULES, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
-            self.eps = float(raw["layer_norm_eps"])
-            longest = raw["max_position_embeddings"] - self.first_position
-            uneven = self.heads < 1 or raw["hidden_size"] % self.heads
             shapes = self.shapes(raw)
         except KeyError as error:
             raise InputError(f"{path}: key {error} is missing") from None
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}: a value does not fit an encoder ({error})") from None
+        self.eps = float(raw["layer_norm_eps"])
+        longest = raw["max_position_embeddings"] - self.first_position
 
-        if uneven:
+        if raw["hidden_size"] % self.heads:
             raise InputError(f"{path}: {self.heads} heads do not share a width of {raw['hidden_size']} evenly")
+        if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
+            raise InputError(f"{path}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
         return longest, shapes
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
@@ -282,7 +287,9 @@ def _tokenizer(folder: Path):
             return tokenizers.Tokenizer.from_file(str(path))
 
         config = folder / "tokenizer_config.json"
-        lower = read_json(config).get("do_lower_case", True) if config.exists() else True
+        given = {"do_lower_case": True} | (read_json(config) if config.exists() else {})
+        check_values(given, {"do_lower_case": FLAG}, f"{config}: ")
+        lower = given["do_lower_case"]
         path = vocabulary
         return tokenizers.BertWordPieceTokenizer(str(vocabulary), lowercase=lower)
     except InputError:
@@ -314,6 +321,8 @@ def _pooling(folder: Path) -> str:
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     modes = []
     for key, on in raw.items():
+        if key.startswith("pooling_mode_"):
+            check_values({key: on}, {key: FLAG}, f"{path}: ")
         if key.startswith("pooling_mode_") and on:
             modes.append(names.get(key, key))
     if not modes:                                            # sentence-transformers 6 writes one key

@@ -2,7 +2,7 @@
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from support.files import InputError, read_json
+from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
@@ -13,6 +13,16 @@ PAPER = {
     "Qasper": {"confidence": 0.98, "answer_tokens": 128},
     "HotpotQA": {"confidence": 0.5, "answer_tokens": 32},
     "MuSiQue": {"confidence": 0.55, "answer_tokens": 32},
+}
+
+# What each setting may be. A summary needs some room: without any, no level is ever built above the chunks.
+RULES = {
+    **dict.fromkeys(("chunk", "window", "patience", "answer_tokens", "batch"), COUNT),
+    **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
+    "fixed_nodes": Rule((int, type(None)), lambda n: n is None or COUNT.holds(n), COUNT.words),
+    "confidence": Rule((int, float), lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
+    "summary_share": Rule((int, float), lambda x: 0 < x < 1,
+                          "a number above 0 and below 1 (without room for a summary, no level is built)"),
 }
 
 
@@ -40,18 +50,7 @@ class Settings:
     batch: int = 8                # windows of a level that run together
 
     def __post_init__(self):
-        for name in ("chunk", "window", "patience", "answer_tokens", "batch", "fixed_nodes"):
-            value = getattr(self, name)
-            if name == "fixed_nodes" and value is None:
-                continue
-            if type(value) is not int or value < 1:
-                raise InputError(f"{name} is {value!r}; it must be a whole number of at least 1")
-
-        for name in ("confidence", "summary_share"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 <= value < 1:
-                raise InputError(f"{name} is {value!r}; it must be a number of at least 0 and below 1")
-
+        check_values(vars(self), RULES)
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
 
@@ -88,6 +87,8 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
     unknown = set(checkpoint) - {field.name for field in fields(Settings)}
     if unknown:
         raise InputError(f"{path}: unknown setting {sorted(unknown)[0]}")
+    checkpoint = {name: value for name, value in checkpoint.items() if value is not None}
+    check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f"{path}: ")
 
     paper = dict(paper or {})
     if "window" in paper:

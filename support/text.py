@@ -1,11 +1,15 @@
 """Text in pieces: a document's chunks, a reply's bullets, and the tokens of a stretch of a reply."""
 import re
+import unicodedata
+
+JOINERS = "\u200d\ufe0e\ufe0f"      # a joiner of two pictures, and choices of their form, belong to what is before them
 
 
 def split(tokenizer, text: str, limit: int) -> list[str]:
     """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
 
-    White space inside a chunk becomes one blank. Only a word longer than a chunk is cut inside.
+    White space inside a chunk becomes one blank. Only a word longer than a chunk is cut inside, as text in Chinese or
+    Japanese always is: between two characters, never between a letter and its accents.
     """
     finished, chunk = [], []                                # chunks, and the words of the next one
     used = 0
@@ -13,10 +17,11 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
     while words:
         word = words.pop()
         length = len(tokenizer.encode(" " + word))          # tokens never span white space
-        if length > limit and len(word) > 1:
-            middle = len(word) // 2
-            words += [word[middle:], word[:middle]]
-            continue
+        if length > limit:
+            middle = _middle(word)
+            if middle:
+                words += [word[middle:], word[:middle]]
+                continue
 
         if chunk and used + length > limit:
             finished.append(" ".join(chunk))
@@ -27,7 +32,22 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
     return [*finished, " ".join(chunk)] if chunk else finished
 
 
-MARKER = re.compile(r"\s*(?:([*\-•])(?!\1)|\d+[.)](?=\s|$))\s*")         # not **bold**, --- or 1.5
+def _middle(word: str) -> int:
+    """The place nearest to the middle of a word at which a character begins; 0 if it has one character only."""
+    def begins(place):
+        mark = unicodedata.category(word[place]) in ("Mn", "Mc", "Me") or word[place] in JOINERS
+        return not mark and word[place - 1] != "\u200d"
+
+    middle = len(word) // 2
+    for distance in range(len(word) // 2 + 1):
+        for place in (middle + distance, middle - distance):
+            if 0 < place < len(word) and begins(place):
+                return place
+    return 0
+
+
+# Not **bold**, --- or 1.5. Possessive, and matched at the start of a line alone, so its time is linear in any reply.
+MARKER = re.compile(r"\s*+(?:([*\-•])(?!\1)|\d++[.)](?=\s|$))\s*+")
 
 
 def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
@@ -57,7 +77,8 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     spans = [(start, end) for start, end in spans if text[start:end].strip()]
     if spans:
         return spans if complete or len(spans) == 1 else spans[:-1]
-    only_markers = not any(MARKER.sub("", line, count=1).strip() for line in text.splitlines())
+    lines = [(line, MARKER.match(line)) for line in text.splitlines()]
+    only_markers = not any(line[marker.end() if marker else 0:].strip() for line, marker in lines)
     return [] if only_markers else [(len(text) - len(text.lstrip()), len(text.rstrip()))]
 
 

@@ -14,7 +14,7 @@ import jinja2.ext
 import jinja2.sandbox
 import tokenizers
 
-from support.files import InputError, read_json
+from support.files import InputError, one_line, read_json, reading
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
@@ -36,11 +36,21 @@ class Tokenizer:
     Attributes: `frame`, the template's ids around the contents of a conversation; `reply_prefix`, the text between
     `close` and the first character of an assistant's turn ("" or a blank).
 
-    Raises InputError naming the file if one is missing or broken, or if the template cannot frame a conversation.
+    Raises InputError naming the file if one is missing or broken, if the template cannot frame a conversation, if a
+    document's text could become a special token, or if an id is beyond the model's `vocabulary` of so many tokens.
     """
 
-    def __init__(self, folder: str | Path):
-        folder = Path(folder)
+    def __init__(self, folder: str | Path, vocabulary: int | None = None):
+        with reading(folder, "its tokenizer cannot be used"):
+            self._read(Path(folder))
+
+        largest = max(self.vocabulary.largest, *(token for ids in self.frame for token in ids))
+        if vocabulary is not None and largest >= vocabulary:
+            raise InputError(f"{folder}: the tokenizer gives ids up to {largest}, and vocab_size of config.json is "
+                             f"{vocabulary}; the two belong to different models")
+
+    def _read(self, folder: Path):
+        """Read the files of the tokenizer."""
         settings = read_json(folder / "tokenizer_config.json")
         if (folder / "tokenizer.json").exists():
             self.vocabulary = _Fast(folder)
@@ -52,7 +62,7 @@ class Tokenizer:
         self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
         self.source, self.template = _template(folder, settings)
-        self.special_names = _special_names(settings)
+        self.special_names = _special_names(folder, settings)
         self.frame, self.reply_prefix = self._frame()
         if self.first("Yes") == self.first("No"):
             raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
@@ -147,7 +157,7 @@ class Tokenizer:
         Raises InputError if the template refuses the conversation or fails.
         """
         def refuse(message):
-            raise InputError(f"{self.source}: the chat template refuses the conversation: {message}")
+            raise InputError(f"{self.source}: the chat template refuses the conversation: {message!s:.300}")
 
         def to_json(x, **options):
             return json.dumps(x, ensure_ascii=False, **options)
@@ -165,7 +175,7 @@ class Tokenizer:
         except InputError:
             raise
         except Exception as error:                          # a template is a program: it may fail in any way
-            raise InputError(f"{self.source}: the chat template cannot be rendered ({error})") from None
+            raise InputError(f"{self.source}: the chat template cannot be rendered ({one_line(error)})") from None
 
 
 # --- vocabularies ---------------------------------------------------------------------------------------------------
@@ -184,12 +194,29 @@ class _Fast:
         raw |= {"truncation": None, "padding": None}
         try:
             self.special = tokenizers.Tokenizer.from_str(json.dumps(raw))
+            specials = [(token["id"], token["content"]) for token in raw.get("added_tokens", []) if token["special"]]
             for token in raw.get("added_tokens", []):
                 token["special"] = True
             self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw))
         except Exception as error:                          # the library raises bare Exception
-            raise InputError(f"{path}: not a readable tokenizer ({error})") from None
+            raise InputError(f"{path}: not a readable tokenizer ({one_line(error)})") from None
         self.plain.encode_special_tokens = True
+        self.largest = max(self.plain.get_vocab(with_added_tokens=False).values(), default=0)
+        self._check_special_tokens(path, specials, raw.get("model", {}))
+
+    def _check_special_tokens(self, path: Path, specials: list[tuple[int, str]], model: dict):
+        """Raise InputError if the name of a special token in a document's text would become that token.
+
+        It can if the model's own vocabulary has it. The unknown token is what any text may become.
+        """
+        unknown = {model.get("unk_token"), model.get("unk_id")}
+        for i, name in specials:
+            if name in unknown or i in unknown:
+                continue
+            for text in (name, f" {name}", f"x{name}x", f"{name}{name}", f"\n{name} x"):
+                if i in self.plain.encode(text, add_special_tokens=False).ids:
+                    raise InputError(f"{path}: {name} in a document's text would become that special token, because "
+                                     "the vocabulary itself has it; take a tokenizer.json without it there")
 
     def encode(self, text, specials):
         tokenizer = self.special if specials else self.plain
@@ -212,6 +239,7 @@ class _SentencePiece:
         except (OSError, RuntimeError) as error:
             raise InputError(f"{path}: not a sentencepiece model ({error})") from None
 
+        self.largest = self.processor.get_piece_size() - 1
         self.specials = {}                                  # name -> id
         for i in range(self.processor.get_piece_size()):
             if self.processor.is_control(i):
@@ -247,12 +275,14 @@ class _SentencePiece:
 
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
 
-def _special_names(settings: dict) -> dict[str, str]:
+def _special_names(folder: Path, settings: dict) -> dict[str, str]:
     """The names of the special tokens that are set; a template prints nothing for the others."""
     names = {}
     for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
         token = settings.get(key)
         name = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(name, str | None):
+            raise InputError(f"{folder / 'tokenizer_config.json'}: {key} is {name!r:.60}; it must be a text")
         if name:
             names[key] = name
     return names
@@ -262,10 +292,8 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
     """The file that holds the chat template, and the template's text; InputError if there is none."""
     path = folder / "chat_template.jinja"
     if path.exists():
-        try:
+        with reading(path):
             return path, path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: cannot be read ({error})") from None
 
     template = settings.get("chat_template")
     if isinstance(template, list):

@@ -391,7 +391,7 @@ MUTATIONS = {
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "a torn batch is kept": ("support/graph_file.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
                              "test_graph_file.py::test_an_interrupted_construction_goes_on"),
-    "vectors of other texts": ("support/graph_file.py", "if belongs_to == identity:", "if True:",
+    "vectors of other texts": ("support/graph_file.py", "if texts_of == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
     "the dry run forgets what a layer computes": ("evaluation/cost.py", "computed * cost.batch", "0 * cost.batch",
                                                   "test_eval.py::test_the_memory_of_a_run_is_what_the_dry_run_says"),

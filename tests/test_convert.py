@@ -20,10 +20,10 @@ from test_tokenizer import NASTY, PLAIN, write_bpe, write_sentencepiece
 
 from llama import Llama
 from support.checkpoint import read_config
+from support.command import user_errors
 from support.convert import convert, main, scaling_of
 from support.files import InputError
 from support.gguf_tokenizer import tokenizer_of
-from support.options import user_errors
 from support.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]

@@ -232,8 +232,10 @@ def test_the_hash_is_that_of_the_files(tmp_path):
 
 
 @pytest.mark.parametrize("content, words", [
-    ("[]", "holds unknown"), ("", "holds unknown"), ('[{"a": 1}]', "holds unknown"),
-    ('["context", "answers", "input"]', "holds unknown"),
+    ("[]", "no row of a known layout"), ("", "no row of a known layout"), ('[{"a": 1}]', "no row of a known layout"),
+    ('["context", "answers", "input"]', "no row of a known layout"),
+    ('{"text": "x", "question": "q"}', "question, text; one of .* of which own is the nearest: it has questions too"),
+    ('[{"context": [], "question": "q"}]', "of which HotpotQA is the nearest: it has supporting_facts too"),
     (json.dumps([hotpotqa(answer=None)]), "holds no question .a question without an answer"),
     (json.dumps([hotpotqa()])[:-5], "not valid JSON"), (b"\x1f\x8bbroken", "cannot be read")])
 def test_a_file_that_is_no_data_set(tmp_path, content, words):

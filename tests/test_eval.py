@@ -32,8 +32,8 @@ from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
 from evaluation.tables import as_markdown, as_text, quantity
 from pecan import build
 from support.checkpoint import read_config
+from support.command import user_errors
 from support.files import InputError, OutputError
-from support.options import user_errors
 from support.settings import PAPER, Settings, resolve
 
 ROOT = Path(__file__).parents[1]
@@ -519,7 +519,7 @@ def test_a_full_disk_loses_nothing(undisturbed, tmp_path):
     stopped = run_alone(*arguments, env=not_measured,             # coverage writes its own files
                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
     assert stopped.returncode == 2 and "Traceback" not in stopped.stderr
-    assert "File too large; what was finished is kept" in stopped.stderr.splitlines()[-1]
+    assert "(File too large); what was finished is kept" in stopped.stderr.splitlines()[-1]
     part = tmp_path / "r" / "embedded" / "whole.jsonl.part-0"
     assert 0 < part.read_bytes().count(b"\n") < 18
 

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     ["support/files.py", "support/text.py"],
-    ["data.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py", "support/tokenizer.py",
-     "support/gguf_tokenizer.py"],
+    ["data.py", "support/command.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py",
+     "support/tokenizer.py", "support/gguf_tokenizer.py"],
     ["support/method.py", "llama.py"],
     ["support/sbert.py"],
     ["support/options.py"],

@@ -19,8 +19,8 @@ import pecan
 from data import Document
 from llama import Cache
 from pecan import Graph, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
+from support.command import user_errors
 from support.files import InputError
-from support.options import user_errors
 from support.sbert import TokenMean
 from support.settings import resolve
 from support.text import bullets, split

@@ -6,15 +6,15 @@ In the synthetic world it is known which sentence states which fact, so more tha
 verdict is right (are all needed facts in the visited nodes?), whether a bullet is true, whether edges lead to the
 sources.
 """
-import json
+import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 from data import EMBEDDED, Question, read_jsonl
 from pecan import Graph
-from support.files import InputError
-from support.options import user_errors
+from support.command import parse_options, user_errors
+from support.files import InputError, parse_json
 from tiny.world import KEPT, facts_in
 
 
@@ -74,7 +74,7 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
     path = results / "embedded" / "pecan.jsonl"
     if not path.exists():
         raise InputError(f"{path}: is not there; run eval.py first")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [parse_json(line, f"{path}, line {n}", dict) for n, line in enumerate(path.read_text().split("\n")[:-1], 1)]
     graphs = {row["graph"]: Graph.load(results / "graphs" / f"{row['graph']}.json") for row in rows}
 
     scores = defaultdict(list)
@@ -85,9 +85,13 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in sorted(scores.items())}
 
 
-def main():
-    results = Path(sys.argv[1] if len(sys.argv) > 1 else "results")
-    for name, value in measure(results, *sys.argv[2:3]).items():
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", nargs="?", default="results", help="output folder of eval.py (default: %(default)s)")
+    parser.add_argument("dataset", nargs="?", default=EMBEDDED, help="(default: the embedded set)")
+    args = parse_options(parser, argv)
+
+    for name, value in measure(Path(args.results), args.dataset).items():
         print(f"{value:8.3f}  {name}")
 
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from safetensors.torch import load_file, save_file
 import pecan
 from llama import Llama
 from support.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from support.command import parse_options, user_errors
 from support.tokenizer import Tokenizer
 from tiny import world as W
 from tiny.lessons import Lesson, Teacher, collate
@@ -335,7 +337,7 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
     parser.add_argument("--tokens", type=float, default=34e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = parse_options(parser, None)
 
     training = Training(args.output, args.seed, args.tokens)
     began = time.time()
@@ -348,7 +350,8 @@ def main():
         if training.at["step"] % 200 == 0:
             training.save()
     training.save()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(user_errors(main))

@@ -3,24 +3,21 @@ import argparse
 import sys
 
 from evaluation.layouts.dataset import Dataset
+from support.command import parse_options, user_errors
 from support.files import InputError
 
 
-def main() -> int:
+def main(argv=None) -> int:
     """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.layouts", description="Report what is in a data set.")
     parser.add_argument("path", nargs="+", help="files, folders or zip files; LongBench's tasks as PATH:TASK")
     parser.add_argument("--tokenizer", metavar="DIR", help="checkpoint whose tokens are counted (default: words)")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
-    args = parser.parse_args()
+    args = parse_options(parser, argv)
 
-    try:
-        if args.limit is not None and args.limit < 1:
-            raise InputError(f"--limit is {args.limit}; it must be at least 1")
-        print_reports(args.path, args.tokenizer, args.limit)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if args.limit is not None and args.limit < 1:
+        raise InputError(f"--limit is {args.limit}; it must be at least 1")
+    print_reports(args.path, args.tokenizer, args.limit)
     return 0
 
 
@@ -47,4 +44,4 @@ def print_reports(paths: list[str], checkpoint: str | None, limit: int | None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(user_errors(main))

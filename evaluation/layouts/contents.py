@@ -3,32 +3,24 @@
 A file is a path on disk or in a zip file. Defects that can be mended are counted in the report.
 """
 import hashlib
-import html.parser
-import json
+import html
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from evaluation.layouts.report import Report
-from support.files import InputError, open_bytes, unreadable
+from support.files import InputError, open_bytes, parse_json, reading
 
 File = Path | zipfile.Path
-
-# What the disk raises, what gzip raises, and what damaged zip files or those locked by a password raise.
-UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError)
-
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 def files_below(root: File) -> list[File]:
     """The files of a folder or a zip file, in the order of their names; or the file itself."""
-    if root.is_file() and root.name.endswith(".zip"):
-        try:
+    if isinstance(root, Path) and root.is_file() and root.name.endswith(".zip"):      # a zip in a zip is a file
+        with reading(root, "not a readable zip file"):
             root = zipfile.Path(root)
-        except zipfile.BadZipFile:
-            raise InputError(f"{root}: not a readable zip file") from None
     if not root.is_dir():
         return [root]
 
@@ -40,7 +32,7 @@ def sha256(files: list[File]) -> str:
     """The hash of the files' names and contents."""
     digest = hashlib.sha256()
     for file in files:
-        with file.open("rb") as stream:
+        with reading(file), file.open("rb") as stream:
             content = hashlib.file_digest(stream, "sha256").digest()
         digest.update(file.name.encode() + content)
     return digest.hexdigest()
@@ -48,11 +40,8 @@ def sha256(files: list[File]) -> str:
 
 def read_bytes(file: File) -> bytes:
     """The content of a file, unpacked if it is gzipped."""
-    try:
-        with open_bytes(file) as stream:
-            return stream.read()
-    except UNREADABLE as error:
-        raise unreadable(file, error) from None
+    with reading(file), open_bytes(file) as stream:
+        return stream.read()
 
 
 # --- encodings ------------------------------------------------------------------------------------------------------
@@ -83,13 +72,7 @@ def mend(text: str, report: Report, where: str) -> str:
 
 def load_json(file: File, kind: type):
     """The whole content of a JSON file; InputError if it is not JSON or not of this kind (list or dict)."""
-    try:
-        content = json.loads(read_bytes(file).decode("utf-8-sig"))
-    except ValueError as error:
-        raise InputError(f"{file}: not valid JSON ({error})") from None
-    if not isinstance(content, kind):
-        raise InputError(f"{file}: holds a {type(content).__name__} where a {kind.__name__} is wanted")
-    return content
+    return parse_json(read_bytes(file), file, kind)
 
 
 def json_list(files: list[File]) -> Iterator[tuple[str, object]]:
@@ -102,15 +85,15 @@ def json_list(files: list[File]) -> Iterator[tuple[str, object]]:
 def json_lines(files: list[File], report: Report) -> Iterator[tuple[str, object]]:
     """The rows of files that hold one row a line. Empty lines are passed over, lines that are not JSON are skipped."""
     for file in files:
-        with open_bytes(file) as stream:
+        with reading(file), open_bytes(file) as stream:
             for number, line in enumerate(stream, 1):
                 where = f"{file.name}, line {number}"
                 if not line.strip():
                     continue
 
                 try:
-                    row = json.loads(decode(line, report, where))
-                except ValueError:
+                    row = parse_json(decode(line, report, where), where)
+                except InputError:
                     report.skip("not valid JSON", where)
                 else:
                     yield where, row
@@ -118,42 +101,57 @@ def json_lines(files: list[File], report: Report) -> Iterator[tuple[str, object]
 
 # --- HTML -----------------------------------------------------------------------------------------------------------
 
+HIDDEN = ("script", "style", "title")        # what is between these tags is no text
+NEW_LINE = {"p", "br", "div", "tr", "pre", "li", "h1", "h2", "h3"}
+TAGS = "a abbr address area b base big blockquote body br button caption center cite code col dd del div dl dt em " \
+    "embed font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hr html i iframe img input ins label li " \
+    "link map meta nav noscript object ol option p param pre s samp script section select small span strike strong " \
+    "style sub sup table tbody td textarea tfoot th thead title tr tt u ul var \\w++:\\w++".replace(" ", "|")
+
+# A comment, a declaration or a tag. Each alternative ends at the next "<", so the time is linear in the page.
+MARKUP = re.compile(rf"<!--|<[!?][^<>]*+>|<(/?)({TAGS})(?:[\s/][^<>]*+)?>", re.I)
+
+# The start of a script that lost its tags; it ends with a comment or an empty line.
+SCRIPT = re.compile(r"(?:<!--\s*+)?(?:if\s*+\(window\b|var |function\b|document\.)")
+SCRIPT_END = re.compile(r"-->|\n[^\S\n]*+\n")
+
+
 def plain_text(text: str, report: Report, where: str) -> str:
     """A story without the page around it: no HTML, and no script before it."""
     if re.search(r"<(html|body|pre|script|!doctype)\b", text[:5000], re.I):
         report.problem("a page in HTML, of which the text was taken", where)
-        page = _Page()
-        page.feed(text)
-        text = "".join(page.parts)
+        text = _text_of_page(text)
 
-    # Some pages lost their tags, but not the script. It ends with a comment or an empty line.
-    script = re.match(r"\s*(<!--)?\s*(if\s*\(window\b|var |function\b|document\.).*?(-->|\n\s*\n)", text, re.S)
-    if script:
+    # Some pages lost their tags, but not the script.
+    begins = SCRIPT.match(text, len(text) - len(text.lstrip()))
+    ends = begins and SCRIPT_END.search(text, begins.end())
+    if ends:
         report.problem("JavaScript before the text, left out", where)
-        text = text[script.end():]
+        text = text[ends.end():]
     return text
 
 
-class _Page(html.parser.HTMLParser):
-    """Collects the text of a page, without scripts, styles and the title."""
-    HIDDEN = ("script", "style", "title")
-    NEW_LINE = ("p", "br", "div", "tr", "pre", "li", "h1", "h2", "h3")
+def _text_of_page(page: str) -> str:
+    """The text of a page, without scripts, styles and the title.
 
-    def __init__(self):
-        super().__init__()
-        self.parts = []
-        self.depth = 0                # how many hidden tags are open
+    A comment, script or title that is never closed hides nothing but its first mark: what follows it is the story. "<"
+    is text unless it begins a tag of HTML.
+    """
+    closing = {name: re.compile(rf"</{name}\b[^<>]*+>", re.I) for name in HIDDEN} | {"comment": re.compile("-->")}
+    parts = []
+    position = 0
+    while markup := MARKUP.search(page, position):
+        parts.append(page[position:markup.start()])
+        position = markup.end()
+        name = "comment" if markup[0] == "<!--" else (markup[2] or "").lower()
+        if name in NEW_LINE:
+            parts.append("\n")
 
-    def handle_starttag(self, tag, attributes):
-        if tag in self.HIDDEN:
-            self.depth += 1
-        if tag in self.NEW_LINE:
-            self.parts.append("\n")
-
-    def handle_endtag(self, tag):
-        if tag in self.HIDDEN:
-            self.depth = max(0, self.depth - 1)
-
-    def handle_data(self, data):
-        if self.depth == 0:
-            self.parts.append(data)
+        # What is hidden ends at its closing mark. One that was not found is not looked for again.
+        if name in closing and not markup[1]:
+            end = closing[name].search(page, position)
+            if end:
+                position = end.end()
+            else:
+                del closing[name]
+    return html.unescape("".join([*parts, page[position:]]))

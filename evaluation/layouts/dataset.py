@@ -3,28 +3,29 @@
 Documents come one at a time, each with all its questions. Defects of the data are mended, or what has them is left
 out; both are counted and reported.
 """
-import json
+import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from data import EMBEDDED, Document, Question
-from evaluation.layouts.contents import UNREADABLE, File, files_below, sha256
+from evaluation.layouts.contents import File, files_below, sha256
 from evaluation.layouts.hotpotqa import HotpotQA
-from evaluation.layouts.layout import PAPER, Layout, Start
+from evaluation.layouts.layout import PAPER, UNTITLED, Layout, Start
 from evaluation.layouts.longbench import LongBench, choose_longbench_task, fetch_longbench
 from evaluation.layouts.musique import MuSiQue
 from evaluation.layouts.narrativeqa import TABLE, NarrativeQA, choose_narrativeqa_set
 from evaluation.layouts.own import Own
 from evaluation.layouts.qasper import Qasper
 from evaluation.layouts.report import Report
-from support.files import InputError, unreadable
+from support.files import InputError, parse_json
 
 # In the order in which they are tried: the first that recognises a file is its layout.
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout for layout in (NarrativeQA(), HotpotQA(), Qasper(), MuSiQue(), LongBench(), Own())}
+
+TAKEN = ("", "graphs", "lock")    # names that an output folder has other uses for
 
 
 class Dataset:
@@ -76,14 +77,15 @@ class Dataset:
     def _collect_questions(self) -> dict[str, list[Question]]:
         """The questions of each document that has any, under its hash. An id that occurs again gets a number."""
         questions_of: dict[str, list[Question]] = {}
-        uses: Counter = Counter()
+        used: set[str] = set()
         for document in self._read(self.report):
             questions = questions_of.setdefault(document.hash, [])
             for question in document.questions:
-                uses[question.id] += 1
-                if uses[question.id] > 1:
+                if question.id in used:
                     self.report.problem("an id of a question stands there again and got a number", question.id)
-                    question = replace(question, id=f"{question.id}#{uses[question.id]}")
+                    numbered = (f"{question.id}#{n}" for n in itertools.count(2))
+                    question = replace(question, id=next(id for id in numbered if id not in used))
+                used.add(question.id)
                 questions.append(question)
 
         return {document: questions for document, questions in questions_of.items() if questions}
@@ -91,7 +93,7 @@ class Dataset:
     def _read(self, report: Report) -> Iterator[Document]:
         """The documents of all rows. A row that is not of the layout's form is skipped."""
         rows = self.layout.rows(self.files, report)
-        for where, row in _readable(rows, self.files):
+        for where, row in rows:
             report.rows += 1
             try:
                 document = self.layout.document(where, row, report)
@@ -105,14 +107,6 @@ class Dataset:
                 report.skip("a row without text", where)
 
 
-def _readable(rows: Iterator, files: list[File]) -> Iterator:
-    """The same rows; InputError if a file cannot be read to its end."""
-    try:
-        yield from rows
-    except UNREADABLE as error:
-        raise unreadable(files[0], error) from None
-
-
 # --- which layout it is ---------------------------------------------------------------------------------------------
 
 def find(path: str) -> tuple[str, list[File]]:
@@ -120,6 +114,7 @@ def find(path: str) -> tuple[str, list[File]]:
 
     The layout is given by a name in LAYOUTS, followed by the part that is read, if there is one. PATH:SET is one of
     NarrativeQA's sets, PATH:TASK one task of LongBench's zip file; LongBench:TASK is fetched from the hub.
+    PATH:untitled is HotpotQA or MuSiQue without the titles of its paragraphs.
     """
     place, part = path, ""
     if not Path(path).exists() and ":" in path:
@@ -135,16 +130,23 @@ def find(path: str) -> tuple[str, list[File]]:
     if tables and not json_files:
         return choose_narrativeqa_set(path, part, files)
 
-    json_files = choose_longbench_task(path, place, part, json_files)
-    labels = sorted({recognise(file) for file in json_files + tables})
-    if len(labels) != 1 or labels == ["unknown"]:
-        raise InputError(f"{path}: holds {' and '.join(labels) or 'no JSON'}; one of these layouts is wanted: "
+    json_files = choose_longbench_task(path, place, "" if part == UNTITLED else part, json_files)
+    labels = {recognise(file): file for file in json_files + tables}
+    if None in labels:
+        raise InputError(f"{path}: {unknown(Start(labels[None]))}")
+    if len(labels) != 1:
+        raise InputError(f"{path}: holds {' and '.join(sorted(labels)) or 'no JSON'}; one of these layouts is wanted: "
                          f"{', '.join(LAYOUTS)}")
-    return labels[0], json_files
+    label, = labels
+    if part == UNTITLED:
+        if label not in (HotpotQA.name, MuSiQue.name):
+            raise InputError(f"{path}: {label} has no titles of paragraphs that could be left out")
+        label += f" {UNTITLED}"
+    return label, json_files
 
 
-def recognise(file: File) -> str:
-    """The layout of a file, with the part that it names, or "unknown".
+def recognise(file: File) -> str | None:
+    """The layout of a file, with the part that it names; None if it is unknown.
 
     Raises InputError if the file is called JSON lines and its first line is not JSON.
     """
@@ -155,11 +157,19 @@ def recognise(file: File) -> str:
             return label
 
     if file.name.endswith((".jsonl", ".jsonl.gz")):
-        try:
-            json.loads(start.line)
-        except ValueError as error:
-            raise InputError(f"{file}, line 1: not valid JSON ({error})") from None
-    return "unknown"
+        parse_json(start.line, f"{file}, line 1", halves=True)
+    return None
+
+
+def unknown(start: Start) -> str:
+    """What a file of an unknown layout holds, and what the nearest layout has besides."""
+    found = start.row.keys() or start.keys
+    nearest = max(reversed(LAYOUTS.values()), key=lambda layout: len(layout.keys & found) / max(1, len(layout.keys)))
+    wanted = f"one of these layouts is wanted: {', '.join(LAYOUTS)}"
+    if not nearest.keys & found:
+        return f"{start.file.name} holds no row of a known layout; {wanted}"
+    return (f"{start.file.name} holds rows with {', '.join(sorted(found))[:200]}; {wanted}, of which {nearest.name} "
+            f"is the nearest: it has {', '.join(sorted(nearest.keys - found)) or 'them in another form'} too")
 
 
 def name_of(label: str, path: str | Path) -> str:
@@ -171,4 +181,4 @@ def name_of(label: str, path: str | Path) -> str:
         return "embedded"
 
     name = Path(path).name.split(".")[0]
-    return f"{name}-own" if name in PAPER else name
+    return f"{name}-own" if name in (*PAPER, *TAKEN) else name

@@ -2,40 +2,48 @@
 
     [{"_id": ..., "question": ..., "answer": ..., "supporting_facts": [...],
       "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
+
+JSON lines with a question each are read too, and the hub's form of them: "id" for "_id", and a context of
+{"title": [title, ...], "sentences": [[sentence, ...], ...]}.
 """
 from collections.abc import Iterator
 
 from data import Document, Question
-from evaluation.layouts.contents import File, json_list
-from evaluation.layouts.layout import Start, checked
+from evaluation.layouts.contents import File, json_lines, json_list
+from evaluation.layouts.layout import Start, checked, paragraph, texts
 from evaluation.layouts.report import Report
 
 
 class HotpotQA:
     name = "HotpotQA"
+    keys = {"question", "context", "supporting_facts"}
 
     def recognise(self, start: Start) -> str | None:
-        if start.text.startswith("[") and {"context", "supporting_facts"} <= start.keys:
-            return self.name
-        return None
+        is_list = start.text.startswith("[") and {"context", "supporting_facts"} <= start.keys
+        return self.name if is_list or self.keys <= start.row.keys() else None
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        return json_list(files)
+        for file in files:
+            yield from json_list([file]) if Start(file).text.startswith("[") else json_lines([file], report)
 
     def document(self, where: str, row: dict, report: Report) -> Document:
-        titles = [title for title, _ in row["context"]]
+        context = row["context"]
+        if isinstance(context, dict):
+            context = list(zip(context["title"], context["sentences"], strict=True))
+        titles = [title for title, _ in context]
         if len(titles) < 10:
             report.problem("fewer than 10 paragraphs", where)
         if len(set(titles)) < len(titles):
             report.problem("a title stands twice in a row", where)
 
         passages = []
-        for title, sentences in row["context"]:
-            text = "".join(sentences)
+        for title, sentences in context:
+            text = "".join(texts(sentences))
             if text.strip():
-                passages.append(f"{title}\n{text}")
+                passages.append(paragraph(title, text, report))
         if len(passages) < len(titles):
             report.problem("an empty paragraph, left out", where)
 
-        question = Question(row["_id"], row["question"], [row.get("answer") or ""])
-        return checked(where, row["_id"], passages, [question], report)
+        name = row["_id"] if "_id" in row else row["id"]
+        question = Question(name, row["question"], [row.get("answer") or ""])
+        return checked(where, name, passages, [question], report)

@@ -11,6 +11,9 @@ from typing import Protocol
 from data import Document, Question
 from evaluation.layouts.contents import File, mend, read_bytes
 from evaluation.layouts.report import Report
+from support.files import InputError, parse_json
+
+UNTITLED = "untitled"             # PATH:untitled leaves out the titles of paragraphs
 
 # The data sets of the paper.
 PAPER = ("NarrativeQA", "Qasper", "HotpotQA", "MuSiQue")
@@ -41,15 +44,15 @@ class Start:
     def row(self) -> dict:
         """The object in the first line, for JSON lines; empty if the line holds anything else."""
         try:
-            row = json.loads(self.line)
-        except ValueError:
+            return parse_json(self.line, self.file, dict, halves=True)
+        except InputError:
             return {}
-        return row if isinstance(row, dict) else {}
 
 
 class Layout(Protocol):
     """A form in which data sets are published: how it is recognised, what its rows are, and what a row says."""
     name: str                     # one word
+    keys: set                     # by which a row is recognised; none if the layout is not of rows in JSON
 
     def recognise(self, start: Start) -> str | None:
         """`name` if the file has this layout, else None. A part that the file names follows: "LongBench HotpotQA"."""
@@ -68,20 +71,54 @@ class Layout(Protocol):
         """
 
 
+def of_kind(value, kind: type):
+    """The value, if it is a str, list, dict or bool as the layout says; TypeError otherwise.
+
+    What is taken as it comes goes wrong silently: a list of the letters of a text, the word "None", "false" as true.
+    """
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is not a {kind.__name__}")
+    return value
+
+
+def texts(value) -> list[str]:
+    """The value, if it is a list of texts; TypeError otherwise."""
+    return [of_kind(text, str) for text in of_kind(value, list)]
+
+
+def paragraph(title: str, text: str, report: Report) -> str:
+    """A paragraph with its title on a line above it, or without, if the report's layout says "untitled".
+
+    The paper does not say whether titles are read. They are, because the questions of HotpotQA and MuSiQue name things
+    by the titles of their articles, and a paragraph often says only "he" or "the film". LongBench prints both data sets
+    in this way too. (The nodes in PECAN's Figure A1 have no titles, but those are of a single story.)
+    """
+    of_kind(title, str)
+    of_kind(text, str)
+    return text if report.layout.endswith(UNTITLED) else f"{title}\n{text}"
+
+
 def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:
     """The document that a layout returns: encodings are mended, and what is empty is left out.
 
     `passages` and `questions` come as they are in the row. An answer that occurs again counts once. Questions without a
-    text or without an answer are left out and counted.
+    text or without an answer, or of another form, are left out and counted.
     """
-    document = Document(name, [mend(passage, report, where) for passage in passages if passage.strip()])
+    document = Document(name, [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
 
     # Half a surrogate pair is no character and cannot be encoded: a ValueError.
     for text in document.passages:
         text.encode()
 
     for question in questions:
-        json.dumps((question.id, question.text, question.answers), ensure_ascii=False).encode()
+        try:
+            texts([question.text, *texts(question.answers)])
+            of_kind(question.id, int if type(question.id) is int else str)
+            json.dumps((question.id, question.text, question.answers), ensure_ascii=False).encode()
+        except (TypeError, UnicodeError) as error:
+            report.skip(f"a question of another form ({error})", where)
+            continue
+
         text = question.text
         answers = list(dict.fromkeys(mend(answer, report, where).strip() for answer in question.answers))
         if "" in answers:

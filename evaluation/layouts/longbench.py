@@ -19,12 +19,15 @@ TASKS = {name.lower(): name for name in PAPER}
 
 class LongBench:
     name = "LongBench"
+    keys = {"input", "context", "answers"}
 
     def recognise(self, start: Start) -> str | None:
         keys = start.row.keys()
         if not {"context", "answers"} <= keys or not keys & {"input", "question"}:
             return None
-        task = start.row.get("dataset", "")
+        task = start.row.get("dataset") or ""
+        if not isinstance(task, str):
+            return None
         return f"{self.name} {TASKS.get(task, task)}".strip()
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:

@@ -9,30 +9,31 @@ from collections.abc import Iterator
 
 from data import Document, Question
 from evaluation.layouts.contents import File, json_lines
-from evaluation.layouts.layout import Start, checked
+from evaluation.layouts.layout import Start, checked, of_kind, paragraph, texts
 from evaluation.layouts.report import Report
 
 
 class MuSiQue:
     name = "MuSiQue"
+    keys = {"paragraphs", "question"}
 
     def recognise(self, start: Start) -> str | None:
-        return self.name if {"paragraphs", "question"} <= start.row.keys() else None
+        return self.name if self.keys <= start.row.keys() else None
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         return json_lines(files, report)
 
     def document(self, where: str, row: dict, report: Report) -> Document:
-        paragraphs = sorted(row["paragraphs"], key=lambda paragraph: paragraph["idx"])
+        paragraphs = sorted(row["paragraphs"], key=lambda row: row["idx"])
         if len(paragraphs) < 20:
             report.problem("fewer than 20 paragraphs", where)
-        if len({paragraph["title"] for paragraph in paragraphs}) < len(paragraphs):
+        if len({row["title"] for row in paragraphs}) < len(paragraphs):
             report.problem("a title stands twice in a row", where)
-        passages = [f"{paragraph['title']}\n{paragraph['paragraph_text']}" for paragraph in paragraphs]
+        passages = [paragraph(row["title"], row["paragraph_text"], report) for row in paragraphs]
 
         questions = []
-        answers = [row.get("answer") or "", *row.get("answer_aliases", [])]
-        if row.get("answerable", True):
+        answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
+        if of_kind(row.get("answerable", True), bool):
             questions.append(Question(row["id"], row["question"], answers))
         else:
             report.problem("a question that its paragraphs do not answer, left out", where)

@@ -11,13 +11,14 @@ from data import Document, Question
 from evaluation.layouts.contents import File, decode, plain_text, read_bytes
 from evaluation.layouts.layout import Start, checked
 from evaluation.layouts.report import Report
-from support.files import InputError
+from support.files import InputError, reading
 
 TABLE = "qaps.csv"
 
 
 class NarrativeQA:
     name = "NarrativeQA"
+    keys = set()
 
     def recognise(self, start: Start) -> str | None:
         return self.name if start.file.name == TABLE else None
@@ -46,17 +47,21 @@ class NarrativeQA:
 
 def read_table(file: File, part: str, questions: dict[str, list[Question]], report: Report):
     """Add the questions of one set ("" for all three) to `questions`, under the ids of their documents."""
-    table = csv.DictReader(io.StringIO(decode(read_bytes(file), report, str(file))))
-    missing = {"document_id", "set", "question", "answer1", "answer2"} - set(table.fieldnames or [])
-    if missing:
-        raise InputError(f"{file}: has no column {sorted(missing)[0]}")
+    text = decode(read_bytes(file), report, str(file))
+    with reading(file, "not a readable table"):
+        table = csv.DictReader(io.StringIO(text))
+        missing = {"document_id", "set", "question", "answer1", "answer2"} - set(table.fieldnames or [])
+        if missing:
+            raise InputError(f"{file}: has no column {sorted(missing)[0]}")
 
-    # The first line holds the names of the columns.
-    for number, row in enumerate(table, 2):
-        if part in ("", row["set"]):
-            name = row["document_id"]
-            question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
-            questions.setdefault(name, []).append(question)
+        # The first line holds the names of the columns.
+        for number, row in enumerate(table, 2):
+            if None in row or None in row.values():
+                report.skip("a row with another number of columns", f"{file.name}, row {number}")
+            elif part in ("", row["set"]):
+                name = row["document_id"]
+                question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
+                questions.setdefault(name, []).append(question)
 
 
 def choose_narrativeqa_set(path: str, part: str, files: list[File]) -> tuple[str, list[File]]:

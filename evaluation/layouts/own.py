@@ -9,6 +9,7 @@ from evaluation.layouts.report import Report
 
 class Own:
     name = "own"
+    keys = {"text", "questions"}
 
     def recognise(self, start: Start) -> str | None:
         keys = start.row.keys()

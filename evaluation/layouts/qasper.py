@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 from data import Document, Question
 from evaluation.layouts.contents import File, load_json
-from evaluation.layouts.layout import Start, checked
+from evaluation.layouts.layout import Start, checked, of_kind, texts
 from evaluation.layouts.report import Report
 
 
 class Qasper:
     name = "Qasper"
+    keys = {"full_text", "abstract"}
 
     def recognise(self, start: Start) -> str | None:
-        return self.name if {"full_text", "abstract"} <= start.keys else None
+        return self.name if self.keys <= start.keys else None
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         for file in files:
@@ -25,7 +26,7 @@ class Qasper:
         """Title, abstract and sections of a paper are one text; the answers of all annotators are gold."""
         sections = []
         for section in row["full_text"]:
-            sections += [section.get("section_name") or "", *section["paragraphs"]]
+            sections += [section.get("section_name") or "", *texts(section["paragraphs"])]
         if not sections:
             report.problem("a paper without full text", where)
 
@@ -43,12 +44,12 @@ class Qasper:
 
 def answer_text(answer: dict) -> str:
     """An annotator's answer, written as Qasper's own scorer writes it."""
-    if answer["unanswerable"]:
+    if of_kind(answer["unanswerable"], bool):
         return "Unanswerable"
     if answer["extractive_spans"]:
-        return ", ".join(answer["extractive_spans"])
+        return ", ".join(texts(answer["extractive_spans"]))
     if answer["free_form_answer"]:
         return answer["free_form_answer"]
     if answer["yes_no"] is None:
         return ""
-    return "Yes" if answer["yes_no"] else "No"
+    return "Yes" if of_kind(answer["yes_no"], bool) else "No"

@@ -1,0 +1,74 @@
+"""Command lines: what all of them refuse, and how errors are shown. Imports nothing heavy."""
+import argparse
+import os
+import re
+import sys
+
+from support.files import InputError, OutputError, one_line
+
+# Each device words a shortage of memory in its own way.
+SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
+
+
+def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The options; InputError for one that is empty or not UTF-8 text, which nothing can be."""
+    args = parser.parse_args(argv)
+    for name, value in vars(args).items():
+        for text in value if isinstance(value, list) else [value]:
+            if text == "":
+                raise InputError(f"{name} is empty; leave it out, or give it a value")
+            try:
+                str(text).encode()
+            except UnicodeEncodeError:
+                raise InputError(f"{name} {text!a} is not UTF-8 text") from None
+    return args
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether an error reports that memory ran out."""
+    named_so = type(error).__name__ == "OutOfMemoryError"          # PyTorch's, without importing it
+    return isinstance(error, MemoryError) or named_so or bool(SHORTAGE.search(str(error)))
+
+
+def user_errors(main, note: str = "") -> int:
+    """Run a command line and return its exit code.
+
+    An error that its user can correct is one line on stderr and exit code 2, an interruption exit code 130. `note` is
+    added if the cause is not the input but memory, the disk or an interruption. A reader that has left (`| head`) is
+    no error.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")          # a terminal may know ASCII only
+
+    try:
+        code = main()
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        message = " ".join(str(error).split()) + (note if isinstance(error, OutputError) else "")
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
+            raise
+        message = (f"out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
+                   f"bfloat16{note}")
+    except BrokenPipeError:
+        _silence()
+        return 0
+    except OSError as error:
+        _silence()
+        place = f"{error.filename}: " if error.filename else ""
+        message = f"{place}{error.strerror or error}{note}"
+    except KeyboardInterrupt:
+        print(f"interrupted{note}", file=sys.stderr)
+        return 130
+    print(f"error: {message}", file=sys.stderr)
+    return 2
+
+
+def _silence():
+    """Let nothing more be written to stdout, if it takes no more: Python would fail again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

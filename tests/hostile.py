@@ -1,0 +1,61 @@
+"""Kills a run at random moments, lets it go on, and compares every byte with a run left alone.
+
+    python tests/hostile.py [60]                  so many kills; kill -9, SIGINT and SIGTERM, one process and torchrun
+"""
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu", "--limit", "2"]
+
+
+def files(folder: Path, locks: bool = False) -> dict[str, bytes]:
+    """Every file of a folder and its bytes; the empty lock only with `locks`."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
+            if path.is_file() and (locks or path.name != "lock")}
+
+
+def kill_and_go_on(output: Path, sent: signal.Signals, processes: int, after: float, alone: Path):
+    """Send a signal `after` seconds past the first file in `output`, run again to the end, and compare with `alone`."""
+    command = [*COMMAND, "--output", str(output)]
+    if processes > 1:
+        command[1:1] = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+
+    # torchrun's own processes get the signal as a terminal would send it, to the whole group.
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               start_new_session=True)
+    while not any(output.glob("*/*")) and process.poll() is None:
+        time.sleep(.01)
+    time.sleep(after)
+    if process.poll() is None:
+        os.killpg(process.pid, sent)
+    process.wait()
+
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert files(output) == files(alone), f"{sent.name} after {after:.2f} s, {processes} processes: other files"
+
+
+def main(kills: int) -> int:
+    folder = Path(tempfile.mkdtemp())
+    subprocess.run([*COMMAND, "--output", folder / "alone"], cwd=ROOT, check=True, capture_output=True)
+    rng = random.Random(kills)
+    for n in range(kills):
+        sent = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[n % 3]
+        processes = 1 + n % 2
+        after = rng.uniform(0, 3)
+        kill_and_go_on(folder / str(n), sent, processes, after, folder / "alone")
+        print(f"{n + 1}: {sent.name} after {after:.2f} s, {processes} processes: every byte is the same", flush=True)
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 60))
