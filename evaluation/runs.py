@@ -58,7 +58,19 @@ METHODS = {run.name: run for run in (
     replace(DRAGON_5, name="dragon-x", label="Dragon Top-X", top_k="X"),
     replace(RAPTOR_CT_5, name="raptor-ct-x", label="RAPTOR-CT Top-X", top_k="X"),
     Run("whole", "whole document", "whole", (), paper={"window": WHOLE_DOCUMENT}),
+    # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
+    Run("garlic", "GARLIC", changes={"confidence": 0.5}),
 )}
+TABLE_1 = list(METHODS)
+
+# Whole systems of other papers, which Table 1 does not have.
+METHODS |= {run.name: run for run in (
+)}
+SYSTEMS = ["pecan", "garlic", *(name for name in METHODS if name not in TABLE_1)]
+
+
+# The tables whose rows are methods, from which --method may choose.
+COMPARE = {None: list(METHODS), "1": TABLE_1, "systems": SYSTEMS}
 
 
 def runs_of(table: str | None, fixed_nodes: int | None = None, searchers: list[str] = (),
@@ -68,8 +80,8 @@ def runs_of(table: str | None, fixed_nodes: int | None = None, searchers: list[s
     `fixed_nodes` is the data set's number of nodes without progress control (GARLIC 4.4). If the papers give none
     (None), it is as many as PECAN reads on average, which is how the paper chose its own.
     """
-    if table in (None, "1"):
-        return list(METHODS.values())
+    if table in COMPARE:
+        return [METHODS[name] for name in COMPARE[table]]
     if table == "2":
         return pairs_of_models(model, searchers)
     if table == "3":

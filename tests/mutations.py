@@ -241,7 +241,12 @@ MUTATIONS = {
     "the worst gold answer counts": ("evaluation/metrics.py", "if same else 0.0\n\n    return max(",
                                      "if same else 0.0\n\n    return min(",
                                      "test_metrics.py::test_the_best_over_the_gold_answers"),
+    "exact match of sets of words": (
+        "evaluation/metrics.py", "any(words(prediction) == words(answer) for", "any(set(words(prediction)) == "
+        "set(words(answer)) for", "test_metrics.py::test_exact_match_by_hand"),
     # compared methods
+    "GARLIC with a threshold": ("evaluation/runs.py", "\"GARLIC\", changes={\"confidence\": 0.5})", "\"GARLIC\")",
+                                "test_eval.py::test_garlic_has_no_confidence_threshold"),
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
                           "test_baselines.py::test_okapi_equals_rank_bm25"),
     "the worst chunks are read": ("baselines/dense.py", "argsort(descending=True, ", "argsort(descending=False, ",

@@ -10,7 +10,7 @@ from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
 
-from evaluation.metrics import bleu4, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
+from evaluation.metrics import bleu4, exact_match, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
 from support.files import InputError
 
 # prediction, reference, F1 as LongBench computes it, ROUGE-L of rouge, ROUGE-L of rouge_score
@@ -30,6 +30,14 @@ def rouge(prediction, reference):
         return Rouge().get_scores([prediction], [reference], avg=True)["rouge-l"]["f"]
     except ValueError:
         return 0.0
+
+
+@pytest.mark.parametrize("prediction, answers, wanted", [
+    ("The Casa-Loma.", ["casaloma", "x"], 1), ("Loma Casa", ["Casa Loma"], 0),
+    ("Casa Loma in Toronto", ["Casa Loma"], 0),
+    ("casa loma", ["Toronto", "a Casa Loma"], 1)])
+def test_exact_match_by_hand(prediction, answers, wanted):
+    assert exact_match(prediction, answers) == wanted
 
 
 @pytest.mark.parametrize("prediction, reference, wanted_f1, wanted_rouge, wanted_rouge_l", WORKED)
