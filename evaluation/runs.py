@@ -7,6 +7,7 @@ from pathlib import Path
 from baselines.bm25 import BM25
 from baselines.common import scaled
 from baselines.dense import Dense
+from baselines.graphreader import GraphReader
 from baselines.longllmlingua import LongLLMLingua
 from baselines.memwalker import MeMWalker
 from baselines.raptor import Raptor
@@ -65,6 +66,7 @@ TABLE_1 = list(METHODS)
 
 # Whole systems of other papers, which Table 1 does not have.
 METHODS |= {run.name: run for run in (
+    Run("graphreader", "GraphReader", "graphreader", ()),
 )}
 SYSTEMS = ["pecan", "garlic", *(name for name in METHODS if name not in TABLE_1)]
 
@@ -162,6 +164,8 @@ def make(run: Run, models: Models, settings: Settings, top_k: int | None) -> Met
             return MeMWalker(model, settings)
         case "longllmlingua":
             return LongLLMLingua(model, models.scorer, settings)
+        case "graphreader":
+            return GraphReader(model, settings)
         case "whole":
             return Whole(model, settings)
     raise ValueError(f"{run.method} is no method")

@@ -277,6 +277,57 @@ MUTATIONS = {
                           "test_baselines.py::test_dropping_equals_hugging_face"),
     "a window is not rolled back": ("baselines/longllmlingua.py", "        self.cache.rollback(before)\n", "",
                                    "test_baselines.py::test_dropping_equals_hugging_face"),
+    # the systems of other papers
+    "the queue read from its end": (
+        "baselines/graphreader.py", '        chunk = self.queue.pop(0)\n',
+        '        chunk = self.queue.pop()\n',
+        "test_graphreader.py::test_branches_of_a_walk"),
+    "an inserted chunk goes to the end": (
+        "baselines/graphreader.py", 'self.queue = [chunk, *(i for i in self.queue if i != chunk)]',
+        'self.queue = [*(i for i in self.queue if i != chunk), chunk]',
+        "test_graphreader.py::test_branches_of_a_walk"),
+    "the first action anywhere in a reply": (
+        "baselines/graphreader.py", '_, found, chosen = reply.rpartition("Chosen Action")',
+        '_, found, chosen = "", "x", reply',
+        "test_graphreader.py::test_actions"),
+    "an echo of all actions acts": (
+        "baselines/graphreader.py", 'len({name for name, _ in calls}) != 1',
+        'not calls',
+        "test_graphreader.py::test_actions"),
+    "another stage's action": (
+        "baselines/graphreader.py", 'or calls[0][0] not in OFFERED[stage]',
+        '',
+        "test_graphreader.py::test_actions"),
+    "a visited node is offered again": (
+        "baselines/graphreader.py", '[j for j in self.graph.neighbours[self.node] if j not in self.visited]',
+        'list(self.graph.neighbours[self.node])',
+        "test_graphreader.py::test_the_walk_of_figure_23"),
+    "no normalisation of key elements": (
+        "baselines/graphreader.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
+        'return element',
+        "test_graphreader.py::test_forms_and_names"),
+    "neighbours by appearance alone": (
+        "baselines/graphreader.py", '(-counts[j], j))',
+        'j)',
+        "test_graphreader.py::test_forms_and_names"),
+    "a missing notebook empties it": (
+        "baselines/graphreader.py", 'notebook_of(reply) or self.notebook',
+        'notebook_of(reply)',
+        "test_graphreader.py::test_a_missing_notebook_leaves_the_old_one"),
+    "the lower score of two counts": (
+        "baselines/graphreader.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))',
+        'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score)))',
+        "test_graphreader.py::test_scores"),
+    "the example of Figure 6 is a fact": (
+        "baselines/graphreader.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
+        'False',
+        "test_graphreader.py::test_facts_of_a_reply"),
+    "refused replies are not counted": (
+        "baselines/graphreader.py", "            self.talk.refused += 1\n", "",
+        "test_graphreader.py::test_branches_of_a_walk"),
+    "facts extracted again for each question": (
+        "baselines/common.py", "    if path is None or not Path(path).exists():\n        check_place",
+        "    if True:\n        check_place", "test_graphreader.py::test_kept_files_are_checked"),
 }
 
 
