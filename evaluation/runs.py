@@ -10,6 +10,7 @@ from baselines.dense import Dense
 from baselines.graphreader import GraphReader
 from baselines.longllmlingua import LongLLMLingua
 from baselines.memwalker import MeMWalker
+from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from baselines.whole import Whole
 from evaluation import paper
@@ -67,6 +68,7 @@ TABLE_1 = list(METHODS)
 # Whole systems of other papers, which Table 1 does not have.
 METHODS |= {run.name: run for run in (
     Run("graphreader", "GraphReader", "graphreader", ()),
+    Run("mkrag", "MKRAG (reconstruction)", "mkrag", ("encoder",)),
 )}
 SYSTEMS = ["pecan", "garlic", *(name for name in METHODS if name not in TABLE_1)]
 
@@ -166,6 +168,8 @@ def make(run: Run, models: Models, settings: Settings, top_k: int | None) -> Met
             return LongLLMLingua(model, models.scorer, settings)
         case "graphreader":
             return GraphReader(model, settings)
+        case "mkrag":
+            return MKRAG(model, models.encoder, settings)
         case "whole":
             return Whole(model, settings)
     raise ValueError(f"{run.method} is no method")

@@ -89,7 +89,8 @@ def overview(results: dict) -> list[Table]:
         for run in runs.values():
             nodes = one_decimal(run["nodes"]) if run["nodes"] else "-"
             construction = quantity(run["construction_flops"]) if run["construction_flops"] else "-"
-            rows.append([dataset, run["label"], *score(run), one_decimal(run["rouge_l"]), nodes,
+            replies = f", refused {refused(run)}" if run["refused"] else ""
+            rows.append([dataset, run["label"] + replies, *score(run), one_decimal(run["rouge_l"]), nodes,
                          quantity(run["flops"]), ratio(run, pecan) if pecan else "-", construction, cut(run),
                          str(run["n"])])
 

@@ -328,6 +328,50 @@ MUTATIONS = {
     "facts extracted again for each question": (
         "baselines/common.py", "    if path is None or not Path(path).exists():\n        check_place",
         "    if True:\n        check_place", "test_graphreader.py::test_kept_files_are_checked"),
+    "micro pairs for every entity": (
+        "baselines/mkrag.py", 'if len(items) >= MICRO_ITEMS:',
+        'if items:',
+        "test_mkrag.py::test_thresholds"),
+    "feature pairs above tau_1 alone": (
+        "baselines/mkrag.py", 'if len(items) >= FEATURE_ITEMS:',
+        'if len(items) > FEATURE_ITEMS:',
+        "test_mkrag.py::test_thresholds"),
+    "an entity pruned at its threshold": (
+        "baselines/mkrag.py", 'weights.get(name, TAU) >= TAU',
+        'weights.get(name, TAU) > TAU',
+        "test_mkrag.py::test_grains_by_hand"),
+    "weights summed over the items": (
+        "baselines/mkrag.py", 'weights.get(name, TAU) >= TAU',
+        'weights.get(name, TAU) * len(entities[name]) >= TAU',
+        "test_mkrag.py::test_grains_by_hand"),
+    "general times are kept": (
+        "baselines/mkrag.py", 'return rest if is_time and not SPECIFIC.search(time) else event',
+        'return event',
+        "test_mkrag.py::test_general_times"),
+    "names compared with their case": (
+        "baselines/mkrag.py", 'form = " ".join(name.lower().split())',
+        'form = " ".join(name.split())',
+        "test_mkrag.py::test_entities_of_one_name_are_joined"),
+    "the re-ranker reversed": (
+        "baselines/mkrag.py", 'key=lambda i: (-sure[i], i))',
+        'key=lambda i: (sure[i], i))',
+        "test_mkrag.py::test_retrieval_equals_numpy"),
+    "all pairs re-ranked": (
+        "baselines/mkrag.py", 'key=lambda i: (-scores[i], i))[:RETRIEVED]',
+        'key=lambda i: (-scores[i], i))',
+        "test_mkrag.py::test_retrieval_equals_numpy"),
+    "a third round": (
+        "baselines/mkrag.py", 'ROUNDS = 2 ',
+        'ROUNDS = 3 ',
+        "test_mkrag.py::test_ends_of_the_loop"),
+    "a repeated query is asked again": (
+        "baselines/mkrag.py", 'or not text or text in queries:',
+        'or not text:',
+        "test_mkrag.py::test_ends_of_the_loop"),
+    "statements are sub-questions": (
+        "baselines/mkrag.py", 'in reply.splitlines() if "?" in line]',
+        'in reply.splitlines()]',
+        "test_mkrag.py::test_replies_to_questions"),
 }
 
 

@@ -4,11 +4,15 @@ They answer the text of each prompt by what stands in it, and see neither docume
 method with this speaker answers wrongly, its graph, walk, retrieval or search has a bug, or the rules have one.
 It is no result of a method and has no row in any table.
 """
+import json
 import re
 
+import pytest
+
 from baselines import graphreader_prompts as figures
+from baselines import mkrag
 from baselines.common import Talk
-from tiny.world import facts_in
+from tiny.world import facts_in, question
 
 
 class Speaker(Talk):
@@ -17,6 +21,25 @@ class Speaker(Talk):
     def say(self, texts, prompts, limit, progress):
         self.tokens += sum(map(len, prompts))
         return [reply_to(text) for text in texts]
+
+
+class Script(Talk):
+    """Says what a test has written down, and remembers the prompts."""
+    replies: list[str] = []
+    heard: list[str] = []
+
+    def say(self, texts, prompts, limit, progress):
+        self.heard.extend(texts)
+        return [self.replies.pop(0) for _ in texts]
+
+
+@pytest.fixture(name="script")
+def scripted(monkeypatch):
+    def write(*replies):
+        monkeypatch.setattr(Script, "replies", list(replies))
+        monkeypatch.setattr(Script, "heard", [])
+        return Script
+    return write
 
 
 def reply_to(text: str) -> str:
@@ -75,9 +98,8 @@ def select(text):
 
 def notebook(text) -> tuple[str, str, str | None]:
     """The notebook with what the prompt shows, and where the question is with it."""
-    question = field(text, "Question")
     before = field(text, "Notebook")
-    sentences, at, missing = follow(question, known(f"{before}\n{text.partition('Notebook: ')[2]}"))
+    sentences, at, missing = follow(field(text, "Question"), known(f"{before}\n{text.partition('Notebook: ')[2]}"))
     return " ".join(sentences), at, missing
 
 
@@ -108,6 +130,41 @@ def reason(text):
     return f"Analyze:\n{' '.join(sentences)}\nFinal answer:\n{at if missing is None else 'unknown'}"
 
 
-RULES = {figures.EXTRACT: extract, figures.PLAN: lambda question: f"Find what {question} needs.",
+# --- MKRAG ----------------------------------------------------------------------------------------------------------
+
+def entities(text):
+    found = {}
+    for (name, relation), value in known(text).items():
+        found.setdefault(name, {"Attributes": {}})["Attributes"][relation] = value
+    return f"Here it is:\n{json.dumps(found)}"
+
+
+def weigh(text):
+    return "\n".join(f"{name} | 0.7" for name in text.splitlines())
+
+
+def write_pairs(text):
+    """A pair for each line; for one that is to join them, all together."""
+    lines = [line.split(" | ") for line in text.partition('Relationships:\n"\n')[2].strip('\n"').splitlines()]
+    if "One pair for each line." in text:
+        return "\n".join(f"Question: {question(name, relation)}\nAnswer: {name}'s {relation} is {value}"
+                         for name, relation, value in lines)
+    facts = " and ".join(f"{name}'s {relation} is {value}" for name, relation, value in lines)
+    return f"Question: Who is {lines[0][0]}?\nAnswer: {facts}"
+
+
+def split(text):
+    """Of a question about two facts, the sub-question for the first."""
+    at, relations = asked(text)
+    return "\n".join([question(at, relations[0]), text.removeprefix("Question: ")][:len(relations)])
+
+
+def loop(text):
+    _, at, missing = follow(field(text, "Question"), known(re.sub(r"\?", ".", text.partition("Knowledge:")[2])))
+    return f"Answer: {at}" if missing is None else f"RewriteQ: {question(at, missing)}"
+
+
+RULES = {mkrag.EXTRACT: entities, mkrag.WEIGH: weigh, mkrag.PAIRS.partition("{")[0]: write_pairs, mkrag.SPLIT: split,
+         mkrag.LOOP: loop, figures.EXTRACT: extract, figures.PLAN: lambda question: f"Find what {question} needs.",
          figures.SELECT: select, figures.FACTS: check_facts, figures.CHUNK: check_chunk,
          figures.NEIGHBOURS: check_neighbours, figures.REASON: reason}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from speaker import Speaker
+from speaker import Script, Speaker, scripted  # noqa: F401
 
 from baselines import graphreader, graphreader_prompts
 from baselines.common import Talk, kept, pack_paragraphs, user_turn
@@ -36,25 +36,6 @@ NTL = "\"Never Too Loud\" is the fourth studio album by Canadian hard rock band 
 def settings(tiny):
     """Windows are large, since scripted replies have words that the embedded model does not know."""
     return replace(resolve(tiny.folder, tiny.config.max_length), window=100_000, chunk=300)
-
-
-class Script(Talk):
-    """Says what is written down, and remembers the prompts."""
-    replies: list[str] = []
-    heard: list[str] = []
-
-    def say(self, texts, prompts, limit, progress):
-        self.heard.extend(texts)
-        return [self.replies.pop(0) for _ in texts]
-
-
-@pytest.fixture
-def script(monkeypatch):
-    def write(*replies):
-        monkeypatch.setattr(Script, "replies", list(replies))
-        monkeypatch.setattr(Script, "heard", [])
-        return Script
-    return write
 
 
 @pytest.mark.parametrize("name, digest", [
