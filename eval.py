@@ -3,6 +3,7 @@
     python eval.py                                     the embedded model on the embedded set
     python eval.py --dataset FILE ... --model DIR      your own data or the paper's, an instruct Llama
     python eval.py --table 1|2|3|A3|A4|patience|nodes  a table or figure of the paper
+    python eval.py --table systems                     the systems of other papers, side by side
     python eval.py --dry-run ...                       what a run would cost
     python eval.py --score FILE ...                    score predictions again, without a model
     torchrun --nproc-per-node N eval.py ...            documents shared out over processes and devices
@@ -21,7 +22,7 @@ from data import EMBEDDED
 from evaluation import cost, metrics, paper, pictures, tables
 from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
-from evaluation.runs import METHODS, runs_of
+from evaluation.runs import COMPARE, METHODS, runs_of
 from support.checkpoint import choose_device, locate, read_config
 from support.command import parse_options, user_errors
 from support.files import InputError, OutputError, write_file
@@ -61,8 +62,8 @@ def parse(argv) -> argparse.Namespace:
     add_model_options(parser)
     args = parse_options(parser, argv)
 
-    args.methods = args.method.split(",") if args.method is not None else list(METHODS) if args.table \
-        else DEFAULT_METHODS
+    chosen = COMPARE.get(args.table, METHODS) if args.table else DEFAULT_METHODS
+    args.methods = args.method.split(",") if args.method is not None else list(chosen)
     check_methods(args)
     check_numbers(args)
     return args
@@ -79,7 +80,7 @@ def check_methods(args: argparse.Namespace):
         raise InputError(f"--top {args.top} is for the methods of Top-X, none of which is run (they end in -x)")
 
     # What a table decides itself cannot be chosen as well.
-    decided = {"--method": (args.method, args.table not in (None, "1")),
+    decided = {"--method": (args.method, args.table not in COMPARE),
                "--patience": (args.patience, args.table == "patience"),
                "--nodes": (args.nodes, args.table is not None),
                "--without": (args.without, args.table is not None)}
@@ -154,7 +155,7 @@ def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple
     failures = []
     for run in runs_of(args.table, paper.FIXED_NODES.get(dataset.name), args.searcher, args.model):
         # A run that was not chosen keeps its row if an earlier call has done it.
-        chosen = run.name in args.methods or args.table not in (None, "1")
+        chosen = run.name in args.methods or args.table not in COMPARE
         if not chosen:
             runner.recall(dataset, run, done)
             continue

@@ -14,7 +14,21 @@ import numpy as np
 
 from support.files import parse_json, reading
 
-# --- F1 -------------------------------------------------------------------------------------------------------------
+# --- F1 and exact match ---------------------------------------------------------------------------------------------
+
+def words(text: str) -> list[str]:
+    """The words of a text as LongBench's F1 compares them: see there."""
+    text = "".join(c for c in text.lower() if c not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+def exact_match(prediction: str, answers: list[str]) -> float:
+    """1 if the words of the prediction are those of some gold answer, in their order, else 0.
+
+    GraphReader does not say how texts are normalised: as for F1 here.
+    """
+    return float(any(words(prediction) == words(answer) for answer in answers))
+
 
 def f1(prediction: str, answers: list[str]) -> float:
     """LongBench's QA F1 in 0..1: the best over the gold answers.
@@ -22,12 +36,8 @@ def f1(prediction: str, answers: list[str]) -> float:
     Both texts are lower-cased, then ASCII punctuation is deleted (no blank replaces it), then the words a, an, the. The
     score is the F1 of the two multisets of words: 0 if they share none, also if both are empty.
     """
-    def words(text):
-        text = "".join(c for c in text.lower() if c not in string.punctuation)
-        return Counter(re.sub(r"\b(a|an|the)\b", " ", text).split())
-
     def score(answer):
-        p, a = words(prediction), words(answer)
+        p, a = Counter(words(prediction)), Counter(words(answer))
         same = (p & a).total()
         return 2 * same / (p.total() + a.total()) if same else 0.0
 
@@ -198,12 +208,14 @@ def difference(rows: list[dict], others: list[dict]) -> dict:
 def scores(rows: list[dict]) -> dict:
     """The metrics of rows that hold a prediction and its answers, in percent.
 
-    n, f1, rouge_l, rouge (ROUGE-L by the package rouge), bleu4, and the intervals of the first two metrics.
+    n, f1, em (exact match), rouge_l, rouge (ROUGE-L by the package rouge), bleu4, and the intervals of f1 and
+    rouge_l.
     """
     predictions = [row["prediction"] for row in rows]
     answers = [row["answers"] for row in rows]
     values = {}
-    for name, metric in (("f1", f1), ("rouge_l", rouge_l), ("rouge", rouge_l_of_rouge)):
+    for name, metric in (("f1", f1), ("em", exact_match), ("rouge_l", rouge_l),
+                         ("rouge", rouge_l_of_rouge)):
         values[name] = [100 * metric(*pair) for pair in zip(predictions, answers)]
 
     found = {"n": len(rows)}

@@ -92,6 +92,8 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
             "f1": metrics.f1(answer.text, question.answers), "rouge_l": metrics.rouge_l(answer.text, question.answers),
             "nodes": len(answer.nodes), "tokens": answer.tokens, "flops": answer.flops,
             "construction_flops": prepared.flops, "graph": file_name, "end": answer.end, "cut": answer.cut,
+            "calls": answer.calls, "refused": answer.refused, "construction_calls": prepared.calls,
+            "construction_refused": prepared.refused,
             "trace": [asdict(step) for step in answer.trace]}
 
 
@@ -136,7 +138,11 @@ def summary(rows: list[dict]) -> dict:
     """Scores in percent, and means: of FLOPs and nodes over the questions, of construction over the documents."""
     construction = {row["hash"]: row["construction_flops"] for row in rows}
     nodes = [row["nodes"] for row in rows]
-    return metrics.scores(rows) | {
+    replies = {}                                                 # of questions, and of documents once each
+    for name in ("calls", "refused"):
+        of_documents = {row["hash"]: row.get(f"construction_{name}", 0) for row in rows}
+        replies[name] = sum(row.get(name, 0) for row in rows) + sum(of_documents.values())
+    return metrics.scores(rows) | replies | {
         "documents": len(construction),
         "nodes": mean(nodes),
         "tokens": mean([row["tokens"] for row in rows]),

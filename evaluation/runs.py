@@ -7,8 +7,10 @@ from pathlib import Path
 from baselines.bm25 import BM25
 from baselines.common import scaled
 from baselines.dense import Dense
+from baselines.graphreader import GraphReader
 from baselines.longllmlingua import LongLLMLingua
 from baselines.memwalker import MeMWalker
+from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from baselines.whole import Whole
 from evaluation import paper
@@ -58,7 +60,21 @@ METHODS = {run.name: run for run in (
     replace(DRAGON_5, name="dragon-x", label="Dragon Top-X", top_k="X"),
     replace(RAPTOR_CT_5, name="raptor-ct-x", label="RAPTOR-CT Top-X", top_k="X"),
     Run("whole", "whole document", "whole", (), paper={"window": WHOLE_DOCUMENT}),
+    # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
+    Run("garlic", "GARLIC", changes={"confidence": 0.5}),
 )}
+TABLE_1 = list(METHODS)
+
+# Whole systems of other papers, which Table 1 does not have.
+METHODS |= {run.name: run for run in (
+    Run("graphreader", "GraphReader", "graphreader", ()),
+    Run("mkrag", "MKRAG (reconstruction)", "mkrag", ("encoder",)),
+)}
+SYSTEMS = ["pecan", "garlic", *(name for name in METHODS if name not in TABLE_1)]
+
+
+# The tables whose rows are methods, from which --method may choose.
+COMPARE = {None: list(METHODS), "1": TABLE_1, "systems": SYSTEMS}
 
 
 def runs_of(table: str | None, fixed_nodes: int | None = None, searchers: list[str] = (),
@@ -68,8 +84,8 @@ def runs_of(table: str | None, fixed_nodes: int | None = None, searchers: list[s
     `fixed_nodes` is the data set's number of nodes without progress control (GARLIC 4.4). If the papers give none
     (None), it is as many as PECAN reads on average, which is how the paper chose its own.
     """
-    if table in (None, "1"):
-        return list(METHODS.values())
+    if table in COMPARE:
+        return [METHODS[name] for name in COMPARE[table]]
     if table == "2":
         return pairs_of_models(model, searchers)
 
@@ -152,6 +168,10 @@ def make(run: Run, models: Models, settings: Settings, top_k: int | None) -> Met
             return MeMWalker(model, settings)
         case "longllmlingua":
             return LongLLMLingua(model, models.scorer, settings)
+        case "graphreader":
+            return GraphReader(model, settings)
+        case "mkrag":
+            return MKRAG(model, models.encoder, settings)
         case "whole":
             return Whole(model, settings)
     raise ValueError(f"{run.method} is no method")

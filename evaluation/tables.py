@@ -8,7 +8,7 @@ Results are data set -> {"runs": name of a run -> its summary}. A run that was n
 from typing import NamedTuple
 
 from evaluation import paper
-from evaluation.runs import METHODS, runs_of
+from evaluation.runs import METHODS, TABLE_1, runs_of
 
 # --- cells ----------------------------------------------------------------------------------------------------------
 
@@ -107,7 +107,8 @@ def overview(results: dict) -> list[Table]:
         for run in runs.values():
             nodes = one_decimal(run["nodes"]) if run["nodes"] else "-"
             construction = quantity(run["construction_flops"]) if run["construction_flops"] else "-"
-            rows.append([dataset, run["label"], *score(run), one_decimal(run["rouge_l"]), nodes,
+            replies = f", refused {refused(run)}" if run["refused"] else ""
+            rows.append([dataset, run["label"] + replies, *score(run), one_decimal(run["rouge_l"]), nodes,
                          quantity(run["flops"]), ratio(run, pecan) if pecan else "-", construction, cut(run),
                          str(run["n"]), difference(run)])
         for name, entry_of_run in entry.get("not run", {}).items():
@@ -118,7 +119,7 @@ def overview(results: dict) -> list[Table]:
 
 
 # The run of each row of Table 1. The paper calls the whole document by the name of its reader.
-TABLE1_RUNS = {run.label: name for name, run in METHODS.items()} | {"Llama-3.1-8B": "whole"}
+TABLE1_RUNS = {METHODS[name].label: name for name in TABLE_1} | {"Llama-3.1-8B": "whole"}
 
 
 def table1(results: dict) -> list[Table]:
@@ -144,6 +145,31 @@ def table1(results: dict) -> list[Table]:
 
         tables.append(Table(f"Table 1, {dataset}", header, rows))
     return tables
+
+
+def systems(results: dict) -> list[Table]:
+    """Whole systems of several papers, each figure of theirs with the model that made it (it is not ours)."""
+    header = ["system", "F1", "95 %", "EM", "ROUGE-L", "FLOPs/query", "FLOPs/document", "refused", "n",
+              "published", "by"]
+
+    tables = []
+    for dataset, runs in runs_by_dataset(results):
+        rows = []
+        for row_run in runs_of("systems"):
+            run = runs.get(row_run.name)
+            published, model = paper.SYSTEMS.get(row_run.name, {}).get(dataset, (NONE, NONE))
+            rows.append([row_run.label, *score(run), cell(run, "em", one_decimal), cell(run, "rouge_l", one_decimal),
+                         cell(run, "flops", quantity), cell(run, "construction_flops", quantity), refused(run),
+                         cell(run, "n"), published, model])
+        tables.append(Table(f"Systems, {dataset}", header, rows))
+    return tables
+
+
+def refused(run: dict | None) -> str:
+    """How many of the replies to a method's prompts did not have the form that was asked for."""
+    if run is None:
+        return NOT_RUN
+    return f"{run['refused']} of {run['calls']}" if run.get("calls") else NONE
 
 
 def label_of_whole(published: str, dataset: str) -> str:
@@ -308,7 +334,7 @@ def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
 
 # --table -> what shows it; None is the table of a run without --table.
 SHOW = {None: overview, "1": table1, "2": table2, "3": table3, "A3": table_a3, "A4": table_a4, "patience": patience,
-        "nodes": nodes}
+        "nodes": nodes, "systems": systems}
 
 
 # --- text, Markdown --------------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ class Prepared:
     flops: int = 0                # what preparing cost, the construction of a graph included
     graph: object = None          # pecan.Graph: PECAN's graph, or a tree
     index: object = None          # what finds the texts: their vectors [n, D], word counts, token ids
+    calls: int = 0                # replies that preparing took, for methods that can refuse one
+    refused: int = 0
 
 
 @dataclass
@@ -55,7 +57,9 @@ class Answer:
     tokens: int                   # prompt, nodes, probes and answer
     end: str = "read"             # why reading ended, a key of ENDS
     cut: bool = False             # the document did not fit the window and was cut
-    trace: list[Step] = field(default_factory=list)   # PECAN's alone: a step for each visited node
+    trace: list = field(default_factory=list)         # PECAN's has a Step for each visited node
+    calls: int = 0                # replies that were asked for, the reader's not counted
+    refused: int = 0              # of these, replies that did not have the form that was asked for
 
 
 class Method(Protocol):

@@ -338,7 +338,12 @@ MUTATIONS = {
     "the device of a process is not taken": ("evaluation/runner.py", "            args.device = self.team.device("
                                              "args.device)\n", "",
                                              "test_wires.py::test_a_run_is_on_the_device_of_its_process"),
+    "exact match of sets of words": (
+        "evaluation/metrics.py", "any(words(prediction) == words(answer) for", "any(set(words(prediction)) == "
+        "set(words(answer)) for", "test_metrics.py::test_exact_match_by_hand"),
     # compared methods
+    "GARLIC with a threshold": ("evaluation/runs.py", "\"GARLIC\", changes={\"confidence\": 0.5})", "\"GARLIC\")",
+                                "test_eval.py::test_garlic_has_no_confidence_threshold"),
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
                           "test_baselines.py::test_okapi_equals_rank_bm25"),
     "the worst chunks are read": ("baselines/dense.py", "argsort(descending=True, ", "argsort(descending=False, ",
@@ -411,6 +416,101 @@ MUTATIONS = {
         "support/checkpoint.py", "for name in [*FILES, *_weight_files(folder)]",
         "for name in [p.name for p in folder.iterdir() if p.is_file()]",
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
+    # the systems of other papers
+    "the queue read from its end": (
+        "baselines/graphreader.py", '        chunk = self.queue.pop(0)\n',
+        '        chunk = self.queue.pop()\n',
+        "test_graphreader.py::test_branches_of_a_walk"),
+    "an inserted chunk goes to the end": (
+        "baselines/graphreader.py", 'self.queue = [chunk, *(i for i in self.queue if i != chunk)]',
+        'self.queue = [*(i for i in self.queue if i != chunk), chunk]',
+        "test_graphreader.py::test_branches_of_a_walk"),
+    "the first action anywhere in a reply": (
+        "baselines/graphreader.py", '_, found, chosen = reply.rpartition("Chosen Action")',
+        '_, found, chosen = "", "x", reply',
+        "test_graphreader.py::test_actions"),
+    "an echo of all actions acts": (
+        "baselines/graphreader.py", 'len({name for name, _ in calls}) != 1',
+        'not calls',
+        "test_graphreader.py::test_actions"),
+    "another stage's action": (
+        "baselines/graphreader.py", 'or calls[0][0] not in OFFERED[stage]',
+        '',
+        "test_graphreader.py::test_actions"),
+    "a visited node is offered again": (
+        "baselines/graphreader.py", '[j for j in self.graph.neighbours[self.node] if j not in self.visited]',
+        'list(self.graph.neighbours[self.node])',
+        "test_graphreader.py::test_the_walk_of_figure_23"),
+    "no normalisation of key elements": (
+        "baselines/graphreader.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
+        'return element',
+        "test_graphreader.py::test_forms_and_names"),
+    "neighbours by appearance alone": (
+        "baselines/graphreader.py", '(-counts[j], j))',
+        'j)',
+        "test_graphreader.py::test_forms_and_names"),
+    "a missing notebook empties it": (
+        "baselines/graphreader.py", 'notebook_of(reply) or self.notebook',
+        'notebook_of(reply)',
+        "test_graphreader.py::test_a_missing_notebook_leaves_the_old_one"),
+    "the lower score of two counts": (
+        "baselines/graphreader.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))',
+        'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score)))',
+        "test_graphreader.py::test_scores"),
+    "the example of Figure 6 is a fact": (
+        "baselines/graphreader.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
+        'False',
+        "test_graphreader.py::test_facts_of_a_reply"),
+    "refused replies are not counted": (
+        "baselines/graphreader.py", "            self.talk.refused += 1\n", "",
+        "test_graphreader.py::test_branches_of_a_walk"),
+    "facts extracted again for each question": (
+        "baselines/common.py", "    if path is None or not Path(path).exists():\n        check_place",
+        "    if True:\n        check_place", "test_graphreader.py::test_kept_files_are_checked"),
+    "micro pairs for every entity": (
+        "baselines/mkrag.py", 'if len(items) >= MICRO_ITEMS:',
+        'if items:',
+        "test_mkrag.py::test_thresholds"),
+    "feature pairs above tau_1 alone": (
+        "baselines/mkrag.py", 'if len(items) >= FEATURE_ITEMS:',
+        'if len(items) > FEATURE_ITEMS:',
+        "test_mkrag.py::test_thresholds"),
+    "an entity pruned at its threshold": (
+        "baselines/mkrag.py", 'weights.get(name, TAU) >= TAU',
+        'weights.get(name, TAU) > TAU',
+        "test_mkrag.py::test_grains_by_hand"),
+    "weights summed over the items": (
+        "baselines/mkrag.py", 'weights.get(name, TAU) >= TAU',
+        'weights.get(name, TAU) * len(entities[name]) >= TAU',
+        "test_mkrag.py::test_grains_by_hand"),
+    "general times are kept": (
+        "baselines/mkrag.py", 'return rest if is_time and not SPECIFIC.search(time) else event',
+        'return event',
+        "test_mkrag.py::test_general_times"),
+    "names compared with their case": (
+        "baselines/mkrag.py", 'form = " ".join(name.lower().split())',
+        'form = " ".join(name.split())',
+        "test_mkrag.py::test_entities_of_one_name_are_joined"),
+    "the re-ranker reversed": (
+        "baselines/mkrag.py", 'key=lambda i: (-sure[i], i))',
+        'key=lambda i: (sure[i], i))',
+        "test_mkrag.py::test_retrieval_equals_numpy"),
+    "all pairs re-ranked": (
+        "baselines/mkrag.py", 'key=lambda i: (-scores[i], i))[:RETRIEVED]',
+        'key=lambda i: (-scores[i], i))',
+        "test_mkrag.py::test_retrieval_equals_numpy"),
+    "a third round": (
+        "baselines/mkrag.py", 'ROUNDS = 2 ',
+        'ROUNDS = 3 ',
+        "test_mkrag.py::test_ends_of_the_loop"),
+    "a repeated query is asked again": (
+        "baselines/mkrag.py", 'or not text or text in queries:',
+        'or not text:',
+        "test_mkrag.py::test_ends_of_the_loop"),
+    "statements are sub-questions": (
+        "baselines/mkrag.py", 'in reply.splitlines() if "?" in line]',
+        'in reply.splitlines()]',
+        "test_mkrag.py::test_replies_to_questions"),
 }
 
 

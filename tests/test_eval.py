@@ -296,8 +296,8 @@ def test_command_line_of_pecan(tmp_path):
 
 def result(f1, flops, **more):
     return {"label": "x", "n": 7, "documents": 2, "f1": f1, "f1_interval": [f1 - 1, f1 + 1], "rouge_l": f1 - 2,
-            "nodes": 20.0, "tokens": 1.0, "flops": flops, "construction_flops": 4e13, "cut_documents": 1,
-            "histogram": {"10": 3, "30": 4}, "search by": "a", "graph by": "b"} | more
+            "em": f1 / 2, "nodes": 20.0, "tokens": 1.0, "flops": flops, "construction_flops": 4e13, "cut_documents": 1,
+            "histogram": {"10": 3, "30": 4}, "calls": 0, "refused": 0, "search by": "a", "graph by": "b"} | more
 
 
 def cells(table, first):
@@ -332,13 +332,35 @@ def test_measured_next_to_published():
     whole, = cells(qasper, "whole document (published: Llama-3.1-8B)")
     assert whole[4:7] == ["30.0T", "1.50x", "1/2"] and whole[-2:] == ["92.5T", "1.38x"]
     assert cells(qasper, "MeMWalker")[0][1:9] == ["not run"] * 8 and cells(qasper, "MeMWalker")[0][9] == "39.0"
-    assert len(qasper.rows) == 13 and [table.title for table in others] == [
+    assert len(qasper.rows) == 14 and [table.title for table in others] == [
         "Table 1, NarrativeQA", "Table 1, HotpotQA", "Table 1, MuSiQue"]
     assert cells(others[0], "PECAN")[0][1:10] == ["not run"] * 8 + ["61.1"]
 
     mine = tables.table1({"mine": {"runs": {"pecan": result(50.0, 2e13)}}})[0]
     assert cells(mine, "PECAN")[0][9:] == ["none"] * 4
     assert cells(mine, "BM25 Top-5")[0][1:] == ["not run"] * 8 + ["none"] * 4
+
+
+def test_systems_show_published_figures_with_their_model_and_refused_replies():
+    results = {"HotpotQA": {"runs": {"garlic": result(50.0, 1e12, calls=540, refused=412)}}}
+    table = tables.systems(results)[0]
+    assert cells(table, "GARLIC")[0][-4:] == ["412 of 540", "7", "F1 43.5", "Llama-3.1-8B"]
+    assert cells(table, "PECAN")[0][1:9] == ["not run"] * 8
+
+
+def test_garlic_has_no_confidence_threshold():
+    """Whatever t_p the data set or the user gives PECAN, GARLIC follows the likelier word."""
+    class Fixed(Runner):
+        def __init__(self):
+            self.args = command_line.parse(["--confidence", "0.9", "--method", "pecan,garlic"])
+
+        def models_of(self, run):
+            return SimpleNamespace(model=SimpleNamespace(folder=Path("nowhere"),
+                                                         config=SimpleNamespace(max_length=2048)), builder=None)
+
+    dataset = SimpleNamespace(name="Qasper")
+    values = [Fixed().settings_of(dataset, METHODS[name], {}).confidence for name in ("pecan", "garlic")]
+    assert values == [0.9, 0.5]
 
 
 def test_table_2_knows_its_models():
@@ -559,9 +581,9 @@ def test_table_1_with_and_without_an_optional_package(small, tmp_path, monkeypat
     assert done.returncode == 0, done.stderr
     for printed, missing in ((without.stdout, 3), (done.stdout, 0)):
         rows = printed.split("\n\n")[0].splitlines()[2:]
-        assert len(rows) == 13 and sum("not run" in row for row in rows) == missing
+        assert len(rows) == 14 and sum("not run" in row for row in rows) == missing
     now = files(tmp_path / "r" / "small")
-    assert len(now) == 26 and all(now[name] == content for name, content in kept.items())
+    assert len(now) == 28 and all(now[name] == content for name, content in kept.items())
 
 
 def test_top_x_is_the_papers():

@@ -20,7 +20,7 @@ FLOORS = [
     ["support/sbert.py"],
     ["support/options.py"],
     ["pecan.py", "support/convert.py"],
-    ["baselines/common.py"],
+    ["baselines/common.py", "baselines/graphreader_prompts.py"],
     ["baselines/*.py", "evaluation/metrics.py", "evaluation/paper.py", "evaluation/predictions.py",
      "evaluation/cost.py", "evaluation/layouts/report.py"],
     ["evaluation/layouts/contents.py"],

@@ -11,7 +11,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
 
 from evaluation import metrics
-from evaluation.metrics import bleu4, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
+from evaluation.metrics import bleu4, exact_match, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
 from support.files import InputError
 
 # prediction, gold answer, F1 by LongBench, ROUGE-L by rouge, ROUGE-L by rouge_score
@@ -31,6 +31,14 @@ def rouge(prediction, answer):
         return Rouge().get_scores([prediction], [answer], avg=True)["rouge-l"]["f"]
     except ValueError:
         return 0.0
+
+
+@pytest.mark.parametrize("prediction, answers, wanted", [
+    ("The Casa-Loma.", ["casaloma", "x"], 1), ("Loma Casa", ["Casa Loma"], 0),
+    ("Casa Loma in Toronto", ["Casa Loma"], 0),
+    ("casa loma", ["Toronto", "a Casa Loma"], 1)])
+def test_exact_match_by_hand(prediction, answers, wanted):
+    assert exact_match(prediction, answers) == wanted
 
 
 @pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge, by_rouge_score", WORKED)

@@ -1,0 +1,361 @@
+"""MKRAG, a reconstruction: question-answer pairs about entities, of three grains, are the index instead of chunks.
+
+Once for a document: the model extracts entities with attributes, relationships and events from each chunk; those of one
+name are joined, unimportant ones pruned; the model writes pairs about each: one *macro* pair about all it has, a
+*feature* pair for each kind of item, *micro* pairs for each item (sections 4.1 to 4.4). For a question: it is split
+into sub-questions, each retrieves pairs; the model answers or rewrites the question once (4.5).
+
+The paper (anonymous, under review) publishes neither its two encoders, nor two of its five prompts, nor four of its
+constants, and works with a Chinese model. So this row is "MKRAG, prompted, with stand-in encoders", and what follows is
+ours:
+- EXTRACT, WEIGH, SPLIT and the two forms of a reply to LOOP; PAIRS and the rest of LOOP are the paper's (A.4.2, A.4.4)
+- chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (its Table 9: 7 items have micro
+  pairs, 2 have none)
+- its two retrieval models are --encoder, and p_yes of Table A2's first turn with the pair as its only node
+- pruning: one weight an entity, and at least one item. Equation 5 sums the weight over the attributes, but then a
+  villager with two would stay, and its Table 7 keeps the core entities alone at 1
+- general times ("one day") are deleted from events; the entity stays, because nothing else is lost
+- a chunk whose replies are refused has no entities; it is never indexed itself, which would be RAG by another name
+- the shared reader answers from the pairs; `own_answer` takes LOOP's answer instead
+"""
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from baselines.common import Talk, answer_from_best, kept, line_ids, pack_sentences, reminder, scaled
+from data import Document
+from llama import Cache, Llama, length_of
+from pecan import question_prompt
+from support.graph_file import file_name
+from support.method import Answer, Prepared
+from support.sbert import similarities
+from support.settings import Settings
+
+EXTRACT = """[Task] Extract entities from the following text in accordance with the guidelines.
+[Guidelines] Read the text closely and extract detailed entities (such as people, objects, places), their attributes, \
+the relationships between them (such as cause, belonging, kinship) and the events in which they took part, with time \
+and details. Write full names, no pronouns. Not entities (negative samples): "the next day", "a crowd". Reply with one \
+JSON object and nothing else.
+[Example] {"Pierre Curie": {"Attributes": {"Occupation": "Physicist"}, "Relationships": {"Wife": "Marie Curie"}, \
+"Events": ["1903 - Wife awarded the Nobel Prize in Physics"]}}
+[Text]
+"""
+WEIGH = """Give each entity a weight.
+0.3: generic or vague, such as "villager" or "merchant". 0.5: specific to the context, such as "Zhu Bajie's wife". \
+0.7: rare or with a unique name, such as "White Bone Demon". 1.0: a core entity, such as "Sun Wukong".
+Reply with one line each: entity | weight
+Entities:
+"""
+PAIRS = """The following are Question-Answer pairs generated based on provided entities and \
+attributes/relationships/events.
+[Guidelines]
+{guideline}
+Begin!
+Entity Relationships:
+"
+{content}
+\""""
+SPLIT = """Break the question into sub-questions, one for each entity that it names. Reply with one sub-question a \
+line.
+"""
+LOOP = """[Task] Understand the Question, extract or deduce the answer based on the Knowledge, and if the answer \
+cannot be derived, reconstruct the Question based on the missing information. Finally, output the answer.
+Reply with "Answer: .." or "RewriteQ: ..".
+[Observation]
+"""
+GUIDELINES = {"macro": "One pair that joins all lines.", "feature": "One pair about all lines.",
+              "micro": "One pair for each line."}
+LOOP_FORM = "Reply with \"Answer: ..\" or \"RewriteQ: ..\"."
+JSON_FORM = "Reply with one JSON object."
+PAIR_FORM = "Write each pair as two lines, \"Question: ..\" and \"Answer: ..\"."
+
+CHUNK_TOKENS = 500
+EXTRACT_TOKENS = 1024
+REPLY_TOKENS = 512
+NAMES = 50                        # that are weighed in one call
+WEIGHTS = {"0.3": 0.3, "0.5": 0.5, "0.7": 0.7, "1.0": 1.0, "1": 1.0}
+TAU = 0.5                         # least weight of an entity that is kept; also the weight of one without
+FEATURE_ITEMS = 2                 # tau_1: an entity with so many items gets feature pairs
+MICRO_ITEMS = 4                   # tau_2
+RETRIEVED = 20                    # K_1
+RERANKED = 5                      # K_2
+ROUNDS = 2                        # of the loop, at most (Table 6)
+
+MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+SPECIFIC = re.compile(rf"\b\d{{4}}\b|\b\d{{1,2}}[:./-]\d{{1,2}}\b|\b({MONTHS})\b|\d\s*[年月日]")
+
+
+# --- entities (4.1 to 4.3) ------------------------------------------------------------------------------------------
+
+def json_object(reply: str) -> dict | None:
+    """The JSON object that begins at the first brace of a reply; None if it is none. Nothing is repaired."""
+    try:
+        value, _ = json.JSONDecoder().raw_decode(reply, reply.index("{"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def values_of(value) -> list[str]:
+    """The texts in a JSON value: a list gives each of its own, an object is flattened to "key: value"."""
+    if isinstance(value, dict):
+        return [f"{key}: {text}" for key, inner in value.items() for text in values_of(inner)]
+    if isinstance(value, list):
+        return [text for inner in value for text in values_of(inner)]
+    text = "" if value is None else " ".join(str(value).split())
+    return [text] if text else []
+
+
+def items_of(entity: dict) -> list[tuple[str, str, str]]:
+    """The items of an extracted entity: (dimension, key, value). Events have no key."""
+    items = []
+    for dimension in ("Attributes", "Relationships", "Events"):
+        content = entity.get(dimension)
+        if isinstance(content, dict) and dimension != "Events":
+            for key, value in content.items():
+                items += [(dimension, key, text) for text in values_of(value)]
+        else:
+            items += [(dimension, "", text) for text in values_of(content)]
+    return items
+
+
+def without_general_time(event: str) -> str:
+    """An event without a time such as "one day": up to four words before " - " that are no year, date or clock time."""
+    time, dash, rest = event.partition(" - ")
+    is_time = dash and len(time.split()) <= 4
+    return rest if is_time and not SPECIFIC.search(time) else event
+
+
+def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str, int]]]:
+    """Name -> items (dimension, key, value, chunk) of all chunks; equation 4.
+
+    Entities are one if their names are equal in lower case. Items are in chunk order, exact repeats count once.
+    """
+    names = {}                                              # form -> first wording
+    items = {}
+    for chunk, entities in enumerate(extracted):
+        for name, entity in entities.items():
+            form = " ".join(name.lower().split())
+            if not form or not isinstance(entity, dict):
+                continue
+
+            of_entity = items.setdefault(names.setdefault(form, name), {})
+            for dimension, key, value in items_of(entity):
+                if dimension == "Events":
+                    value = without_general_time(value)
+                of_entity.setdefault((dimension, key, value), chunk)
+    return {name: [(*item, chunk) for item, chunk in of_entity.items()] for name, of_entity in items.items()}
+
+
+def weights_of(reply: str, names: list[str]) -> dict[str, float]:
+    """Name -> weight, from lines "entity | weight"; other names and other weights are left out."""
+    forms = {name.lower(): name for name in names}
+    weights = {}
+    for name, weight in re.findall(r"^\W*(.+?)\s*\|\s*([\d.]+)\s*$", reply, re.MULTILINE):
+        if name.lower() in forms and weight in WEIGHTS:
+            weights[forms[name.lower()]] = WEIGHTS[weight]
+    return weights
+
+
+# --- pairs (4.4) ----------------------------------------------------------------------------------------------------
+
+def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
+    """What is asked for about an entity: (grain, lines). Macro for all, feature and micro for those rich enough."""
+    lines = {}                                              # dimension -> lines
+    for dimension, key, value, _ in items:
+        lines.setdefault(dimension, []).append(f"{name} | {key} | {value}" if key else f"{name} | {value}")
+    everything = [line for of_dimension in lines.values() for line in of_dimension]
+
+    requests = [("macro", everything)]
+    if len(items) >= FEATURE_ITEMS:
+        requests += [("feature", of_dimension) for of_dimension in lines.values()]
+    if len(items) >= MICRO_ITEMS:
+        requests.append(("micro", everything))
+    return requests
+
+
+def pairs_of(reply: str, most: int) -> list[tuple[str, str]]:
+    """The first `most` question-answer pairs of a reply; a question without an answer is none."""
+    found = re.findall(r"Question:[ \t]*(\S.*)\n+.*?Answer:[ \t]*(\S.*)", reply)
+    return [(question.strip(), answer.strip()) for question, answer in found][:most]
+
+
+# --- questions (4.5) ------------------------------------------------------------------------------------------------
+
+def sub_questions(reply: str) -> list[str]:
+    """The sub-questions of a reply; a line without a question mark is none."""
+    lines = [re.sub(r"^\W*(?:\d+[.)])?\s*", "", line).strip() for line in reply.splitlines() if "?" in line]
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def decision_of(reply: str) -> tuple[str, str] | None:
+    """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither."""
+    match = re.search(r"\b(Answer|RewriteQ):[ \t]*(.*)", reply)
+    return match and (match[1], match[2].strip())
+
+
+def p_yes(talk: Talk, question: str, texts: list[str]) -> list[float]:
+    """How sure the model is that each text alone can answer the question: Table A2's first turn, the re-ranker."""
+    model = talk.model
+    tokenizer = model.tokenizer
+    batch = talk.settings.batch
+    yes_no = [tokenizer.first("Yes"), tokenizer.first("No")]
+    sure = []
+    for first in range(0, len(texts), batch):
+        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))]
+                for text in texts[first:first + batch]]
+        close = tokenizer.frame.close
+        cache = Cache(model, len(rows), max(map(length_of, rows)) + len(close))
+        model.read(cache, rows)
+        logits = model.probe(cache, close)                                                 # [rows, vocabulary]
+        sure += logits[:, yes_no].cpu().double().softmax(1)[:, 0].tolist()
+        talk.tokens += sum(map(length_of, rows)) + len(rows) * len(close)
+    return sure
+
+
+@dataclass
+class LoopStep:
+    """One stage of a question, for the trace."""
+    stage: str
+    shown: str
+    reply: str
+    pairs: list[int]              # retrieved so far
+    action: str = ""
+
+
+class MKRAG:
+    """Build an index of question-answer pairs, retrieve from it, and read the pairs."""
+
+    def __init__(self, model: Llama, encoder, settings: Settings, own_answer: bool = False, talk: type[Talk] = Talk,
+                 rerank=p_yes):
+        self.model = model
+        self.encoder = encoder
+        self.settings = settings
+        self.own_answer = own_answer
+        self.talk = talk
+        self.rerank = rerank
+        self.chunk = scaled(CHUNK_TOKENS, settings)
+        self.extract = scaled(EXTRACT_TOKENS, settings)
+        self.reply = scaled(REPLY_TOKENS, settings)
+
+        check = talk(model, settings, "MKRAG")
+        check.check("extraction", check.length(EXTRACT + reminder(JSON_FORM)) + self.chunk, self.extract)
+        self.construction = {"method": "mkrag", "chunk": self.chunk, "entities": self.extract, "pairs": self.reply}
+
+    def file_name(self, document: Document) -> str:
+        """Names the pairs of this document, this model and these lengths on disk."""
+        return file_name(document.hash, self.model.fingerprint, self.construction)
+
+    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+        """Load the pairs at `path`, or make them (and save them there), and embed them (`index`, [pairs, D])."""
+        content = kept(path, document, self.model, self.construction, lambda: self.build(document, progress))
+        flops_before = self.encoder.flops
+        texts = [f"{question} {answer}" for _, _, question, answer in content["pairs"]]
+        vectors = self.encoder.encode(texts) if texts else None
+        return Prepared(texts, content["flops"] + self.encoder.flops - flops_before, content["pairs"], vectors,
+                        content["calls"], content["refused"])
+
+    def build(self, document: Document, progress: bool) -> dict:
+        """Entities, their weights, and pairs [grain, entity, question, answer] about those that are kept."""
+        flops_before = self.model.flops
+        talk = self.talk(self.model, self.settings, "MKRAG")
+        chunks = pack_sentences(self.model.tokenizer, document, self.chunk)
+        extracted = talk.ask_until("extraction", [EXTRACT + chunk for chunk in chunks], self.extract,
+                                   lambda n, reply: json_object(reply), JSON_FORM, progress)
+        entities = joined([found or {} for found in extracted])
+
+        # Pruning (equation 5).
+        names = [name for name, items in entities.items() if items]
+        weights = self.weigh(names, talk)
+        names = [name for name in names if weights.get(name, TAU) >= TAU]
+
+        # Pairs of all grains.
+        requests = [(name, grain, lines) for name in names for grain, lines in requests_of(name, entities[name])]
+        texts = [PAIRS.format(guideline=GUIDELINES[grain], content="\n".join(lines)) for _, grain, lines in requests]
+        most = [len(lines) if grain == "micro" else 1 for _, grain, lines in requests]
+        written = talk.ask_until("pairs", texts, self.reply, lambda n, reply: pairs_of(reply, most[n]) or None,
+                                 PAIR_FORM, progress)
+
+        pairs = []
+        for (name, grain, _), found in zip(requests, written, strict=True):
+            pairs += [[grain, name, *pair] for pair in found or []]
+        kept_entities = [{"name": name, "weight": weights.get(name), "items": entities[name]} for name in names]
+        return {"entities": kept_entities, "pairs": pairs, "flops": self.model.flops - flops_before,
+                "calls": talk.calls, "refused": talk.refused}
+
+    def weigh(self, names: list[str], talk: Talk) -> dict[str, float]:
+        """Name -> weight, 50 names a call. One that gets none counts as TAU."""
+        groups = [names[first:first + NAMES] for first in range(0, len(names), NAMES)]
+        found = talk.ask_until("weights", [WEIGH + "\n".join(group) for group in groups], self.reply,
+                               lambda n, reply: weights_of(reply, groups[n]) or None, "One line each: entity | weight.")
+        return {name: weight for weights in found for name, weight in (weights or {}).items()}
+
+    def answer(self, prepared: Prepared, question: str) -> Answer:
+        """Split, retrieve, loop, read. `nodes` are the pairs that were read; the answer is empty if there are none."""
+        flops_before = self.model.flops
+        encoding_before = self.encoder.flops
+        talk = self.talk(self.model, self.settings, "MKRAG")
+        trace = []
+        own, order = self.loop(prepared, question, talk, trace) if prepared.texts else ("", [])
+
+        if not order:
+            answer = Answer(text="", nodes=[], flops=0, tokens=0, end="none")
+        elif self.own_answer:
+            answer = Answer(text=own, nodes=order, flops=0, tokens=0)
+        else:
+            answer = answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        answer.flops = self.model.flops - flops_before
+        answer.flops += self.encoder.flops - encoding_before
+        answer.tokens += talk.tokens
+        answer.trace, answer.calls, answer.refused = trace, talk.calls, talk.refused
+        return answer
+
+    def loop(self, prepared: Prepared, question: str, talk: Talk, trace: list[LoopStep]) -> tuple[str, list[int]]:
+        """LOOP's answer ("" if it gave none) and the pairs that were retrieved, in the order in which they were."""
+        [split] = talk.ask_until("sub-questions", [f"{SPLIT}Question: {question}"], self.reply,
+                                 lambda n, reply: sub_questions(reply) or None, "One sub-question a line.")
+        queries = split or [question]
+        trace.append(LoopStep("split", question, "; ".join(queries), []))
+
+        order = []                                          # R
+        observation = []                                    # of each query, the answer of its best pair
+        own = ""
+        new = queries
+        for _ in range(ROUNDS):
+            for query in new:
+                found = self.retrieve(prepared, query, talk)
+                observation.append(f"{query}: {prepared.graph[found[0]][3]}")
+                order += [i for i in found if i not in order]
+
+            prompt = self.prompt(prepared, question, observation, order, talk)
+            [decision] = talk.ask_until("the loop", [prompt], self.reply, lambda n, reply: decision_of(reply),
+                                        LOOP_FORM)
+            kind, text = decision or ("refused", "")
+            trace.append(LoopStep("loop", "; ".join(new), text, list(order), kind))
+            if kind == "Answer":
+                own = text
+
+            # An empty query, or one that was asked before, finds nothing new.
+            if kind != "RewriteQ" or not text or text in queries:
+                break
+            new = [text]
+            queries = [*queries, text]
+        return own, order
+
+    def retrieve(self, prepared: Prepared, query: str, talk: Talk) -> list[int]:
+        """The 5 best pairs by the re-ranker among the 20 closest; ties go to the lower id."""
+        scores = similarities(prepared.index, self.encoder.encode([query])[0]).tolist()    # [pairs]
+        closest = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:RETRIEVED]
+        sure = dict(zip(closest, self.rerank(talk, query, [prepared.texts[i] for i in closest]), strict=True))
+        return sorted(closest, key=lambda i: (-sure[i], i))[:RERANKED]
+
+    def prompt(self, prepared: Prepared, question: str, observation: list[str], order: list[int], talk: Talk) -> str:
+        """LOOP's prompt, with as many pairs, those found first, as fit the window."""
+        knowledge = [prepared.texts[i] for i in order]
+        while True:
+            text = LOOP + "\n".join([*observation, "Begin!", f"Question: {question}", "Knowledge:", *knowledge])
+            fits = talk.length(text + reminder(LOOP_FORM)) + self.reply <= self.settings.window
+            if fits or not knowledge:
+                return text
+            knowledge.pop()
