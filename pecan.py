@@ -45,6 +45,7 @@ from support.options import add_model_options, chosen_settings, load_models, max
 from support.sbert import similarities
 from support.settings import Settings, resolve
 from support.text import bullets, split, tokens_of
+from support.trace import Recorder, note
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
@@ -205,6 +206,7 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     reply), e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. There is no second softmax.
     """
     e = a[tokens].cpu().double().mean(0)
+    note("edges", tokens=tokens, e_prime=e)
     return e / e.sum()
 
 
@@ -254,6 +256,7 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
 
     points = []
     for window, ids, a in zip(windows, replies, attention, strict=True):
+        note("window", nodes=window, reply=ids, a=a)
         points += information_points(model.tokenizer, ids, a, window, limit, tree)
     return points
 
@@ -380,6 +383,7 @@ class Search:
         opening = question_prompt(self.tokenizer, question)
         self.nodes_end = length_of(opening) + room_for_nodes(self.tokenizer, question, settings)
         self.cache = Cache(model, 1, settings.window)
+        note("query", c=self.c, tokens=[length_of(line) for line in self.lines], room=self.nodes_end)
         self.read(opening)
 
     def read(self, segments: list[Segment], averaging=None):
@@ -414,6 +418,7 @@ class Search:
 
         position = len(self.trace) + 2                                                     # the query has position 1
         self.r[node] = position * of_text.mean()
+        note("visit", attention=of_text.mean().item(), cached=self.cache.lengths[0])
         self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
                                tokens=self.tokens, flops=self.flops))
         self.bar.update()
@@ -482,6 +487,7 @@ class Search:
 
         scores = final.tolist()
         order = sorted(candidates, key=lambda i: (-scores[i], i))
+        note("choice", r=self.r, z=z, scores=final, order=order)
         best = order[0]
         runner_up = order[1] if len(order) > 1 else None
         self.visit(best, z=z[best].item(), similarity=self.c[best].item(), score=scores[best], runner_up=runner_up,
@@ -574,7 +580,9 @@ def main(argv=None) -> int:
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
     parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
-    parser.add_argument("--trace", action="store_true", help="print every node that was read, and why")
+    parser.add_argument("--trace", nargs="?", const="", metavar="FILE.jsonl",
+                        help="print every node that was read, and why; or write it to a file (view/README.md)")
+    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     add_model_options(parser)
     args = parser.parse_args(argv)
     progress = sys.stderr.isatty()
@@ -583,7 +591,7 @@ def main(argv=None) -> int:
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
-    method = Pecan(model, encoder, settings, builder)
+    method = Recorder(Pecan(model, encoder, settings, builder), args.trace, args.dump)
 
     folder = Path(args.document).parent
     if (folder / "config.json").exists():                    # a checkpoint's folder holds its own files only
@@ -599,7 +607,7 @@ def main(argv=None) -> int:
         answer = method.answer(prepared, question, progress)
         print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
               f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})")
-        if args.trace:
+        if args.trace == "":
             for step in answer.trace:
                 print(f"    {step.describe()}  {prepared.texts[step.node]}")
     return 0

@@ -134,9 +134,9 @@ MUTATIONS = {
                      "test_sbert.py::test_vectors_equal_hugging_face"),
     # stage 1
     "edges not normalised": ("pecan.py", "return e / e.sum()", "return e", "test_pecan.py::test_worked_example"),
-    "sum over an IP's tokens, not normalised": ("pecan.py", ".double().mean(0)\n    return e / e.sum()",
-                                                ".double().sum(0)\n    return e",
-                                                "test_algorithm.py::test_edges_from_all_layers_and_heads"),
+    "sum over an IP's tokens, not normalised": (
+        "pecan.py", ".double().mean(0)\n    note(\"edges\", tokens=tokens, e_prime=e)\n    return e / e.sum()",
+        ".double().sum(0)\n    return e", "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     "softmax over the edges": ("pecan.py", "return e / e.sum()", "return e.softmax(0)",
                                "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     "marker counted in an IP": ("support/text.py", "and token_end > start:", "and token_end >= start - 1:",
@@ -272,6 +272,28 @@ MUTATIONS = {
                           "test_baselines.py::test_dropping_equals_hugging_face"),
     "a window is not rolled back": ("baselines/longllmlingua.py", "        self.cache.rollback(before)\n", "",
                                    "test_baselines.py::test_dropping_equals_hugging_face"),
+    # trace and replay
+    "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
+                                          "test_view.py::test_traces_of_twenty_questions_follow"),
+    "a trace of the worst candidates": ("support/trace.py", 'choice["order"][:CANDIDATES]',
+                                        'choice["order"][-CANDIDATES:]',
+                                        "test_view.py::test_traces_of_twenty_questions_follow"),
+    "cosines of a trace rounded": ("support/trace.py", '{"c": c, "tokens"', '{"c": round(c, 4), "tokens"',
+                                   "test_view.py::test_traces_with_other_settings_follow"),
+    "z is not replayed": ("view/replay.py", 'candidate["z"], z[i])', 'candidate["z"], candidate["z"])',
+                          "test_view.py::test_tampering_is_refused"),
+    "a better node is not replayed": ("view/replay.py", "if final[better] > ", "if final[better] < -",
+                                      "test_view.py::test_a_better_node_that_was_left_out_is_refused"),
+    "the position is not replayed": ("view/replay.py", 'step["position"], number + 1)',
+                                     'step["position"], step["position"])',
+                                     "test_view.py::test_tampering_is_refused"),
+    "the hash of the graph is not checked": ("view/trace_file.py", 'if digest != header["graph"]["sha256"]:',
+                                             "if False:", "test_view.py::test_tampering_is_refused"),
+    "the start is not replayed": ("view/replay.py", "opening, begun)", "begun, begun)",
+                                  "test_view.py::test_another_start_is_refused"),
+    "the end is not replayed": ("view/replay.py", 'trace.answer["end"], ending(trace))',
+                                'trace.answer["end"], trace.answer["end"])',
+                                "test_view.py::test_tampering_is_refused"),
 }
 
 

@@ -12,11 +12,14 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     ["support/files.py", "support/text.py"],
-    ["data.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py", "support/tokenizer.py"],
+    ["data.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py", "support/tokenizer.py",
+     "support/trace.py"],
     ["support/method.py", "llama.py"],
     ["support/sbert.py"],
     ["support/options.py"],
     ["pecan.py"],
+    ["view/trace_file.py"],
+    ["view/replay.py", "view/page.py", "view/walk.py"],
     ["baselines/common.py"],
     ["baselines/*.py", "evaluation/metrics.py", "evaluation/paper.py", "evaluation/predictions.py",
      "evaluation/cost.py", "evaluation/layouts/report.py"],
