@@ -291,6 +291,8 @@ MUTATIONS = {
                                              "if False:", "test_view.py::test_tampering_is_refused"),
     "the start is not replayed": ("view/replay.py", "opening, begun)", "begun, begun)",
                                   "test_view.py::test_another_start_is_refused"),
+    "a text may end the page's data": ("view/page.py", '.replace("<", "\\\\u003c")', "",
+                                       "test_page.py::test_data_in_a_script_tag_is_the_same_data"),
     "the end is not replayed": ("view/replay.py", 'trace.answer["end"], ending(trace))',
                                 'trace.answer["end"], trace.answer["end"])',
                                 "test_view.py::test_tampering_is_refused"),

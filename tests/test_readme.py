@@ -85,6 +85,12 @@ def test_the_search_in_the_readme(tmp_path, capsys):
 # Commands in the documents that need nothing but the repository, and what runs each of them.
 RUN_BY = {}
 
+RUN_BY |= {
+    'python pecan.py tiny/story.txt "What is Paula\'s home?" --trace paula.jsonl': "test_the_commands_of_view",
+    "python -m view.replay paula.jsonl": "test_the_commands_of_view",
+    "python -m view.page paula.jsonl -o paula.html": "test_the_commands_of_view",
+}
+
 
 def commands(path: Path) -> list[str]:
     """The commands in a document's shell blocks, without those in a block that says what it needs."""

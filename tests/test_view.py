@@ -1,7 +1,10 @@
 """Traces and dumps: what is written can be computed again from outside, and what was changed is refused."""
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -247,3 +250,16 @@ def test_the_command_line_writes_a_trace(tmp_path, capsys):
     for wrong in (tmp_path / "trace.txt", tmp_path / "none" / "t.jsonl"):
         with pytest.raises(InputError, match=str(wrong)):
             main([str(ROOT / "tiny" / "story.txt"), "Why?", "--device", "cpu", "--trace", str(wrong)])
+
+
+def test_the_commands_of_view(tmp_path):
+    """Those of view/README.md, in a folder with a copy of the story."""
+    (tmp_path / "tiny").mkdir()
+    shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
+    for command in (["pecan.py", "tiny/story.txt", "What is Paula's home?", "--trace", "paula.jsonl"],
+                    ["-m", "view.replay", "paula.jsonl"], ["-m", "view.page", "paula.jsonl", "-o", "paula.html"]):
+        program = [str(ROOT / command[0]), *command[1:]] if command[0] == "pecan.py" else command
+        run = subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True, text=True,
+                             env=os.environ | {"PYTHONPATH": str(ROOT)})
+        assert run.returncode == 0, run.stderr
+    assert "What is Paula&#39;s home?" in (tmp_path / "paula.html").read_text()
