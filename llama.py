@@ -166,7 +166,7 @@ class Cache:
 def flops_of(c: Config, tokens: int, keys: int, logits: int = 0) -> int:
     """FLOPs of `tokens` tokens of one row that see `keys` keys each, and of `logits` rows of logits.
 
-    2 m n k for every matrix product, and attention as the full rectangle, 4 L H K T P.
+    2 m n k for every matrix product of the model, attention as the full rectangle, 4 L H K T P; no averages over nodes.
     """
     of_layer = (2 * c.heads + 2 * c.kv_heads) * c.head_width * c.width + 3 * c.width * c.hidden
     scores_and_values = 4 * c.layers * c.heads * c.head_width * tokens * keys
@@ -221,7 +221,7 @@ class Llama:
 
         # Trap: the sum over layers is float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
-        good = 0                                                # layers with finite outputs; the others come after them
+        finite_layers = 0                                       # NaN spreads: also the number of the first bad layer
 
         for layer in range(c.layers):
             at = f"model.layers.{layer}."
@@ -244,7 +244,7 @@ class Llama:
                 out, weights = attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)
                 head_mean = weights.mean((1, 2))                                           # [B, T, P]
 
-                # The nodes are among the first P' keys (among fewer after a long row has left the batch).
+                # `averaging` was made for the longest prompt. When its row has left the batch, fewer keys remain.
                 seen = min(head_mean.shape[2], averaging.shape[1])
                 a += (head_mean[:, :, :seen] @ averaging[:, :seen].to(head_mean.dtype)).to(a.dtype)
                 out = out.view(B, c.heads, T, c.head_width)
@@ -254,10 +254,10 @@ class Llama:
             h = rms_norm(x, w[at + "post_attention_layernorm.weight"], c.norm_eps)
             gate, up = F.linear(h, w[at + "mlp.gate_proj.weight"]), F.linear(h, w[at + "mlp.up_proj.weight"])
             x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"])
-            good = good + x.isfinite().all()
+            finite_layers = finite_layers + x.isfinite().all()
 
-        if good < c.layers:
-            raise self.not_finite(f"model.layers.{int(good)}")
+        if finite_layers < c.layers:
+            raise self.not_finite(f"model.layers.{int(finite_layers)}")
         return rms_norm(x, w["model.norm.weight"], c.norm_eps), None if a is None else a / c.layers
 
     def logits(self, hidden):
@@ -296,7 +296,7 @@ class Llama:
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
         # Trap: the fused kernel's causal mask starts at the first key, so it serves the first pass only. A single token
-        # needs no mask. Everything else does: a query sees the keys up to its own position.
+        # in a single row needs no mask. All else does: a query sees the keys up to its own position.
         first_pass = max(start) == 0
         single_token = T == 1 and len(rows) == 1
         mask = None

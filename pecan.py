@@ -42,10 +42,11 @@ from support.command import parse_options, user_errors
 from support.files import InputError
 from support.graph_file import Fields, Journal, check_place, file_name, node_vectors, read_graph, write_graph
 from support.method import ENDS, Answer, Prepared, Step
-from support.options import add_model_options, chosen_settings, load_models, max_length, warn_if_unknown
+from support.options import add_model_options, chosen_settings, graph_path, load_models, max_length, warn_if_unknown
 from support.sbert import similarities
-from support.settings import Settings, resolve
+from support.settings import RESERVE, Settings, resolve
 from support.text import bullets, split, tokens_of
+from support.trace import Recorder, note
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
     """Tokens that the window leaves for nodes between the question and the answer; InputError if it leaves none.
 
-    The answer's room is kept free to the end. A probe uses it for a moment and gives it back.
+    The answer's room is kept free to the end. A probe's tokens go there, and are rolled back.
     """
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
@@ -173,8 +174,8 @@ def edge_matrix(edges: list[tuple[int, int, float]], V: int) -> torch.Tensor:
 def chunks(tokenizer, document: Document, limit: int) -> list[str]:
     """The chunks of a document, in order, of at most `limit` tokens; a chunk never mixes passages.
 
-    The paper does not say where to cut. At the last white space that fits, because half a word is no information. And
-    without newlines, because the prompt separates segments by them.
+    The paper does not say where to cut. We cut at the last white space that fits, because half a word says nothing.
+    Newlines become blanks, because the prompt separates segments by them.
     """
     texts = []
     for passage in document.passages:
@@ -216,6 +217,7 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     reply), e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. There is no second softmax.
     """
     e = a[tokens].cpu().double().mean(0)
+    note("edges", tokens=tokens, e_prime=e)
     return e / e.sum()
 
 
@@ -252,8 +254,8 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
     """Summarise the nodes of each window (ids) in up to `limit` tokens; returns the IPs of all windows, in order.
 
     The windows run together. Their prompts go through the fused kernel; attention is taken from the tokens of the
-    replies alone, as they are generated. If a reply holds no IP, the nodes of its window get no edges from above, and
-    similarity alone can find them (the paper does not say).
+    replies alone, as they are generated. If a reply is empty, or markers alone, the nodes of its window get no edges
+    from above, and similarity alone can find them (the paper does not say).
     """
     # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
     prompts = [summary_prompt(model.tokenizer, {i: nodes[i].text for i in window}) for window in windows]
@@ -265,6 +267,7 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
 
     points = []
     for window, ids, a in zip(windows, replies, attention, strict=True):
+        note("window", nodes=window, reply=ids, a=a)
         points += information_points(model.tokenizer, ids, a, window, limit, tree)
     return points
 
@@ -321,7 +324,8 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         # The model summarises each window; every bullet is an IP with its edges to the window's nodes.
         points = summarise_level(model, nodes, windows, limit, settings, finished, recalled, progress)
 
-        # Silent: a level that does not get shorter is given up, and the one below it is the top.
+        # Silent: a level of no fewer tokens is given up, or building might never end. The one below it is the top; what
+        # the level cost counts.
         if not points or sum(line_length(point.text) for point in points) >= sum(lengths):
             break
 
@@ -364,9 +368,6 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
     return z, share(z) + share(c.clamp(min=0))
 
 
-RESERVE = 5                       # nodes of chunk size that a top level too large for the window leaves room for
-
-
 class Search:
     """One query: the node cache, the visited nodes S with their relevance r, and what was spent."""
 
@@ -387,6 +388,7 @@ class Search:
         opening = question_prompt(self.tokenizer, question)
         self.nodes_end = length_of(opening) + room_for_nodes(self.tokenizer, question, settings)
         self.cache = Cache(model, 1, settings.window)
+        note("query", c=self.c, tokens=[length_of(line) for line in self.lines], room=self.nodes_end)
         self.read(opening)
 
     def read(self, segments: list[Segment], averaging=None):
@@ -421,6 +423,7 @@ class Search:
 
         position = len(self.trace) + 2                                                     # the query has position 1
         self.r[node] = position * of_text.mean()
+        note("visit", attention=of_text.mean().item(), cached=self.cache.lengths[0])
         self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
                                tokens=self.tokens, flops=self.flops))
         self.bar.update()
@@ -450,8 +453,8 @@ class Search:
 
         The paper does not say what happens if it does not fit the window. Then the nodes least similar to the query are
         left out, as many as make room for RESERVE more nodes of chunk size (or for half of the room, if that is less);
-        they can still be retrieved. With a fixed number of nodes, at most that number divided by the number of levels
-        start, chosen by similarity (section 4.2; its "many top-level nodes" are more than these).
+        they can still be retrieved. Without progress control, section 4.2 limits documents with "many" top-level nodes:
+        here those with more than the fixed number divided by the number of levels; the most similar ones start.
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -489,6 +492,7 @@ class Search:
 
         scores = final.tolist()
         order = sorted(candidates, key=lambda i: (-scores[i], i))
+        note("choice", r=self.r, z=z, scores=final, order=order)
         best = order[0]
         runner_up = order[1] if len(order) > 1 else None
         self.visit(best, z=z[best].item(), similarity=self.c[best].item(), score=scores[best], runner_up=runner_up,
@@ -496,7 +500,7 @@ class Search:
         return True
 
     def run(self) -> str:
-        """Read until t_n checks have said Yes, a fixed number of nodes is read, or nothing more fits.
+        """Read until t_n checks (successive or not) have said Yes, a fixed number of nodes is read, or nothing fits.
 
         Returns why reading ended, a key of ENDS.
         """
@@ -516,8 +520,8 @@ class Search:
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
 
-        The paper does not say what stays as the first assistant turn: the last verdict, as the threshold gave it, or
-        "Yes" if no check was made.
+        The paper does not say what stays as the first assistant turn. We keep the last verdict, as the threshold gave
+        it, or "Yes" if no check was made.
         """
         end = self.run()
 
@@ -581,7 +585,9 @@ def main(argv=None) -> int:
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
     parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
-    parser.add_argument("--trace", action="store_true", help="print every node that was read, and why")
+    parser.add_argument("--trace", nargs="?", const="", metavar="FILE.jsonl",
+                        help="print every node that was read, and why; or write it to a file (view/README.md)")
+    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     add_model_options(parser)
     args = parse_options(parser, argv)
     progress = sys.stderr.isatty()
@@ -590,12 +596,9 @@ def main(argv=None) -> int:
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
-    method = Pecan(model, encoder, settings, builder)
+    method = Recorder(Pecan(model, encoder, settings, builder), args.trace, args.dump)
 
-    folder = Path(args.document).parent
-    if (folder / "config.json").exists():                    # a checkpoint's folder holds its own files only
-        folder = Path()
-    path = Path(args.graph or folder / f"{document.id}.{method.file_name(document)}.graph.json")
+    path = graph_path(args, method.file_name(document))
     verb = "reloaded" if path.exists() else "built"
     prepared = method.prepare(document, path, progress)
     levels = [node.level for node in prepared.graph.nodes]
@@ -606,7 +609,7 @@ def main(argv=None) -> int:
         answer = method.answer(prepared, question, progress)
         print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
               f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})")
-        if args.trace:
+        if args.trace == "":
             for step in answer.trace:
                 print(f"    {step.describe()}  {prepared.texts[step.node]}")
     return 0

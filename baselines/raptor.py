@@ -82,7 +82,7 @@ def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
                             init="pca", random_state=SEED)
         points = reducer.fit_transform(vectors)
 
-    # UMAP's compiler gives PyTorch all cores, which slows a small model that follows down by far.
+    # UMAP's compiler lets PyTorch use all cores, which makes small models much slower.
     torch.set_num_threads(threads)
     return points.astype(np.float64)
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from data import Document
-from llama import flops_of
+from llama import flops_of, length_of
 from pecan import (
     answer_turn,
     chunks,
-    length_of,
     node_line,
     pack,
     question_prompt,

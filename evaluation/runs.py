@@ -31,7 +31,7 @@ class Run:
     name: str                     # of its file of predictions, and for --method
     label: str                    # as in the paper's tables
     method: str = "pecan"         # for make
-    uses: tuple[str, ...] = ("encoder", "builder")           # what the method needs besides the model, of Models
+    uses: tuple[str, ...] = ("encoder", "builder")           # attributes of Models that it needs, apart from the model
     paper: dict = field(default_factory=dict)                # the paper's settings for this row; options win
     changes: dict = field(default_factory=dict)              # settings that make this row what it is
     top_k: int | str | None = None                           # how much is retrieved; "X": what costs as much as PECAN

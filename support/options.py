@@ -69,13 +69,20 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     return model, encoder, builder
 
 
+def graph_path(args: argparse.Namespace, name: str) -> Path:
+    """The file of pecan.py's graph: --graph, or next to the document, but in no checkpoint's folder."""
+    document = Path(args.document)
+    folder = Path() if (document.parent / "config.json").exists() else document.parent
+    return Path(args.graph or folder / f"{document.name}.{name}.graph.json")
+
+
 def max_length(model: Llama, builder: Llama | None = None) -> int:
     """The longest window, in tokens, that the models were made for."""
     return min(checkpoint.config.max_length for checkpoint in (model, builder or model))
 
 
 def warn_if_unknown(model: Llama, document: Document):
-    """Print a warning if more than a tenth of a document's words are not in the model's vocabulary."""
+    """Print a warning if the model's vocabulary lacks more than a tenth of the words of a document's first passage."""
     unknown = model.tokenizer.unknown(document.passages[0])
     if unknown > 0.1:
         print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "

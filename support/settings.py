@@ -5,6 +5,7 @@ from pathlib import Path
 from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
+RESERVE = 5                       # a top level that is too large for the window leaves room for this many chunks
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
 
 # t_p is Appendix E's. The paper gives no length limit for an answer; these are LongBench's.
@@ -46,7 +47,7 @@ class Settings:
     fixed_nodes: int | None = None   # "w/o dynamic progress control": read this many nodes, without checks
     answer_tokens: int = 128      # length limit of an answer
 
-    # not the method's: changes memory, the last bits of rounding, and the FLOPs of padding
+    # not the method's: changes memory and the last bits of rounding
     batch: int = 8                # windows of a level that run together
 
     def __post_init__(self):

@@ -105,6 +105,13 @@ RUN_BY = {
     "python tests/benchmark.py": "test_the_benchmarks_table_is_the_one_in_the_tour",
 }
 
+RUN_BY |= {
+    'python pecan.py tiny/story.txt "What is Paula\'s home?" --trace paula.jsonl': "test_the_commands_of_view",
+    "python -m view.walk > docs/walk.md": "test_the_walk_in_the_documents_is_the_one_that_is_made",
+    "python -m view.replay paula.jsonl": "test_the_commands_of_view",
+    "python -m view.page paula.jsonl -o paula.html": "test_the_commands_of_view",
+}
+
 
 def commands(path: Path) -> list[str]:
     """The commands in a document's shell blocks, without those in a block that says what it needs."""

@@ -1,0 +1,363 @@
+"use strict";
+// The page of view/page.py. Every text of a document is set by textContent, every size by a style property.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const by = id => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const BUCKETS = 10;                                   // weights of about the same size are one path
+const ENDS = { yes: "The model said that it knows enough.", nodes: "The fixed number of nodes was read.",
+               all: "There was no more to read.", window: "The window was full." };
+
+let query, graph, place, at = 0, below = [], above = [], maximum = 1, boxes = [], buttons = [];
+
+// --- small helpers ---------------------------------------------------------------------------------------------------
+
+function element(tag, text = "", className = "") {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function shape(tag, attributes, text = "") {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
+}
+
+// A figure as it is shown: three significant digits, a whole number as it is. Its full value stays in data-value.
+function figure(value) {
+  return Number.isInteger(value) ? String(value) : Number(value.toPrecision(3)).toString();
+}
+
+function shown(value, name) {
+  const made = element("span", figure(value), name);
+  made.dataset.value = String(value);
+  return made;
+}
+
+function nodeButton(node) {
+  const made = element("button", "#" + node);
+  made.title = graph.texts[node];
+  made.addEventListener("click", () => details(node));
+  return made;
+}
+
+// --- the graph -------------------------------------------------------------------------------------------------------
+
+// Level 1 is the left column, as in Figure A1. A point has the mean height of what it was made from, if there is room.
+function layout() {
+  const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : 1;
+  const width = Math.max(by("scroll").clientWidth - 44, top * 130);
+  const wide = Math.min(0.78 * width / top, 360), column = top > 1 ? (width - wide) / (top - 1) : 0;
+  const middle = [];
+  boxes = [];
+  for (let level = 1; level <= top; level++) {
+    const nodes = [...levels.keys()].filter(i => levels[i] === level);
+    for (const i of nodes) {
+      const sum = below[i].reduce((total, [, e]) => total + e, 0);
+      middle[i] = sum ? below[i].reduce((total, [j, e]) => total + e * middle[j], 0) / sum : 0;
+    }
+    const order = level === 1 ? nodes : [...nodes].sort((a, b) => middle[a] - middle[b] || a - b);
+    spread(order, middle, row + gap, level === 1);
+    for (const i of nodes) boxes[i] = { x: (level - 1) * column, y: middle[i], width: wide, height: row };
+  }
+  const lowest = Math.min(...boxes.map(box => box.y));
+  for (const box of boxes) box.y += 3 - lowest;
+  by("canvas").style.width = width - 2 + "px";
+  by("canvas").style.height = Math.max(...boxes.map(box => box.y)) + row + 6 + "px";
+
+  by("heads").replaceChildren();
+  for (let level = 1; level <= top; level++) {
+    const count = levels.filter(l => l === level).length;
+    const head = element("span", level === 1 ? `level 1 · ${count} chunks` : `level ${level} · ${count} information points`);
+    head.style.left = (level - 1) * column + "px";
+    by("heads").append(head);
+  }
+}
+
+// Heights of a column, at least `pitch` apart and as near to the wanted ones as the two passes bring them.
+function spread(order, middle, pitch, exactly) {
+  if (exactly) return order.forEach((i, n) => { middle[i] = n * pitch; });
+  const wanted = order.map(i => middle[i]);
+  order.forEach((i, n) => { if (n) middle[i] = Math.max(middle[i], middle[order[n - 1]] + pitch); });
+  const shift = order.reduce((total, i, n) => total + middle[i] - wanted[n], 0) / order.length;
+  order.forEach(i => { middle[i] -= shift; });
+}
+
+function drawNodes() {
+  const canvas = by("canvas"), bare = Number(by("height").value) < 14;
+  buttons.forEach(button => button.remove());
+  buttons = graph.texts.map((text, i) => {
+    const button = element("button", "", bare ? "node bare" : "node");
+    button.append(element("b", "#" + i), document.createTextNode(text));
+    button.dir = "auto";
+    button.title = text.length > 400 ? text.slice(0, 400) + " …" : text;
+    const { x, y, width, height } = boxes[i];
+    Object.assign(button.style, { left: x + "px", top: y + "px", width: width + "px", height: height + "px" });
+    button.addEventListener("click", () => details(i));
+    return button;
+  });
+  canvas.append(...buttons);
+}
+
+function curveOf(i, j) {
+  const a = boxes[i], b = boxes[j], u = b.x + b.width, y = a.y + a.height / 2, v = b.y + b.height / 2, bend = (a.x - u) / 2;
+  return `M${a.x.toFixed(1)} ${y.toFixed(1)}C${(a.x - bend).toFixed(1)} ${y.toFixed(1)} ${(u + bend).toFixed(1)} ` +
+         `${v.toFixed(1)} ${u.toFixed(1)} ${v.toFixed(1)}`;
+}
+
+function drawEdges() {
+  const least = threshold(), paths = Array.from({ length: BUCKETS }, () => []);
+  for (const [i, j, e] of graph.edges) {
+    if (e >= least) paths[Math.min(BUCKETS - 1, Math.floor(e / maximum * BUCKETS))].push(curveOf(i, j));
+  }
+  const style = getComputedStyle(document.documentElement);
+  const [weak, strong] = ["--edge-weak", "--edge-strong"].map(name => style.getPropertyValue(name).trim().split(" ").map(Number));
+  by("edges").replaceChildren(...paths.map((curves, n) => {
+    const t = (n + 0.5) / BUCKETS, path = shape("path", { d: curves.join("") });
+    path.style.stroke = `rgb(${weak.map((from, k) => Math.round(from + t * (strong[k] - from))).join(" ")})`;
+    path.style.strokeWidth = 0.6 + 3.4 * t + "px";
+    path.style.opacity = 0.45 + 0.45 * t;
+    return path;
+  }));
+  by("threshold-value").textContent = figure(least);
+  drawFlow();
+}
+
+// Where z of the node that is read goes: r e_ij along each edge to what it was made from.
+function drawFlow() {
+  by("edges").querySelectorAll(".flow").forEach(path => path.remove());
+  const step = query.steps[at - 1];
+  by("edges").classList.toggle("calm", Boolean(step));
+  if (!step) return;
+  for (const [j, e] of below[step.node]) {
+    const path = shape("path", { d: curveOf(step.node, j), class: "flow" });
+    path.style.strokeWidth = 0.5 + 5.5 * e / maximum + "px";
+    path.style.opacity = 0.25 + 0.75 * e / maximum;
+    by("edges").append(path);
+  }
+}
+
+function threshold() {
+  return Number(by("threshold").value) ** 2 * maximum;
+}
+
+// --- a step ----------------------------------------------------------------------------------------------------------
+
+function show(wanted) {
+  at = Math.max(0, Math.min(query.steps.length + 1, wanted));
+  const step = query.steps[Math.min(at, query.steps.length) - 1], done = at > query.steps.length;
+  const candidates = (step && !done && step.candidates) || [];
+
+  by("step").textContent = at === 0 ? "start" : done ? "answer" : `step ${at} of ${query.steps.length}`;
+  by("back").disabled = by("first").disabled = at === 0;
+  by("forward").disabled = by("last").disabled = done;
+  by("says").textContent = sentence(step, done);
+  by("reads").textContent = step && !done ? graph.texts[step.node] : "";
+  by("answer-box").hidden = !done;
+  by("answer").textContent = query.answer.answer;
+  by("end").textContent = ENDS[query.answer.end] || query.answer.end;
+
+  const read = new Set(query.steps.slice(0, at).map(s => s.node)), open = new Set(candidates.map(c => c.node));
+  buttons.forEach((button, i) => {
+    const now = step && !done && step.node === i;
+    button.classList.toggle("read", read.has(i));
+    button.classList.toggle("now", Boolean(now));
+    button.classList.toggle("candidate", open.has(i) && !now);
+    const state = now ? "read now" : read.has(i) ? "read" : open.has(i) ? "candidate" : "not read";
+    button.setAttribute("aria-label", `Node ${i} of level ${graph.levels[i]}, ${state}: ${button.title}`);
+  });
+  if (step && !done) reveal(step.node);
+  drawFlow();
+  drawCurve();
+  drawCandidates(candidates, step);
+  drawRelevance(step ? step.relevance : [], done ? null : step && step.node);
+  drawSpent(done ? query.answer : step);
+}
+
+function sentence(step, done) {
+  if (!step) return "The question is read. Nothing of the document is known yet.";
+  if (done) return `${query.steps.length} of ${graph.texts.length} nodes were read.`;
+  const why = step.candidates ? "has the highest final score and is read." : "belongs to the top level, where every search starts.";
+  return `Node #${step.node} of level ${step.level} ${why}`;
+}
+
+function reveal(node) {
+  const box = boxes[node], view = by("scroll");
+  if (box.y < view.scrollTop || box.y + box.height > view.scrollTop + view.clientHeight) view.scrollTop = box.y - view.clientHeight / 2;
+  if (box.x < view.scrollLeft || box.x + box.width > view.scrollLeft + view.clientWidth) view.scrollLeft = box.x - 20;
+}
+
+function drawCurve() {
+  const svg = by("curve"), W = 330, H = 92, limit = query.settings.confidence, n = query.steps.length;
+  const x = k => 26 + (W - 34) * (n === 1 ? 0.5 : k / (n - 1)), y = p => 8 + (H - 16) * (1 - p);
+  svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
+  const parts = [shape("line", { class: "axis", x1: 26, x2: W - 6, y1: y(0), y2: y(0) }),
+                 shape("line", { class: "axis", x1: 26, x2: W - 6, y1: y(1), y2: y(1) }),
+                 shape("line", { class: "limit", x1: 26, x2: W - 6, y1: y(limit), y2: y(limit) }),
+                 shape("text", { x: 0, y: y(1) + 4 }, "1"), shape("text", { x: 0, y: y(0) + 3 }, "0"),
+                 shape("text", { x: 0, y: y(limit) + 4 }, figure(limit))];
+  const checks = query.steps.map((step, k) => [k, step]).filter(([, step]) => step.p_yes !== null);
+  const line = points => points.map(([k, s], m) => `${m ? "L" : "M"}${x(k)} ${y(s.p_yes)}`).join("");
+  parts.push(shape("path", { class: "line", d: line(checks.filter(([k]) => k < at)) }),
+             shape("path", { class: "line later", d: line(checks.filter(([k]) => k >= at - 1)) }));
+  for (const [k, step] of checks) {
+    const later = k + 1 > at ? " later" : "";
+    parts.push(shape("circle", { class: step.verdict.toLowerCase() + later, cx: x(k), cy: y(step.p_yes), r: k + 1 === at ? 5 : 3 }));
+  }
+  svg.replaceChildren(...parts);
+
+  const step = query.steps[Math.min(at, n) - 1], verdict = by("verdict");
+  verdict.replaceChildren();
+  verdict.className = "";
+  if (step && step.p_yes !== null) {
+    verdict.append(shown(step.p_yes, "p_yes"), " ", element("span", step.verdict, "word"));
+    verdict.className = step.verdict.toLowerCase();
+  }
+  svg.setAttribute("aria-label", "p_yes: " + checks.filter(([k]) => k < at).map(([k, s]) => `after node ${k + 1} ${figure(s.p_yes)} ${s.verdict}`).join(", "));
+}
+
+// The final score is the share of z plus the share of c; an ablation has one of them only.
+function drawCandidates(candidates, step) {
+  const sum = query.nodes.reduce((total, node) => total + Math.max(node.c, 0), 0) || 1;
+  const { attention, similarity } = query.settings;
+  const ofC = node => !similarity ? 0 : attention ? Math.max(query.nodes[node].c, 0) / sum : Math.max(query.nodes[node].c, 0);
+  const highest = Math.max(...candidates.map(candidate => candidate.score), 1e-300);
+  by("choice").hidden = candidates.length === 0;
+  by("candidates").replaceChildren(...candidates.map(({ node, z, score }) => {
+    const row = element("li", "", node === step.node ? "now" : ""), bar = element("span", "", "bar"), figures = element("span", "", "figure");
+    const c = element("i", "", "c"), ofZ = element("i", "", "z");
+    ofZ.style.width = Math.max(0, score - ofC(node)) / highest * 100 + "%";
+    c.style.width = ofC(node) / highest * 100 + "%";
+    bar.append(ofZ, c);
+    figures.append(shown(score, "score"), shown(z, "z-value"), shown(query.nodes[node].c, "c-value"));
+    figures.title = `final score ${score}, z ${z}, c ${query.nodes[node].c}`;
+    row.append(nodeButton(node), bar, figures);
+    return row;
+  }));
+}
+
+function drawRelevance(relevance, now) {
+  const highest = Math.max(...relevance.map(row => row.r), 1e-300);
+  by("relevance-box").hidden = relevance.length === 0;
+  by("relevance").replaceChildren(...[...relevance].reverse().map(({ node, attention, r }) => {
+    const row = element("li", "", node === now ? "now" : ""), bar = element("span", "", "bar"), figures = element("span", "", "figure");
+    const filled = element("i", "", "z");
+    filled.style.width = r / highest * 100 + "%";
+    bar.append(filled);
+    const position = query.steps.findIndex(step => step.node === node) + 2;
+    figures.append(shown(r, "r"), ` = ${position} × `, shown(attention, "attention"));
+    row.append(nodeButton(node), bar, figures);
+    return row;
+  }));
+}
+
+function drawSpent(row) {
+  const rows = !row ? [] : [["nodes read", Math.min(at, query.steps.length), "read"], ["tokens, probes included", row.tokens, "tokens"],
+                            ["GFLOPs", row.flops / 1e9, "flops"]];
+  if (row && row.cached !== undefined) rows.push(["tokens in the cache", row.cached, "cached"]);
+  by("spent-box").hidden = !row;
+  by("spent").replaceChildren(...rows.flatMap(([name, value, id]) => {
+    const term = element("dt", name), definition = element("dd");
+    definition.append(shown(value, id));
+    return [term, definition];
+  }));
+}
+
+// --- a node ----------------------------------------------------------------------------------------------------------
+
+function listOf(list, title, words, rows) {
+  title.textContent = rows.length ? words : "";
+  list.replaceChildren(...[...rows].sort((a, b) => b[1] - a[1]).map(([node, e]) => {
+    const row = element("li"), button = nodeButton(node);
+    button.textContent = `#${node} ${graph.texts[node]}`;
+    button.dir = "auto";
+    row.append(shown(e, "weight"), button);
+    return row;
+  }));
+}
+
+function details(node) {
+  const { c, tokens } = query.nodes[node], last = query.steps[Math.min(at, query.steps.length) - 1];
+  const read = last && last.relevance.find(row => row.node === node);
+  by("details-title").textContent = `Node #${node} of level ${graph.levels[node]}`;
+  by("details-text").textContent = graph.texts[node];
+  by("details-figures").textContent = `cosine c ${figure(c)} · ${tokens} tokens` + (read ? ` · r ${figure(read.r)}` : "");
+  listOf(by("sources"), by("sources-title"), "Made from, by weight e", below[node]);
+  listOf(by("targets"), by("targets-title"), "Used in, by weight e", above[node]);
+
+  by("passage").replaceChildren();
+  let chunk = node;
+  while (below[chunk].length) chunk = below[chunk].reduce((best, edge) => edge[1] > best[1] ? edge : best)[0];
+  const isChunk = chunk < graph.texts.length && graph.levels[chunk] === 1;
+  by("passage-title").textContent = isChunk ? "In the document" + (chunk === node ? "" : `, down the strongest edges (chunk #${chunk})`) : "";
+  if (isChunk) {
+    const near = k => graph.levels[k] === 1 ? graph.texts[k] : "";
+    by("passage").append(chunk ? near(chunk - 1) + " " : "", element("mark", graph.texts[chunk]), " " + near(chunk + 1));
+  }
+  if (!by("details").open) by("details").showModal();
+  by("details").scrollTop = 0;
+}
+
+// --- start -----------------------------------------------------------------------------------------------------------
+
+function draw() {
+  layout();
+  drawNodes();
+  drawEdges();
+  show(at);
+}
+
+function choose(n) {
+  query = data.questions[n];
+  at = 0;
+  document.title = query.question;
+  by("question").textContent = query.question;
+  by("questions").value = n;
+  if (graph !== data.graphs[query.graph]) {
+    graph = data.graphs[query.graph];
+    below = graph.texts.map(() => []);
+    above = graph.texts.map(() => []);
+    for (const [i, j, e] of graph.edges) {
+      below[i].push([j, e]);
+      above[j].push([i, e]);
+    }
+
+    // At first, as many edges as there are nodes, and rows that fit the window, however large the graph.
+    const weights = graph.edges.map(edge => edge[2]).sort((a, b) => b - a);
+    maximum = weights[0] || 1;
+    by("threshold").value = Math.sqrt((weights[Math.min(weights.length - 1, graph.texts.length)] || 0) / maximum);
+    const counts = {};
+    for (const level of graph.levels) counts[level] = (counts[level] || 0) + 1;
+    const fit = by("scroll").clientHeight / Math.max(...Object.values(counts)) - 9;
+    by("height").value = Math.max(graph.texts.length > 200 ? 6 : 24, Math.min(38, fit));
+  }
+  draw();
+}
+
+data.questions.forEach((row, n) => {
+  const option = element("option", row.question);
+  option.value = n;
+  by("questions").append(option);
+});
+by("questions-label").hidden = data.questions.length === 1;
+by("questions").addEventListener("change", event => choose(Number(event.target.value)));
+by("first").addEventListener("click", () => show(0));
+by("back").addEventListener("click", () => show(at - 1));
+by("forward").addEventListener("click", () => show(at + 1));
+by("last").addEventListener("click", () => show(query.steps.length + 1));
+by("threshold").addEventListener("input", drawEdges);
+by("height").addEventListener("input", draw);
+by("scroll").addEventListener("scroll", () => { by("heads").style.transform = `translateX(${-by("scroll").scrollLeft}px)`; });
+window.addEventListener("resize", draw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawEdges);
+document.addEventListener("keydown", event => {
+  const typing = ["INPUT", "SELECT"].includes(event.target.tagName) || by("details").open;
+  const moves = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: query.steps.length + 1 };
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || !(event.key in moves)) return;
+  event.preventDefault();
+  show(moves[event.key]);
+});
+choose(0);

@@ -1,0 +1,87 @@
+"""Traces as one page: the graph, and each search through it step by step. Needs no model, the page no network.
+
+    python -m view.page FILE.jsonl ... -o out.html
+
+The page is view/page.html.jinja with view/page.css and view/page.js inside. What a document or a model says is data: it
+is a block of JSON that the script puts on the page as text. The content security policy allows this one style and this
+one script, by their hashes, and nothing else.
+"""
+import argparse
+import base64
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import jinja2
+
+from support.files import InputError, write_file
+from support.graph_file import Fields
+from support.options import user_errors
+from view.trace_file import Trace, read_traces
+
+FOLDER = Path(__file__).parent
+
+
+def graph_data(graph: Fields) -> dict:
+    """A graph as the page's script wants it."""
+    return {"levels": graph.levels, "texts": graph.texts, "edges": graph.edges}
+
+
+def page_data(traces: list[Trace]) -> dict:
+    """The questions, and each of their graphs once."""
+    hashes = []
+    graphs = []
+    questions = []
+    for trace in traces:
+        digest = trace.header["graph"]["sha256"]
+        if digest not in hashes:
+            hashes.append(digest)
+            graphs.append(graph_data(trace.graph))
+        questions.append({"graph": hashes.index(digest), "question": trace.header["question"],
+                          "settings": trace.header["settings"], "nodes": trace.header["nodes"],
+                          "steps": trace.steps, "answer": trace.answer})
+    return {"graphs": graphs, "questions": questions}
+
+
+def as_script(data: dict) -> str:
+    """JSON for a script tag: no character in it can end the tag or begin another."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def source_hash(text: str) -> str:
+    """The hash of an inline style or script, as a content security policy names it."""
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+def page(traces: list[Trace]) -> str:
+    """The page of these traces, HTML."""
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    style = (FOLDER / "page.css").read_text(encoding="utf-8")
+    script = (FOLDER / "page.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html.jinja").render(
+        style=style, script=script, data=as_script(page_data(traces)), style_hash=source_hash(style),
+        script_hash=source_hash(script), title=traces[0].header["question"])
+
+
+def main(argv=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m view.page", description="Show traces on a page.",
+                                     epilog="example: python -m view.page paula.jsonl -o paula.html")
+    parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
+    args = parser.parse_args(argv)
+    if Path(args.output).suffix != ".html":
+        raise InputError(f"{args.output}: the name of a page must end with .html")
+
+    traces = []
+    for path in args.traces:
+        traces += read_traces(path)
+    write_file(args.output, page(traces))
+    print(f"{args.output}: {len(traces)} questions", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(user_errors(main))
