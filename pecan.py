@@ -585,7 +585,7 @@ def main(argv=None) -> int:
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
     parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
-    parser.add_argument("--trace", nargs="?", const="", metavar="FILE.jsonl",
+    parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
                         help="print every node that was read, and why; or write it to a file (view/README.md)")
     parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     add_model_options(parser)
@@ -596,7 +596,8 @@ def main(argv=None) -> int:
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
-    method = Recorder(Pecan(model, encoder, settings, builder), args.trace, args.dump)
+    trace_file = None if args.trace == "-" else args.trace
+    method = Recorder(Pecan(model, encoder, settings, builder), trace_file, args.dump)
 
     path = graph_path(args, method.file_name(document))
     verb = "reloaded" if path.exists() else "built"
@@ -609,7 +610,7 @@ def main(argv=None) -> int:
         answer = method.answer(prepared, question, progress)
         print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
               f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})")
-        if args.trace == "":
+        if args.trace == "-":
             for step in answer.trace:
                 print(f"    {step.describe()}  {prepared.texts[step.node]}")
     return 0

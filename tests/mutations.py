@@ -249,8 +249,8 @@ MUTATIONS = {
                                  "test_attention.py::test_the_keys_of_a_group_are_never_repeated"),
     "half a node stays a node": ("llama.py", "if span[1] <= end}", "if span[0] < end}",
                                  "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
-    "head width of a config without one": ("support/checkpoint.py", "raw.get(\"head_dim\", raw[\"hidden_size\"] // heads)",
-                                           "raw.get(\"head_dim\", 128)",
+    "head width of a config without one": (
+        "support/checkpoint.py", "raw.get(\"head_dim\", raw[\"hidden_size\"] // heads)", "raw.get(\"head_dim\", 128)",
                                            "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
     "another wording of Table A2": ("pecan.py", "as concisely as you can.", "as shortly as you can.",
                                     "test_pecan.py::test_prompts_are_the_tables_of_the_paper"),
