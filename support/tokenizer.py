@@ -214,7 +214,7 @@ class _Fast:
             if name in unknown or i in unknown:
                 continue
             for text in (name, f" {name}", f"x{name}x", f"{name}{name}", f"\n{name} x"):
-                if i in self.plain.encode(text, add_special_tokens=False).ids:
+                if i in self.encode(text, False):
                     raise InputError(f"{path}: {name} in a document's text would become that special token, because "
                                      "the vocabulary itself has it; take a tokenizer.json without it there")
 
