@@ -130,7 +130,7 @@ class Recorder:
 
     def keep(self, name: str, value, meaning: str):
         """Add a tensor to the dump."""
-        self.tensors[name] = torch.as_tensor(value).detach().cpu().contiguous()
+        self.tensors[name] = torch.as_tensor(value).cpu().clone(memory_format=torch.contiguous_format)
         self.meanings[name] = {"is": meaning, "shape": list(self.tensors[name].shape),
                                "dtype": str(self.tensors[name].dtype).removeprefix("torch.")}
 
@@ -148,6 +148,7 @@ class Recorder:
                 if values["reply"]:
                     self.keep(at + "a", values["a"][:, :width], "a(x, j): attention of reply token x to node j, the "
                               "mean over layers, heads and the tokens of j [tokens, N] (3.1, extracting)")
+
             if what == "edges":
                 at = f"point.{point}."
                 point += 1
@@ -168,6 +169,7 @@ class Recorder:
             if what == "query":
                 self.keep(at + "c", values["c"], "cosine of the query and each node [|V|]")
                 self.keep(at + "tokens", values["tokens"], "tokens of each node in the window, marker included [|V|]")
+
             if what == "choice":
                 of_choice = f"{at}choice.{choices}."
                 choices += 1
@@ -175,6 +177,7 @@ class Recorder:
                 self.keep(of_choice + "z", values["z"], "z = E^T r [|V|] (equation 1)")
                 self.keep(of_choice + "scores", values["scores"], "final score [|V|]: z and c, each over its sum")
                 self.keep(of_choice + "order", values["order"], "nodes outside S that fit the window, best first")
+
         self.keep(at + "visited", answer.nodes, "S, in the order of reading")
         checks = [-1.0 if step.p_yes is None else step.p_yes for step in answer.trace]
         self.keep(at + "p_yes", torch.tensor(checks, dtype=torch.float64),

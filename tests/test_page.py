@@ -239,6 +239,16 @@ def test_seven_hundred_nodes(browser, tmp_path, traces):
     assert visible and browser.get_log("browser") == []
 
 
+def test_a_graph_of_chunks_alone(browser, tmp_path, traces):
+    """A document of one chunk, or one whose summary did not get shorter, has no edges."""
+    graph = traces[0].graph
+    flat = graph._replace(levels=[1] * len(graph.levels), edges=[])
+    open_page(browser, tmp_path, [traces[0]._replace(graph=flat)])
+    browser.execute_script("show(1); details(0)")
+    assert texts(browser, "#passage mark") == [graph.texts[0]] and texts(browser, "#sources li") == []
+    assert browser.get_log("browser") == []
+
+
 def test_every_control_has_a_name(browser, tmp_path, traces):
     open_page(browser, tmp_path, traces)
     browser.execute_script("show(1)")

@@ -257,9 +257,12 @@ def test_the_commands_of_view(tmp_path):
     (tmp_path / "tiny").mkdir()
     shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
     for command in (["pecan.py", "tiny/story.txt", "What is Paula's home?", "--trace", "paula.jsonl"],
+                    ["pecan.py", "tiny/story.txt", "What is Paula's home?", "--graph", "dumped.graph.json", "--dump",
+                     "paula.safetensors"],
                     ["-m", "view.replay", "paula.jsonl"], ["-m", "view.page", "paula.jsonl", "-o", "paula.html"]):
         program = [str(ROOT / command[0]), *command[1:]] if command[0] == "pecan.py" else command
         run = subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True, text=True,
                              env=os.environ | {"PYTHONPATH": str(ROOT)})
         assert run.returncode == 0, run.stderr
+    assert (tmp_path / "paula.safetensors").exists() and (tmp_path / "paula.json").exists()
     assert "What is Paula&#39;s home?" in (tmp_path / "paula.html").read_text()

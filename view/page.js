@@ -71,7 +71,7 @@ function layout() {
   by("heads").replaceChildren();
   for (let level = 1; level <= top; level++) {
     const count = levels.filter(l => l === level).length;
-    const head = element("span", level === 1 ? `level 1 · ${count} chunks` : `level ${level} · ${count} information points`);
+    const head = element("span", level === 1 ? `level 1 · ${count} chunks` : `level ${level} · ${count} points`);
     head.style.left = (level - 1) * column + "px";
     by("heads").append(head);
   }

@@ -35,15 +35,16 @@ STORY = EMBEDDED_MODEL / "story.txt"
 QUESTION = "What is Tilda's pet?"
 SHOWN = 4                         # values of a tensor
 
-INTRODUCTION = """Made by `python -m view.walk`: file and function, then the tensors that a call of it took or made, with
-name, shape, first values (of decimals, the first that are not 0) and equation. Letters are those of pecan.py and
+INTRODUCTION = """Made by `python -m view.walk`: file and function, then the tensors that a call of it took or made,
+with name, shape, first values (of decimals, the first that are not 0) and equation. Letters are those of pecan.py and
 llama.py. Of many equal calls the first is shown."""
-ABOUT_STAGE_1 = """Chunks are packed into windows; the model summarises all windows of a level together. Each token that it
-writes attends to the nodes of its window, a(x, j). The mean over an information point's tokens, normalised, is a row of E."""
-ABOUT_START = """Node vectors give c. The question is read, then the top level node by node; the attention of a node's tokens
-to the question's gives its r. The first of these nodes is shown."""
-ABOUT_RETRIEVAL = ["""Is this enough to answer? Two logits give p_yes, and their keys are rolled back. Then r flows along E
-to z, and the best sum of z and c is read into the same cache.""",
+ABOUT_STAGE_1 = """Chunks are packed into windows; the model summarises all windows of a level together. Each token
+that it writes attends to the nodes of its window, a(x, j). The mean over an information point's tokens, normalised,
+is a row of E."""
+ABOUT_START = """Node vectors give c. The question is read, then the top level node by node; the attention of a
+node's tokens to the question's gives its r. The first of these nodes is shown."""
+ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits give p_yes, and the question's keys are rolled back. Then r "
+                   "flows\nalong E to z, and the node with the best score is read into the same cache.",
                    "With one more r that is not 0. The walk goes on after a Yes, where a search would end."]
 
 
