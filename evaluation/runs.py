@@ -8,6 +8,7 @@ from baselines.bm25 import BM25
 from baselines.common import scaled
 from baselines.dense import Dense
 from baselines.graphreader import GraphReader
+from baselines.jerr import JERR
 from baselines.longllmlingua import LongLLMLingua
 from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
@@ -69,6 +70,7 @@ TABLE_1 = list(METHODS)
 METHODS |= {run.name: run for run in (
     Run("graphreader", "GraphReader", "graphreader", ()),
     Run("mkrag", "MKRAG (reconstruction)", "mkrag", ("encoder",)),
+    Run("jerr", "JERR (reconstruction)", "jerr", ()),
 )}
 SYSTEMS = ["pecan", "garlic", *(name for name in METHODS if name not in TABLE_1)]
 
@@ -172,6 +174,8 @@ def make(run: Run, models: Models, settings: Settings, top_k: int | None) -> Met
             return GraphReader(model, settings)
         case "mkrag":
             return MKRAG(model, models.encoder, settings)
+        case "jerr":
+            return JERR(model, settings)
         case "whole":
             return Whole(model, settings)
     raise ValueError(f"{run.method} is no method")

@@ -635,6 +635,57 @@ MUTATIONS = {
         "    check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f\"{path}: \")\n",
         "",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
+    "the reward of the last node alone": (
+        "baselines/jerr.py", 'found = set().union(*(self.held[v] for v in walked))',
+        'found = self.held[walked[-1]]',
+        "test_jerr.py::test_six_rounds_by_hand"),
+    "the reward without the nodes of the tree": (
+        "baselines/jerr.py", 'found = set().union(*(self.held[v] for v in walked))',
+        'found = set().union(*(self.held[v] for v in walked[len(path):]))',
+        "test_jerr.py::test_six_rounds_by_hand"),
+    "the search without exploration": (
+        "baselines/jerr.py", 'math.sqrt(2 * math.log(parent) / self.N[v])',
+        '0',
+        "test_jerr.py::test_six_rounds_by_hand"),
+    "a sort by keywords": (
+        "baselines/jerr.py", '(-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v)',
+        '(-len(self.held[v]), v)',
+        "test_jerr.py::test_six_rounds_by_hand"),
+    "a rollout without an end": (
+        "baselines/jerr.py", 'and len(walked) < len(path) + DEPTH:',
+        ':',
+        "test_jerr.py::test_rollouts_are_short_and_follow_the_edges"),
+    "reversed edges": (
+        "baselines/jerr.py", '        if reaches(after, b, a):',
+        '        if reaches(after, a, b):',
+        "test_jerr.py::test_the_graph_stays_acyclic"),
+    "cycles are kept": (
+        "baselines/jerr.py", '        if reaches(after, b, a):',
+        '        if a == b:',
+        "test_jerr.py::test_the_graph_stays_acyclic"),
+    "plain PageRank": (
+        "baselines/jerr.py", 'restart = [n / (sum(matches) or 1) for n in matches]',
+        'restart = [1 / len(held) for n in matches]',
+        "test_jerr.py::test_pagerank_equals_networkx"),
+    "SimHash of single characters": (
+        "baselines/jerr.py", 'content[i:i + 4] for i in',
+        'content[i:i + 1] for i in',
+        "test_jerr.py::test_simhash_by_hand"),
+    "near duplicates stay apart": (
+        "baselines/jerr.py", 'if nearest <= NEAR:',
+        'if nearest <= 0:',
+        "test_jerr.py::test_names_are_joined"),
+    "chunks appended to the synopses": (
+        "baselines/jerr.py", "                    lines[chunk] = line\n",
+        "                    lines[chunk + 1000] = line\n", "test_jerr.py::test_the_story_by_a_script"),
+    "keywords found inside words": (
+        "baselines/jerr.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
+        '{re.escape(form_of(phrase))}',
+        "test_jerr.py::test_keywords"),
+    "pages that do not exist": (
+        "baselines/jerr.py", 'if page < number][:LOOKED_UP]',
+        '][:LOOKED_UP]',
+        "test_jerr.py::test_pages"),
 }
 
 

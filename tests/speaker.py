@@ -10,7 +10,7 @@ import re
 import pytest
 
 from baselines import graphreader_prompts as figures
-from baselines import mkrag
+from baselines import jerr, mkrag
 from baselines.common import Talk
 from tiny.world import facts_in, question
 
@@ -30,6 +30,7 @@ class Script(Talk):
 
     def say(self, texts, prompts, limit, progress):
         self.heard.extend(texts)
+        assert len(texts) <= len(self.replies), f"nothing is written down for {texts[-1][-200:]}"
         return [self.replies.pop(0) for _ in texts]
 
 
@@ -164,7 +165,35 @@ def loop(text):
     return f"Answer: {at}" if missing is None else f"RewriteQ: {question(at, missing)}"
 
 
-RULES = {mkrag.EXTRACT: entities, mkrag.WEIGH: weigh, mkrag.PAIRS.partition("{")[0]: write_pairs, mkrag.SPLIT: split,
+# --- JERR -----------------------------------------------------------------------------------------------------------
+
+def shorten(text):
+    return " ".join(f"{name}'s {relation} was {value}." for (name, relation), value in known(text).items())
+
+
+def atoms(text):
+    return "\n".join(f"* {word}" for (name, _), value in known(text).items() for word in (name, value))
+
+
+def relate(text):
+    facts = known(text.partition("Text:\n")[2])
+    return "\n".join(f"{name} | {relation} | {value}" for (name, relation), value in facts.items())
+
+
+def key_words(text):
+    subject, relations = asked(text)
+    return "\n".join(f"* {word}" for word in (subject, *relations))
+
+
+def look_up(text):
+    """The pages of the nodes that the search has found, the best first."""
+    pages = re.findall(r"^.+ \(Page ([\d, ]+)\):", text, re.MULTILINE)
+    return f"I want to look up Page [{', '.join(pages)}] to see."
+
+
+RULES = {jerr.SYNOPSIS: shorten, jerr.ATOMS: atoms, jerr.ELEMENTS: atoms, jerr.EDGES: relate, jerr.KEYWORDS: key_words,
+         jerr.LOOK_UP.partition("{")[0]: look_up,
+         mkrag.EXTRACT: entities, mkrag.WEIGH: weigh, mkrag.PAIRS.partition("{")[0]: write_pairs, mkrag.SPLIT: split,
          mkrag.LOOP: loop, figures.EXTRACT: extract, figures.PLAN: lambda question: f"Find what {question} needs.",
          figures.SELECT: select, figures.FACTS: check_facts, figures.CHUNK: check_chunk,
          figures.NEIGHBOURS: check_neighbours, figures.REASON: reason}
