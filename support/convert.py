@@ -249,15 +249,20 @@ def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
     dtype = dtype or stored_dtype(tensors)
 
     # The small files come first: they are read again, so that whatever --model would refuse is refused here.
-    raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
-    eos = {"bos_token_id": raw["bos_token_id"], "eos_token_id": raw["eos_token_id"]}
-    write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
-    write_file(folder / "generation_config.json", json.dumps(eos, indent=2) + "\n")
-    write_file(folder / "tokenizer_config.json", json.dumps(tokenizer_config(path, fields), indent=2) + "\n")
-    write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
-    config = read_config(folder)
-    check_scaling(path, config, tensors)
-    Tokenizer(folder)
+    try:
+        raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
+        eos = {"bos_token_id": raw["bos_token_id"], "eos_token_id": raw["eos_token_id"]}
+        write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
+        write_file(folder / "generation_config.json", json.dumps(eos, indent=2) + "\n")
+        write_file(folder / "tokenizer_config.json", json.dumps(tokenizer_config(path, fields), indent=2) + "\n")
+        write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
+        config = read_config(folder)
+        check_scaling(path, config, tensors)
+        Tokenizer(folder)
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: a value of its metadata does not fit a Llama ({one_line(error)})") from None
 
     weights = weights_of(path, config, tensors, dtype)
     save_checkpoint(folder, raw, weights)
