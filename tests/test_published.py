@@ -94,7 +94,7 @@ def test_the_file_and_the_checkpoint(source, smollm2):
 
 def test_settings_of_a_small_model(smollm2):
     settings = resolve(smollm2.folder, smollm2.config.max_length)
-    assert (settings.chunk, settings.window, settings.summary_share) == (128, 640, 0.4)
+    assert (settings.chunk, settings.window, settings.summary_share) == (200, 640, 0.3)
 
 
 # --- tokenizer and chat template ------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_the_fused_path(smollm2, theirs, prompt):
     assert_same(ours, fused, "logits")
     assert ours.argmax() == eager.argmax()
     error = (ours - eager).abs().max() / eager.abs().max()
-    assert error < 2e-5, f"{error}: measured 1e-6 to 3e-6"
+    assert error < 1e-5, f"{error}: measured 1.5e-6"
 
 
 def test_node_by_node_and_a_rollback(smollm2, prompt):
@@ -177,13 +177,13 @@ def test_node_by_node_and_a_rollback(smollm2, prompt):
 
     one_pass, _ = smollm2.read(whole, [[(None, ids)]])
     error = relative(smollm2.logits(a), smollm2.logits(one_pass))
-    assert error < 1e-5, f"logits: {error}"
+    assert error < 1e-5, f"logits: {error}; measured 4e-7"
     for layer in range(smollm2.config.layers):
         for in_parts, probed_, wanted in zip(*((cache.keys[layer], cache.values[layer])
                                                for cache in (plain, probed, whole))):
             assert_same(probed_[:, :, :len(ids)], in_parts[:, :, :len(ids)], f"layer {layer} after probes")
             error = relative(in_parts[:, :, :len(ids)], wanted[:, :, :len(ids)])
-            assert error < 1e-5, f"layer {layer}: {error}"
+            assert error < 1e-5, f"layer {layer}: {error}; measured 1.3e-6 at most"
 
 
 def test_greedy_ids_equal_hugging_face(smollm2, theirs):
@@ -289,8 +289,8 @@ def test_a_real_search(smollm2, theirs, settings, built):
 
 def test_the_sink_is_in_the_template_and_not_in_the_first_node(smollm2, theirs, prompt):
     """The first token of all draws a third of the attention. In Table A1 it belongs to the chat template, hence to no
-    node, and the first node of a window is not favoured by it. Without a template the first node would take the sink
-    and with it most of every edge."""
+    node: the first token of the first node has a thousandth of it. Without a template the first node would take the
+    sink, and with it most of every edge (.71 for .39)."""
     ids, spans = prompt
     rows = attention_of_layers(theirs, ids).mean(0)[-100:]                                 # of the last 100 tokens
     sink = rows[:, 0].mean().item()
@@ -300,7 +300,7 @@ def test_the_sink_is_in_the_template_and_not_in_the_first_node(smollm2, theirs, 
         e = torch.stack([rows[:, place.start:place.stop].mean() for place in places])
         return (e / e.sum()).tolist()
     nodes = [spans[i] for i in range(len(PASSAGES[0]))]
-    assert nodes[0].start > 0 and rows[:, nodes[0].start].mean() < sink / 10, "a second sink"
+    assert nodes[0].start > 0 and rows[:, nodes[0].start].mean() < sink / 100, "a second sink"
     assert edges(rows, nodes)[0] < .5
 
     # The same nodes from the first position on.
