@@ -83,6 +83,20 @@ def test_traces_with_other_settings_follow(tmp_path, tiny, settings, changes):
     assert len(answer.nodes) > 4
 
 
+@pytest.mark.parametrize("window, end", [(125, "window"), (2000, "all")])
+def test_traces_of_other_windows_follow(tmp_path, tiny, settings, window, end):
+    """A top level that does not fit the window of the search, and a window that takes everything."""
+    document = read_jsonl(EMBEDDED, 1)[0]
+    method = Recorder(Pecan(tiny, TokenMean(tiny), settings), tmp_path / "trace.jsonl")
+    prepared = method.prepare(document, tmp_path / "graph.json")
+    method.method.settings = replace(settings, window=window, confidence=0.9999999)
+    answer = method.answer(prepared, document.questions[0].text)
+
+    assert answer.end == end and not refused(tmp_path / "trace.jsonl")
+    top_level = set(prepared.graph.top_level)
+    assert (top_level <= set(answer.nodes[:len(top_level)])) == (end == "all")
+
+
 def test_a_recorded_answer_is_the_same_answer(tmp_path, tiny, settings):
     document = read_jsonl(EMBEDDED, 1)[0]
     question = document.questions[0].text
