@@ -20,7 +20,7 @@ import torch
 from llama import inverse_frequencies
 from support.checkpoint import Config, read_config, save_checkpoint, tensor_shapes
 from support.command import user_errors
-from support.files import InputError, one_line, unreadable, write_file
+from support.files import InputError, one_line, reading, write_file
 from support.gguf_tokenizer import require, tokenizer_config, tokenizer_of
 from support.tokenizer import Tokenizer
 
@@ -43,13 +43,9 @@ def open_gguf(path: Path) -> tuple[dict, list]:
                 raise ValueError("it ends too early")
             return super()._get(offset, dtype, count, override_order)
 
-    try:
+    with reading(path, "not a readable GGUF file"):
         reader = Reader(path)
         fields = {name: field.contents() for name, field in reader.fields.items()}
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except Exception as error:                              # damage may make gguf's reader fail in any way
-        raise InputError(f"{path}: not a readable GGUF file ({one_line(error)})") from None
 
     if reader.byte_order != "I":
         raise InputError(f"{path}: its numbers are in the other byte order")

@@ -17,7 +17,7 @@ import jinja2
 
 from support.files import InputError, write_file
 from support.graph_file import Fields
-from support.options import user_errors
+from support.command import user_errors
 from view.trace_file import Trace, read_traces
 
 FOLDER = Path(__file__).parent

@@ -1,10 +1,9 @@
 """Reads what `--trace FILE.jsonl` wrote, with the graph that it names. No model is needed."""
 import hashlib
-import json
 from pathlib import Path
 from typing import NamedTuple
 
-from support.files import InputError, unreadable
+from support.files import InputError, parse_json, reading
 from support.graph_file import Fields, read_graph
 from support.trace import FORMAT
 
@@ -29,7 +28,7 @@ def read_traces(path: str | Path) -> list[Trace]:
     steps = []
     for number, line in enumerate(_lines(path), 1):
         where = f"{path}, line {number}"
-        row = _row(line, where)
+        row = parse_json(line, where, dict)
 
         if "format" in row:
             if row["format"] != FORMAT or header is not None:
@@ -50,26 +49,8 @@ def read_traces(path: str | Path) -> list[Trace]:
 
 
 def _lines(path) -> list[str]:
-    try:
+    with reading(path, "not UTF-8 text"):
         return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
-
-
-def _row(line: str, where: str) -> dict:
-    """The object in a line of JSON."""
-    def refuse(word):
-        raise ValueError(f"{word} is no figure")
-
-    try:
-        row = json.loads(line, parse_constant=refuse)
-    except ValueError as error:
-        raise InputError(f"{where}: not valid JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: holds a {type(row).__name__}, not an object")
-    return row
 
 
 def _complete(row: dict, keys: tuple[str, ...], where: str) -> dict:
@@ -82,16 +63,13 @@ def _complete(row: dict, keys: tuple[str, ...], where: str) -> dict:
 
 def _graph(path, header: dict, where: str) -> Fields:
     """The graph that a header names by its place, seen from the trace, and by its hash."""
-    try:
+    with reading(where, "its graph has a file and a sha256"):
         file = Path(path).parent / header["graph"]["file"]
+        wanted = str(header["graph"]["sha256"])
+    with reading(file):
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        if digest != header["graph"]["sha256"]:
-            raise InputError(f"{file}: is not the graph of {where}: its sha256 is {digest[:16]}..., not "
-                             f"{str(header['graph']['sha256'])[:16]}...")
-    except OSError as error:
-        raise unreadable(file, error) from None
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{where}: graph has a file and a sha256 ({error})") from None
+    if digest != wanted:
+        raise InputError(f"{file}: is not the graph of {where}: its sha256 is {digest[:16]}..., not {wanted[:16]}...")
 
     graph = read_graph(file)
     if len(header["nodes"]) != len(graph.levels):
