@@ -46,7 +46,12 @@ def refused(main, argv, folder, capsys, *words):
     """Run a command that must be refused in one line with these words, and change nothing in `folder`."""
     before = files(folder, locks=True)
     capsys.readouterr()
-    code = user_errors(lambda: main([str(argument) for argument in argv]))
+    crash = None
+    try:
+        code = user_errors(lambda: main([str(argument) for argument in argv]))
+    except Exception as error:
+        crash = error
+    assert crash is None, f"a traceback: {crash!r}"
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert code == 2 and len(errors) == 1 and "Traceback" not in printed.err, printed.err
