@@ -527,7 +527,7 @@ MUTATIONS = {
     "the position is not replayed": ("view/replay.py", 'step["position"], number + 1)',
                                      'step["position"], step["position"])',
                                      "test_view.py::test_tampering_is_refused"),
-    "the hash of the graph is not checked": ("view/trace_file.py", 'if digest != header["graph"]["sha256"]:',
+    "the hash of the graph is not checked": ("view/trace_file.py", 'if digest != wanted:',
                                              "if False:", "test_view.py::test_tampering_is_refused"),
     "the start is not replayed": ("view/replay.py", "opening, begun)", "begun, begun)",
                                   "test_view.py::test_another_start_is_refused"),

@@ -149,6 +149,29 @@ def test_a_killed_run_resumes(undisturbed, tmp_path):
 
 
 @pytest.mark.slow
+def test_killed_systems_go_on(tmp_path):
+    """The same for methods that keep what they extracted in files of their own."""
+    def command(output):
+        return ["--limit", "1", "--method", "mkrag,jerr", "--output", str(output)]
+    assert run(*command(tmp_path / "whole")).returncode == 0
+    kills = 0
+    for answers in (1, 4, 8):
+        process = subprocess.Popen([sys.executable, str(ROOT / "eval.py"), "--device", "cpu",
+                                    *command(tmp_path / "killed")], cwd=ROOT, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            now = sum(path.read_bytes().count(b"\n") for path in tmp_path.glob("killed/embedded/*.jsonl*"))
+            if now >= answers:
+                process.kill()
+                kills += 1
+            time.sleep(.02)
+        process.wait()
+    assert kills > 1, "the run was over too soon to be killed"
+    assert run(*command(tmp_path / "killed")).returncode == 0
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+
+
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
     """torchrun shares out the documents and gathers one result, byte by byte that of a single process.
 
@@ -345,6 +368,7 @@ def test_systems_show_published_figures_with_their_model_and_refused_replies():
     results = {"HotpotQA": {"runs": {"garlic": result(50.0, 1e12, calls=540, refused=412)}}}
     table = tables.systems(results)[0]
     assert cells(table, "GARLIC")[0][-4:] == ["412 of 540", "7", "F1 43.5", "Llama-3.1-8B"]
+    assert tables.overview(results)[0].rows[0][1] == "x, refused 412 of 540"
     assert cells(table, "PECAN")[0][1:9] == ["not run"] * 8
 
 

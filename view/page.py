@@ -15,9 +15,9 @@ from pathlib import Path
 
 import jinja2
 
+from support.command import user_errors
 from support.files import InputError, write_file
 from support.graph_file import Fields
-from support.command import user_errors
 from view.trace_file import Trace, read_traces
 
 FOLDER = Path(__file__).parent

@@ -10,8 +10,8 @@ import argparse
 import math
 import sys
 
-from support.files import InputError
 from support.command import user_errors
+from support.files import InputError
 from view.trace_file import Trace, read_traces
 
 TOLERANCE = 1e-9                  # relative; float64 sums in another order differ by 1e-15
