@@ -205,6 +205,7 @@ def p_yes(talk: Talk, question: str, texts: list[str]) -> list[float]:
     for first in range(0, len(texts), batch):
         rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))]
                 for text in texts[first:first + batch]]
+
         close = tokenizer.frame.close
         cache = Cache(model, len(rows), max(map(length_of, rows)) + len(close))
         model.read(cache, rows)
