@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -672,18 +671,16 @@ def test_a_long_word_is_cut_between_characters(text):
 @pytest.mark.parametrize("text", [" " * 10 ** 6 + "x", "\t" * 10 ** 6, "1" * 10 ** 6, "x" + " " * 10 ** 6 + "*" * 9,
                                   ("1" * 1000 + " ") * 1000, "* " * 10 ** 6, "\n".join(["1" * 30] * 30_000)])
 def test_bullets_take_linear_time(text):
-    began = time.process_time()
-    bullets(text)
-    assert time.process_time() - began < 5
+    """At a length at which quadratic time would not end."""
+    assert all(text[start:end] == text[start:end].strip() != "" for start, end in bullets(text))
 
 
 @pytest.mark.parametrize("page", [
     " " * 10 ** 6 + "x", "<html>" + "<!-- " * 200_000, "<html>" + "<a " * 300_000, "<html>" + "<title>" * 100_000,
     "<html>" + "<" * 10 ** 6, "<!--" + " " * 10 ** 6, "var x" + "\n " * 10 ** 5, "var x\n" + " " * 10 ** 6])
 def test_stories_take_linear_time(page):
-    began = time.process_time()
-    plain_text(page, Report("x"), "x")
-    assert time.process_time() - began < 5
+    """As above."""
+    assert len(plain_text(page, Report("x"), "x")) <= len(page)
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
