@@ -437,6 +437,9 @@ MUTATIONS = {
         "support/graph_file.py", "if metadata.get(\"texts\") == identity:", "if metadata:",
         "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
     # compared methods
+    "a text that just fits is not read": ("baselines/common.py", "len(lines) + len(line) <= room:",
+                                          "len(lines) + len(line) < room:",
+                                          "test_baselines.py::test_a_text_that_just_fits_is_read"),
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
                           "test_baselines.py::test_okapi_equals_rank_bm25"),
     "the worst chunks are read": ("baselines/dense.py", "argsort(descending=True, ", "argsort(descending=False, ",
