@@ -286,6 +286,7 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
         path.parent.mkdir(parents=True, exist_ok=True)
     put_back(path)
     files = answer_files(path)
+
     if overwrite and files:
         set_aside(path)
     elif files:

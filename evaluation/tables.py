@@ -150,7 +150,7 @@ def table1(results: dict) -> list[Table]:
 def systems(results: dict) -> list[Table]:
     """Whole systems of several papers, each figure of theirs with the model that made it (it is not ours)."""
     header = ["system", "F1", "95 %", "EM", "ROUGE-L", "FLOPs/query", "FLOPs/document", "refused", "n",
-              "published", "by"]
+              "F1 - PECAN", "published", "by"]
 
     tables = []
     for dataset, runs in runs_by_dataset(results):
@@ -160,7 +160,7 @@ def systems(results: dict) -> list[Table]:
             published, model = paper.SYSTEMS.get(row_run.name, {}).get(dataset, (NONE, NONE))
             rows.append([row_run.label, *score(run), cell(run, "em", one_decimal), cell(run, "rouge_l", one_decimal),
                          cell(run, "flops", quantity), cell(run, "construction_flops", quantity), refused(run),
-                         cell(run, "n"), published, model])
+                         cell(run, "n"), difference(run), published, model, *reason(results, dataset, row_run.name)])
         tables.append(Table(f"Systems, {dataset}", header, rows))
     return tables
 

@@ -285,9 +285,9 @@ MUTATIONS = {
                                       "document"),
     "construction FLOPs averaged over questions": (
         "evaluation/runner.py", "mean(list(construction.values()))",
-        "mean([row[\"construction_flops\"] for row in rows])", "test_wires.py::test_a_summary_by_hand"),
+        "mean([row[\"construction_flops\"] for row in rows])", "test_results.py::test_a_summary_by_hand"),
     "median for mean": ("evaluation/runner.py", "return sum(values) / len(values)",
-                        "return sorted(values)[len(values) // 2]", "test_wires.py::test_a_summary_by_hand"),
+                        "return sorted(values)[len(values) // 2]", "test_results.py::test_a_summary_by_hand"),
     "a data set's t_p never reaches a run": (
         "evaluation/runner.py", "PAPER.get(dataset.name, {}) | run.paper",
         "{**PAPER.get(dataset.name, {}), \"confidence\": None} | run.paper",
@@ -321,7 +321,7 @@ MUTATIONS = {
         "test_pecan.py::test_a_word_counts_with_the_blank_before_it"),
     "the interval of ROUGE-L taken from F1": ("evaluation/metrics.py", "= interval(values[name])",
                                               "= interval(values[\"f1\"])",
-                                              "test_wires.py::test_an_interval_is_that_of_its_metric"),
+                                              "test_results.py::test_an_interval_is_that_of_its_metric"),
     "room for six nodes above a large top level": (
         "support/settings.py", "RESERVE = 5 ", "RESERVE = 6 ",
         "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
@@ -345,6 +345,131 @@ MUTATIONS = {
     # compared methods
     "GARLIC with a threshold": ("evaluation/runs.py", "\"GARLIC\", changes={\"confidence\": 0.5})", "\"GARLIC\")",
                                 "test_eval.py::test_garlic_has_no_confidence_threshold"),
+    # what twenty further bugs and more found: rows, cells, estimates, checkpoints
+    "line scored against the first gold answer": (
+        "evaluation/runner.py", "\"f1\": metrics.f1(answer.text, question.answers)",
+        "\"f1\": metrics.f1(answer.text, question.answers[:1])",
+        "test_results.py::test_a_line_is_scored_against_all_gold_answers"),
+    "line's ROUGE-L is its F1": (
+        "evaluation/runner.py", "\"rouge_l\": metrics.rouge_l(", "\"rouge_l\": metrics.f1(",
+        "test_results.py::test_a_line_is_scored_against_all_gold_answers"),
+    "cut documents counted by question": (
+        "evaluation/runner.py", "len({row[\"hash\"] for row in rows if row[\"cut\"]})",
+        "len([row for row in rows if row[\"cut\"]])", "test_results.py::test_a_summary_by_hand"),
+    "--builder builds for every searcher": (
+        "evaluation/runner.py", "(None if run.model else self.args.builder)", "self.args.builder",
+        "test_wires.py::test_a_builder_in_table_2_builds_for_the_first_row_alone"),
+    "rows of documents that were not asked for": (
+        "evaluation/runner.py", "[found[i] for i in dataset.questions if i in found]", "list(found.values())",
+        "test_wires.py::test_a_row_counts_the_questions_of_its_call"),
+    "an incomplete run is recalled": (
+        "evaluation/runner.py",
+        "== setup \\\n                and not set(dataset.questions) - set(Predictions(path).rows):", "== setup:",
+        "test_wires.py::test_a_row_counts_the_questions_of_its_call"),
+    "label without its ablation": (
+        "evaluation/runner.py", "*(f\"w/o {name}\" for name in args.without)", "",
+        "test_wires.py::test_a_row_says_what_was_left_out"),
+    "LongLLMLingua scored by the model": (
+        "evaluation/runs.py", "LongLLMLingua(model, models.scorer,", "LongLLMLingua(model, model,",
+        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
+    "Dragon's encoders exchanged": (
+        "evaluation/runs.py", "*models.towers, settings", "*models.towers[::-1], settings",
+        "test_wires.py::test_dragons_encoders_are_not_exchanged"),
+    "tree traversal collapsed": (
+        "evaluation/runs.py", "top_k, collapsed=False)", "top_k)",
+        "test_wires.py::test_raptors_rows_differ_by_how_they_retrieve"),
+    "BM25 reads five": (
+        "evaluation/runs.py", "BM25(model, settings, top_k)", "BM25(model, settings)",
+        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
+    "--dragon ignored": (
+        "evaluation/runs.py", "load_towers(self.args.dragon,", "load_towers(None,",
+        "test_wires.py::test_checkpoints_of_the_command_line"),
+    "scorer in another dtype": (
+        "evaluation/runs.py", "Llama.load(args.scorer, args.device, args.dtype)",
+        "Llama.load(args.scorer, args.device)", "test_wires.py::test_checkpoints_of_the_command_line"),
+    "Table 3 shows F1 as ROUGE-L": (
+        "evaluation/tables.py", "*score(run), cell(run, \"rouge_l\", one_decimal), cell(run, \"nodes\", one_decimal)",
+        "*score(run), cell(run, \"f1\", one_decimal), cell(run, \"nodes\", one_decimal)",
+        "test_results.py::test_each_number_is_under_its_header"),
+    "overview shows LongBench's ROUGE-L": (
+        "evaluation/tables.py", "one_decimal(run[\"rouge_l\"]), nodes", "one_decimal(run[\"rouge\"]), nodes",
+        "test_results.py::test_each_number_is_under_its_header"),
+    "shortest and longest exchanged": (
+        "evaluation/tables.py", "(\"average\", \"least\", \"most\", ", "(\"average\", \"most\", \"least\", ",
+        "test_results.py::test_lengths_are_under_their_headers"),
+    "interval of ROUGE-L next to F1": (
+        "evaluation/tables.py", "run[f\"{name}_interval\"]", "run[\"rouge_l_interval\"]",
+        "test_results.py::test_each_number_is_under_its_header"),
+    "bins one too narrow": (
+        "evaluation/tables.py", "width = -(-end // 20)", "width = end // 20 or 1",
+        "test_results.py::test_a_histogram_loses_no_query"),
+    "Figure 4's FLOPs are construction's": (
+        "evaluation/tables.py",
+        "*score(run), cell(run, \"flops\", quantity), cell(run, \"nodes\", one_decimal),\n                         "
+        "cell(run, \"n\"), diff", "*score(run), cell(run, \"construction_flops\", quantity), cell(run, \"nodes\", "
+        "one_decimal),\n                         cell(run, \"n\"), diff",
+        "test_results.py::test_each_number_is_under_its_header"),
+    "at most is not full": (
+        "evaluation/cost.py", "probe, c, settings, full=True)", "probe, c, settings)",
+        "test_results.py::test_the_estimate_counts_every_part"),
+    "memory by query heads": (
+        "evaluation/cost.py", "2 * c.layers * c.kv_heads", "2 * c.layers * c.heads",
+        "test_results.py::test_the_memory_of_a_run_is_that_of_the_larger_part"),
+    "memory of a whole document ignored": (
+        "evaluation/cost.py", "max(batch, whole)", "batch",
+        "test_results.py::test_the_memory_of_a_run_is_that_of_the_larger_part"),
+    "checks are free": (
+        "evaluation/cost.py", "flops += checks * flops_of(c, probe, opening + read, 1)", "pass",
+        "test_results.py::test_the_estimate_counts_every_part"),
+    "a reply's first token read again": (
+        "evaluation/cost.py", "for n in range(1, tokens))", "for n in range(tokens))",
+        "test_results.py::test_the_cost_of_a_generation_is_what_it_costs"),
+    "instruction of a summary is free": (
+        "evaluation/cost.py", "generation(c, instruction + read, summary)", "generation(c, read, summary)",
+        "test_results.py::test_the_estimate_counts_every_part"),
+    "answer's room not cut off the whole": (
+        "evaluation/cost.py", "whole_window - settings.answer_tokens)", "whole_window)",
+        "test_results.py::test_the_estimate_counts_every_part"),
+    "rouge is rouge_score's": (
+        "evaluation/metrics.py", "(\"rouge\", rouge_l_of_rouge)", "(\"rouge\", rouge_l)",
+        "test_results.py::test_each_score_is_its_own_metric"),
+    "answers kept for other gold answers": (
+        "evaluation/predictions.py",
+        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
+        "(row[\"hash\"], row[\"question\"]) != (document.hash, question.text)",
+        "test_wires.py::test_an_answer_belongs_to_its_question_and_gold_answers"),
+    "answers kept for another question": (
+        "evaluation/predictions.py",
+        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
+        "(row[\"hash\"], row[\"answers\"]) != (document.hash, question.answers)",
+        "test_wires.py::test_an_answer_belongs_to_its_question_and_gold_answers"),
+    "builder in another dtype": (
+        "support/options.py", "Llama.load(args.builder, args.device, args.dtype)",
+        "Llama.load(args.builder, args.device)", "test_wires.py::test_checkpoints_of_the_command_line"),
+    "--encoder ignored": (
+        "support/options.py", "load_encoder(args.encoder, model)", "load_encoder(None, model)",
+        "test_wires.py::test_checkpoints_of_the_command_line"),
+    "--batch ignored": (
+        "support/options.py", "\"batch\": args.batch", "\"batch\": None",
+        "test_wires.py::test_an_option_reaches_the_run_and_its_setup"),
+    "longest window of the longer model": (
+        "support/options.py", "return min(checkpoint.config", "return max(checkpoint.config",
+        "test_wires.py::test_the_builder_of_the_command_line"),
+    "ablations of options exchanged": (
+        "support/options.py", "\"attention\": False if \"attention\" in", "\"attention\": False if \"similarity\" in",
+        "test_wires.py::test_an_option_reaches_the_run_and_its_setup"),
+    "readers of other windows mixed": (
+        "support/settings.py", "(\"chunk\", \"window\", \"summary_share\", \"answer_tokens\")}\n",
+        "(\"chunk\", \"summary_share\", \"answer_tokens\")}\n", "test_wires.py::test_a_setup_keeps_readers_apart"),
+    "PECAN's setups without the tree": (
+        "support/settings.py", "if name != \"batch\"}", "if name not in (\"batch\", \"tree\")}",
+        "test_wires.py::test_a_setup_keeps_readers_apart"),
+    "one fingerprint for all embeddings": (
+        "support/sbert.py", "f\"whitened mean {model.fingerprint}\"", "\"whitened mean\"",
+        "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
+    "a text that just fits is not read": ("baselines/common.py", "len(lines) + len(line) <= room:",
+                                          "len(lines) + len(line) < room:",
+                                          "test_baselines.py::test_a_text_that_just_fits_is_read"),
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
                           "test_baselines.py::test_okapi_equals_rank_bm25"),
     "the worst chunks are read": ("baselines/dense.py", "argsort(descending=True, ", "argsort(descending=False, ",

@@ -205,6 +205,15 @@ def test_what_does_not_fit_the_window_is_not_read(tiny, document, question):
         answer_of(BM25(tiny, Settings(chunk=32, window=70, answer_tokens=8)), document, question)
 
 
+def test_a_text_that_just_fits_is_read(tiny, question, settings):
+    """To the token: one more, and the next best is read in its place."""
+    room = pecan.room_for_nodes(tiny.tokenizer, question, settings)
+    text = " ".join(["road"] * (room - 2))                    # a line has two more tokens, "\n*"
+    for longer, read in (("", [0]), (" road", [1])):
+        answer = common.answer_from_best(tiny, question, [text + longer, "The road was long."], [0, 1], settings)
+        assert answer.nodes == read
+
+
 # --- equal readers --------------------------------------------------------------------------------------------------
 
 def method_of(name, tiny, encoder, settings):

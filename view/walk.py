@@ -18,13 +18,13 @@ import torch
 import llama
 import pecan
 from data import Document, read_text
+from support.command import user_errors
 from support.options import (
     EMBEDDED_MODEL,
     add_model_options,
     chosen_settings,
     load_models,
     max_length,
-    user_errors,
     warn_if_unknown,
 )
 from support.settings import Settings, resolve
