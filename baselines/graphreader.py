@@ -380,7 +380,9 @@ class GraphReader:
             answer = Answer(text="", nodes=[], flops=0, tokens=0, end="none")
         answer.flops = self.model.flops - flops_before
         answer.tokens += talk.tokens
-        answer.trace, answer.calls, answer.refused = trace, talk.calls, talk.refused
+        answer.trace = trace
+        answer.calls = talk.calls
+        answer.refused = talk.refused
         return answer
 
     def starts(self, graph: FactGraph, question: str, plan: str, talk: Talk) -> list[int]:

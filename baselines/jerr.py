@@ -363,7 +363,9 @@ class JERR:
         answer.cut = cut
         answer.flops = self.model.flops - flops_before
         answer.tokens += talk.tokens
-        answer.trace, answer.calls, answer.refused = trace, talk.calls, talk.refused
+        answer.trace = trace
+        answer.calls = talk.calls
+        answer.refused = talk.refused
         return answer
 
     def search(self, memory: dict, keywords: list[str], trace: list[JerrStep]) -> list[int]:

@@ -309,7 +309,9 @@ class MKRAG:
         answer.flops = self.model.flops - flops_before
         answer.flops += self.encoder.flops - encoding_before
         answer.tokens += talk.tokens
-        answer.trace, answer.calls, answer.refused = trace, talk.calls, talk.refused
+        answer.trace = trace
+        answer.calls = talk.calls
+        answer.refused = talk.refused
         return answer
 
     def loop(self, prepared: Prepared, question: str, talk: Talk, trace: list[LoopStep]) -> tuple[str, list[int]]:

@@ -73,7 +73,7 @@ def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool 
     except UnicodeEncodeError as error:
         raise InputError(f"{place}: half a surrogate pair, {error.object[error.start]!r}, is no character") from None
     if kind is not None and not isinstance(value, kind):
-        raise InputError(f"{place}: holds a {type(value).__name__} where a {kind.__name__} is wanted")
+        raise InputError(f"{place}: holds a {type(value).__name__}, not a {kind.__name__}")
     return value
 
 

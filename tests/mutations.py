@@ -123,7 +123,7 @@ MUTATIONS = {
     "a GGUF file's eos alone ends a reply": (
         "support/convert.py", "for token in [*named, *known]", "for token in named",
         "test_convert.py::test_plain_numbers_come_back"),
-    "recovered scaling unchecked": ("support/convert.py", "    check_scaling(path, config, tensors)\n", "",
+    "recovered scaling unchecked": ("support/convert.py", "        check_scaling(path, config, tensors)\n", "",
                                     "test_convert.py::test_what_is_not_known_is_refused_by_name"),
     "unknown keys of a GGUF file passed over": (
         "support/convert.py", "key.startswith(\"llama.\") and", "False and",

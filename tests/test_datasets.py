@@ -101,7 +101,7 @@ def test_defects_of_hotpotqa(tmp_path):
         {"_id": "h4", "context": "?", "supporting_facts": []}]))
 
     assert len(document.passages) == 3 and report.rows == 4 and report.documents == report.questions == 1
-    assert counts(report.problems) == {"fewer than 10 paragraphs": 2, "a title stands twice in a row": 1,
+    assert counts(report.problems) == {"fewer than 10 paragraphs": 2, "two paragraphs of a row have the same title": 1,
                                        "an empty paragraph, left out": 1, "an empty answer, left out": 1}
 
     reasons = counts(report.skipped)
@@ -118,7 +118,7 @@ def test_musique(tmp_path):
                                          musique(id="m2", question="And?", answerable=False)))
     assert name == "MuSiQue" and documents[0].passages[0] == "T0\nText 0." and len(documents) == 1
     assert documents[0].questions[0].answers == ["Ann", "Ann Lee"]
-    assert counts(report.problems) == {"a title stands twice in a row": 1,
+    assert counts(report.problems) == {"two paragraphs of a row have the same title": 1,
                                        "a question that its paragraphs do not answer, left out": 1}
     assert report.skipped == {"not valid JSON": {"count": 1, "first": "musique_ans_v1.0_dev.jsonl, line 2"}}
 

@@ -253,7 +253,7 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
 
 MISTAKES = [
     (["--method", "magic"], "magic: unknown"),
-    (["--method", ""], "unknown"),
+    (["--method", ""], "method is empty"),
     (["--dataset", "no.jsonl"], "no.jsonl"),
     (["--dataset", EMBEDDED, EMBEDDED], "have the same name, embedded; run them one by one"),
     (["--model", "no/such/model"], "no such folder"),

@@ -67,7 +67,8 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
     for _ in range(batches - 1):
         assert not is_finished()
         if torn:
-            with open(f"{path}.windows", "a") as file:
+            journal, = tmp_path.glob("g.json.*.windows")
+            with open(journal, "a") as file:
                 file.write('[1, [["half a li')
     assert is_finished(), "it began again"
     assert path.read_bytes() == content
@@ -77,9 +78,9 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
 
 @pytest.mark.parametrize("line", ["{}", "[1]", "[1, [[1]], 2]", "[1, 2, 3]", "x"])
 def test_a_damaged_journal_is_named(tmp_path, line):
-    (tmp_path / "g.json.windows").write_text(line + "\n")
-    with pytest.raises(InputError, match="g.json.windows, line 1: not a finished batch of windows .*remove the file"):
-        Journal(tmp_path / "g.json")
+    (tmp_path / "g.json.c.windows").write_text(line + "\n")
+    with pytest.raises(InputError, match="g.json.c.windows, line 1: .*; remove the file, and the graph is built from"):
+        Journal(tmp_path / "g.json", "c")
 
 
 class Counting(TokenMean):

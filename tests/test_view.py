@@ -244,7 +244,8 @@ def test_another_start_is_refused(tmp_path, tiny, settings):
     assert "starts with" in refused(path)
 
 
-@pytest.mark.parametrize("text, said", [("", "before an answer"), ("x\n", "not valid JSON"), ("[]\n", "not an object"),
+@pytest.mark.parametrize("text, said", [("", "before an answer"), ("x\n", "not valid JSON"),
+                                        ("[]\n", "line 1: holds a list"),
                                         ('{"answer": 1}\n', "begins with a header"),
                                         ('{"format": "pecan trace 1"}\n', "'graph' is missing")])
 def test_what_is_no_trace_is_refused(tmp_path, text, said):

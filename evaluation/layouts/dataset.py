@@ -82,7 +82,7 @@ class Dataset:
             questions = questions_of.setdefault(document.hash, [])
             for question in document.questions:
                 if question.id in used:
-                    self.report.problem("an id of a question stands there again and got a number", question.id)
+                    self.report.problem("a question id that is used again, numbered", question.id)
                     numbered = (f"{question.id}#{n}" for n in itertools.count(2))
                     question = replace(question, id=next(id for id in numbered if id not in used))
                 used.add(question.id)

@@ -34,7 +34,7 @@ class HotpotQA:
         if len(titles) < 10:
             report.problem("fewer than 10 paragraphs", where)
         if len(set(titles)) < len(titles):
-            report.problem("a title stands twice in a row", where)
+            report.problem("two paragraphs of a row have the same title", where)
 
         passages = []
         for title, sentences in context:

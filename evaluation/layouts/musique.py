@@ -28,7 +28,7 @@ class MuSiQue:
         if len(paragraphs) < 20:
             report.problem("fewer than 20 paragraphs", where)
         if len({row["title"] for row in paragraphs}) < len(paragraphs):
-            report.problem("a title stands twice in a row", where)
+            report.problem("two paragraphs of a row have the same title", where)
         passages = [paragraph(row["title"], row["paragraph_text"], report) for row in paragraphs]
 
         questions = []
