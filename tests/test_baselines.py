@@ -236,6 +236,7 @@ def method_of(name, tiny, encoder, settings):
     return Whole(tiny, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bm25", "sbert", "raptor-tt", "raptor-ct", "memwalker", "longllmlingua", "whole"])
 def test_all_read_the_same_prompt(tiny, encoder, settings, document, question, raptor_tree, memwalker_tree, monkeypatch,
                                   name):
@@ -319,6 +320,7 @@ def test_a_node_below_the_threshold_keeps_its_likeliest_cluster(monkeypatch):
     assert raptor.mixture(np.zeros((20, 2))) == [list(range(20))]
 
 
+@pytest.mark.slow
 def test_reduction_is_umap():
     import umap
     vectors = np.random.default_rng(0).normal(size=(20, 16))
@@ -328,6 +330,7 @@ def test_reduction_is_umap():
     assert points.dtype == np.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_chunks_in_tight_groups_are_clustered(seed):
     """Texts that are almost the same: in float32 a mixture of them has no covariance (3 of these 8 fail)."""
@@ -337,6 +340,7 @@ def test_chunks_in_tight_groups_are_clustered(seed):
     assert {i for cluster in found for i in cluster} == set(range(20))
 
 
+@pytest.mark.slow
 def test_every_chunk_is_reachable_and_layers_end(tiny, long, long_raptor_tree):
     graph = long_raptor_tree.prepared.graph
     levels = [node.level for node in graph.nodes]
@@ -368,6 +372,7 @@ def test_every_chunk_is_reachable_and_layers_end(tiny, long, long_raptor_tree):
         assert sum(lengths) <= long_raptor_tree.method.most
 
 
+@pytest.mark.slow
 def test_a_tree_is_the_same_each_time(long_raptor_tree, tiny, long, documents, encoder, settings):
     """Text, edges, vectors and FLOPs: from disk, and from a second construction after another document's."""
     wanted = long_raptor_tree.prepared
@@ -382,6 +387,7 @@ def test_a_tree_is_the_same_each_time(long_raptor_tree, tiny, long, documents, e
         assert other.flops == wanted.flops
 
 
+@pytest.mark.slow
 def test_a_tree_belongs_to_its_settings_and_encoder(long_raptor_tree, tiny, long, encoder, settings):
     method = Raptor(tiny, encoder, settings)
     other = Raptor(tiny, TokenMean(tiny), Settings(chunk=64, window=512, answer_tokens=8))
@@ -393,6 +399,7 @@ def test_a_tree_belongs_to_its_settings_and_encoder(long_raptor_tree, tiny, long
     assert method.file_name(long) != Raptor(tiny, encoder, settings).file_name(long)
 
 
+@pytest.mark.slow
 def test_clusters_that_do_not_get_smaller_are_cut_in_order():
     """All vectors are equal: clustering cannot separate them, and would go on for ever."""
     found = raptor.clusters(np.ones((40, 16)), [10] * 40, 100)
@@ -726,6 +733,7 @@ def test_flops_of_the_whole_document(tiny, settings, document, question):
     assert answer.flops == flops_of_reading(tiny, settings, question, short.passages, answer)
 
 
+@pytest.mark.slow
 def test_flops_of_retrieval_from_a_tree(tiny, encoder, settings, document, question, raptor_tree):
     """The question's vector and the reader."""
     method = Raptor(tiny, encoder, settings)
@@ -767,6 +775,7 @@ def test_another_scorers_flops_count(tiny, model, settings, document, question):
     assert answer.flops == tiny.flops - reader_before + model.flops - scorer_before
 
 
+@pytest.mark.slow
 def test_flops_of_trees(tiny, raptor_tree, memwalker_tree):
     """Each summary costs its prompt and its reply, one at a time; RAPTOR's nodes are embedded as well."""
     for tree, limit in ((raptor_tree, 10), (memwalker_tree, 21)):

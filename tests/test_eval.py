@@ -224,6 +224,7 @@ def test_other_settings_do_not_mix(tmp_path):
     assert len(built) == 1 and times_written(tmp_path / "r" / "graphs") == built, "the graph was built again"
 
 
+@pytest.mark.slow
 def test_methods_run_one_after_the_other(undisturbed, tmp_path):
     """A method that ran before keeps its row and its ratio."""
     run("--limit", 3, "--method", "pecan", "--output", tmp_path / "r")
@@ -294,6 +295,7 @@ def test_a_mistake_on_the_command_line(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("error: window 9999 is too large")
 
 
+@pytest.mark.slow
 def test_command_line_of_pecan(tmp_path):
     """A text file and two questions: the graph is built once and found again."""
     text = tmp_path / "story.txt"
@@ -483,9 +485,10 @@ def test_the_dry_run_estimates_the_cost(undisturbed, tmp_path):
     assert .5 < number(estimate["search"]) / (measured["flops"] * 18) < 2
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_run_is_what_the_dry_run_says(tiny):
     """What building a graph, or a whole document, adds to the loaded model, as PyTorch allocates it: within 10 %."""
-    documents = read_jsonl(EMBEDDED, 3)
+    documents = read_jsonl(EMBEDDED, 1)
     settings = resolve(tiny.folder, tiny.config.max_length)
     expected = cost.expected(iter(documents), tiny.config, tiny.tokenizer, settings, None, settings.window)
     weights, added = cost.memory(tiny.config, expected, 4)

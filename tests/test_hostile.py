@@ -689,6 +689,7 @@ def run(*arguments, **options):
     return subprocess.run([sys.executable, *map(str, arguments)], cwd=ROOT, capture_output=True, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments, words", [
     (["pecan.py", "tiny/story.txt", b"Who \xff?"], b"questions"), (["pecan.py", "none.txt", "Who?"], b"none.txt"),
     (["pecan.py", "LICENSE", "Who?", "--window", "9999"], b"window 9999"), (["eval.py", "--output", b"\xff"],

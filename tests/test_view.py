@@ -267,6 +267,7 @@ def test_the_command_line_writes_a_trace(tmp_path, capsys):
             main([str(ROOT / "tiny" / "story.txt"), "Why?", "--device", "cpu", "--trace", str(wrong)])
 
 
+@pytest.mark.slow
 def test_the_commands_of_view(tmp_path):
     """Those of view/README.md, in a folder with a copy of the story."""
     (tmp_path / "tiny").mkdir()

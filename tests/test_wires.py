@@ -274,6 +274,7 @@ def test_an_option_reaches_the_run_and_its_setup(tmp_path, short, made, options,
     assert (setup["model"], setup["encoder"]) == (method.model.fingerprint, method.encoder.fingerprint)
 
 
+@pytest.mark.slow
 def test_table_3_takes_one_part_away_a_row(tmp_path, made):
     """Each row under its own name; the paper's number of nodes on its data set, PECAN's mean on another."""
     mine = write_lines(tmp_path / "mine.jsonl", [WORLD[0] | {"questions": WORLD[0]["questions"][:2]}])
