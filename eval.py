@@ -178,7 +178,7 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
                   "not answered": failures}
     suffix = f"-{args.table}" if args.table else ""
     path = runner.output / f"results{suffix}.json"
-    write_file(path, json.dumps(everything, indent=2, ensure_ascii=False) + "\n")
+    write_file(path, json.dumps(everything, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     shown = tables.SHOW[args.table](results)
     text = "\n\n".join(map(tables.as_text, shown))
