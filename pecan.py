@@ -332,7 +332,7 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         level = []
         height = nodes[-1].level + 1
         for point in points:
-            edges += [(len(nodes), j, e) for j, e in zip(point.window, point.e, strict=True)]
+            edges += [(len(nodes), j, e) for j, e in zip(point.window, point.e, strict=True) if e > 0]
             level.append(len(nodes))
             nodes.append(Node(height, point.text))
 

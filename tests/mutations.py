@@ -520,6 +520,8 @@ MUTATIONS = {
     "an interrupted construction begins again": (
         "support/graph_file.py", "        lines, _, _ = self.path.read_bytes()", "        lines, _, _ = b\"\"",
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
+    "an edge of no weight": ("pecan.py", "strict=True) if e > 0]", "strict=True)]",
+                             "test_graph_file.py::test_a_weight_of_0_is_no_edge"),
     "a torn batch is kept": ("support/graph_file.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
                              "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "vectors of other texts": ("support/graph_file.py", "if texts_of == identity:", "if True:",

@@ -122,3 +122,15 @@ def test_a_graph_that_is_there_is_loaded(tiny, document, settings, tmp_path):
     loaded = method.prepare(document, tmp_path / "g.json")
     assert tiny.flops == flops and loaded.flops == built.flops and torch.equal(loaded.index, built.index)
     assert isinstance(loaded.graph, Graph) and loaded.graph.nodes == built.graph.nodes
+
+
+def test_a_weight_of_0_is_no_edge(tiny, settings, tmp_path, monkeypatch):
+    """Attention can round to 0. The graph is written and read again without that edge."""
+    def summarise(model, nodes, windows, *_):
+        return [pecan.InformationPoint("Mara", window, [0.0] * (len(window) - 1) + [1.0]) for window in windows]
+    monkeypatch.setattr(pecan, "summarise", summarise)
+    document = Document("d", ["Mara was in Oslo and Theo was in Lima. " * 20])
+    graph = build(tiny, document, settings)
+    assert graph.E.values().tolist() == [1.0]
+    graph.save(tmp_path / "g.json")
+    assert torch.equal(Graph.load(tmp_path / "g.json").E.to_dense(), graph.E.to_dense())
