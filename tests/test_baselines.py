@@ -449,6 +449,7 @@ class Script:
 
     def replies(self, model, prompts, limit):
         self.prompts.append(self.decode(prompts[0]))
+        assert self.script, "the walk asks more often than it should"
         return [self.encode(self.script.pop(0))]
 
 
@@ -485,6 +486,20 @@ def test_a_walk_turns_back(monkeypatch):
     assert not script.script
     assert "Summary 0: sum0" in script.prompts[3] and "sum1" not in script.prompts[3]
     assert "Summary 0: right" in script.prompts[5] and "left" not in script.prompts[5].split("Question")[1]
+
+
+def test_the_last_action_of_a_reply_counts(monkeypatch):
+    """A model that compares first names several."""
+    script = Script(monkeypatch, "Action: 1 would do \n Action: 0", "Action: 0 \n Action: 1", "Action: -1 Action: -2")
+    assert walk_of(script).run() == [8, 6, 4, 1]
+
+
+def test_the_latest_memory_is_read_first(tiny, settings, monkeypatch):
+    """The segment, then the nodes on the way to it from the last to the first, without the segment's own summary."""
+    method = MeMWalker(tiny, settings)
+    prepared = Prepared([node.text for node in town().nodes], graph=town())
+    monkeypatch.setattr(Walk, "run", lambda walk: [8, 6, 4, 1])
+    assert method.answer(prepared, "Who?").nodes == [1, 6, 8]
 
 
 def test_a_walk_that_finds_nothing(monkeypatch):
