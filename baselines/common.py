@@ -167,6 +167,13 @@ class Talk:
             again = reminder(wanted)
         return found
 
+    def enter(self, answer: Answer, trace: list):
+        """Enter into an answer how it was found, and what was said for it besides the reader's tokens."""
+        answer.tokens += self.tokens
+        answer.trace = trace
+        answer.calls = self.calls
+        answer.refused = self.refused
+
 
 def reminder(wanted: str) -> str:
     """The line that is added to a prompt after a refused reply."""

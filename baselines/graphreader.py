@@ -379,10 +379,7 @@ class GraphReader:
         else:
             answer = Answer(text="", nodes=[], flops=0, tokens=0, end="none")
         answer.flops = self.model.flops - flops_before
-        answer.tokens += talk.tokens
-        answer.trace = trace
-        answer.calls = talk.calls
-        answer.refused = talk.refused
+        talk.enter(answer, trace)
         return answer
 
     def starts(self, graph: FactGraph, question: str, plan: str, talk: Talk) -> list[int]:

@@ -41,11 +41,11 @@ SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened ver
 ATOMS = ("List the entities of the following text: people, places, organisations, things, times. One a line, behind "
          "\"* \", by their full names.\n\nText:\n")
 ELEMENTS = ("List the core elements of the following text: its key actions, states, causes and ideas, each as a short "
-            "phrase. One a line, behind \"* \".\n\nText:\n")
+            "phrase. One a line, after \"* \".\n\nText:\n")
 EDGES = ("Which of these entities are directly related in the text? One relation a line, in the form: entity | "
          "relation | entity. The first causes, owns, contains or acts on the second. Use exactly the words of the list."
          "\n\nEntities:\n")
-KEYWORDS = "List the keywords of the question, one a line, behind \"* \". Do not answer it.\n\nQuestion:\n"
+KEYWORDS = "List the keywords of the question, one a line, after \"* \". Do not answer it.\n\nQuestion:\n"
 LOOK_UP = """The following text is what you remember from reading an article and a question related to it.
 You may read 1 to {most} page(s) of the article again to refresh your memory to prepare yourself for the question.
 Please respond with which page(s) you would like to read.
@@ -59,7 +59,7 @@ Related:
 {related}
 Question:
 {question}"""
-BULLETS = "One a line, behind \"* \"."
+BULLETS = "One a line, after \"* \"."
 RELATION = "One a line: entity | relation | entity, with the words of the list."
 PAGES = "Respond with \"I want to look up Page [..] to ..\"."
 
@@ -270,7 +270,7 @@ def keywords_of(question: str, reply: list[str] | None) -> list[str]:
 
 
 def pages_of(reply: str, number: int) -> list[int] | None:
-    """The pages, of `number`, that a reply names behind "Page", the first 3; None if it names none."""
+    """The pages, of `number`, that a reply names after "Page", the first 3; None if it names none."""
     groups = re.findall(r"Pages?\s*\[?\s*(\d+(?:\s*(?:,|and|&)\s*\d+)*)", reply)
     pages = [int(page) for group in groups for page in re.findall(r"\d+", group)]
     return [page for page in dict.fromkeys(pages) if page < number][:LOOKED_UP] or None
@@ -362,10 +362,7 @@ class JERR:
         answer.nodes = pages
         answer.cut = cut
         answer.flops = self.model.flops - flops_before
-        answer.tokens += talk.tokens
-        answer.trace = trace
-        answer.calls = talk.calls
-        answer.refused = talk.refused
+        talk.enter(answer, trace)
         return answer
 
     def search(self, memory: dict, keywords: list[str], trace: list[JerrStep]) -> list[int]:

@@ -308,10 +308,7 @@ class MKRAG:
             answer = answer_from_best(self.model, question, prepared.texts, order, self.settings)
         answer.flops = self.model.flops - flops_before
         answer.flops += self.encoder.flops - encoding_before
-        answer.tokens += talk.tokens
-        answer.trace = trace
-        answer.calls = talk.calls
-        answer.refused = talk.refused
+        talk.enter(answer, trace)
         return answer
 
     def loop(self, prepared: Prepared, question: str, talk: Talk, trace: list[LoopStep]) -> tuple[str, list[int]]:

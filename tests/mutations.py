@@ -698,7 +698,7 @@ MUTATIONS = {
     "links followed": ("support/files.py", "getattr(os, \"O_NOFOLLOW\", 0)",
         "0",
         "test_hostile.py::test_a_link_is_not_followed"),
-    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*PAPER, *TAKEN)",
+    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *TAKEN)",
         "in PAPER",
         "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
     "letters of a text as answers": ("evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",

@@ -12,13 +12,14 @@ from pathlib import Path
 from data import EMBEDDED, Document, Question
 from evaluation.layouts.contents import File, files_below, sha256
 from evaluation.layouts.hotpotqa import HotpotQA
-from evaluation.layouts.layout import PAPER, UNTITLED, Layout, Start
+from evaluation.layouts.layout import UNTITLED, Layout, Start
 from evaluation.layouts.longbench import LongBench, choose_longbench_task, fetch_longbench
 from evaluation.layouts.musique import MuSiQue
 from evaluation.layouts.narrativeqa import TABLE, NarrativeQA, choose_narrativeqa_set
 from evaluation.layouts.own import Own
 from evaluation.layouts.qasper import Qasper
 from evaluation.layouts.report import Report
+from evaluation.paper import DATASETS
 from support.files import InputError, parse_json
 
 # In the order in which they are tried: the first that recognises a file is its layout.
@@ -175,10 +176,10 @@ def unknown(start: Start) -> str:
 def name_of(label: str, path: str | Path) -> str:
     """The data set's name: the paper's, or that of the file. The paper's names are kept for the official layouts."""
     name = label.removeprefix(f"{LongBench.name} ").split()[0]
-    if name in PAPER:
+    if name in DATASETS:
         return name
     if Path(path) == EMBEDDED:
         return "embedded"
 
     name = Path(path).name.split(".")[0]
-    return f"{name}-own" if name in (*PAPER, *TAKEN) else name
+    return f"{name}-own" if name in (*DATASETS, *TAKEN) else name

@@ -15,9 +15,6 @@ from support.files import InputError, parse_json
 
 UNTITLED = "untitled"             # PATH:untitled leaves out the titles of paragraphs
 
-# The data sets of the paper.
-PAPER = ("NarrativeQA", "Qasper", "HotpotQA", "MuSiQue")
-
 
 class Start:
     """The start of a file, from which its layout is recognised. It is read when it is first asked for."""

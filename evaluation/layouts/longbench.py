@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 from data import Document, Question
 from evaluation.layouts.contents import File, json_lines
-from evaluation.layouts.layout import PAPER, Start, checked
+from evaluation.layouts.layout import Start, checked
 from evaluation.layouts.report import Report
+from evaluation.paper import DATASETS
 from support.files import InputError, one_line
 
-TASKS = {name.lower(): name for name in PAPER}
+TASKS = {name.lower(): name for name in DATASETS}
 
 
 class LongBench:
