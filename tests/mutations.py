@@ -542,6 +542,12 @@ MUTATIONS = {
     "differences are not paired": ("evaluation/metrics.py", "- f1_of[row[\"id\"]])",
                                    "- sum(f1_of.values()) / len(f1_of))",
                                    "test_metrics.py::test_differences_are_paired"),
+    "a graph in a checkpoint's folder": (
+        "support/options.py", "Path() if (document.parent / \"config.json\").exists() else document.parent",
+        "document.parent", "test_options.py::test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder"),
+    "a row of other settings is recalled": (
+        "evaluation/runner.py", "if path.exists() and read_json(setup_path(path)) == setup", "if path.exists()",
+        "test_eval.py::test_a_row_of_other_settings_is_not_recalled"),
     "threads left alone": ("support/options.py", "model.config.width < SMALL and", "False and",
                            "test_options.py::test_a_small_model_runs_on_one_thread"),
     "a fingerprint of the whole folder": (

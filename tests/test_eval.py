@@ -232,6 +232,14 @@ def test_methods_run_one_after_the_other(undisturbed, tmp_path):
     assert files(tmp_path / "r") == files(undisturbed[0])
 
 
+def test_a_row_of_other_settings_is_not_recalled(small, tmp_path):
+    """PECAN's earlier row is shown next to another method's only if it was made under the same settings."""
+    arguments = "--dataset", small, "--limit", 1, "--output", tmp_path / "r"
+    assert run(*arguments, "--method", "pecan").returncode == 0
+    assert "PECAN " in run(*arguments, "--method", "bm25").stdout
+    assert "PECAN " not in run(*arguments, "--method", "bm25", "--patience", 2).stdout
+
+
 def test_answers_belong_to_their_text(tmp_path):
     """The same ids over another text are refused, not mixed."""
     data = tmp_path / "mine.jsonl"

@@ -12,10 +12,10 @@ import sys
 
 from support.command import user_errors
 from support.files import InputError
+from support.settings import RESERVE
 from view.trace_file import Trace, read_traces
 
 TOLERANCE = 1e-9                  # relative; float64 sums in another order differ by 1e-15
-RESERVE = 5                       # nodes of chunk size: the room that a top level too large for the window leaves
 UNCHECKED = "attention, cosines, p_yes, token counts, FLOPs and texts need the model: not checked"
 
 
