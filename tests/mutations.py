@@ -705,7 +705,7 @@ MUTATIONS = {
         "0",
         "test_hostile.py::test_a_link_is_not_followed"),
     "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *TAKEN)",
-        "in PAPER",
+        "in DATASETS",
         "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
     "letters of a text as answers": ("evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
         "texts([question.text, *question.answers])",
