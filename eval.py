@@ -196,6 +196,8 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     if args.table != "A3":
         print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted, "
               "not timed.")
+    for remark in tables.remarks(results):
+        print(remark)
     print(f"Results: {path}")
     print(f"peak memory of this process {cost.peak_memory(device):.2f} GiB", file=sys.stderr)
 

@@ -321,11 +321,12 @@ class Llama:
         return self.logits(hidden)
 
     @torch.no_grad()
-    def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=None):
-        """Decode every row greedily from `hidden` [B, D], up to an eos token or `limit` tokens. Uses the cache up.
+    def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=lambda tokens: None,
+                 stop=lambda ids: False):
+        """Decode each row greedily from hidden [B, D], to an eos token, `limit` tokens or stop(ids). Uses up the cache.
 
         Returns for each row its ids without eos, and a(x, j) of each of these tokens *as a query*, [tokens, N] (None
-        without averaging or tokens). `progress` is called with the number of tokens after each step.
+        without averaging or tokens). `progress` is called with the number of tokens that each step adds.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
@@ -334,8 +335,8 @@ class Llama:
             chosen = self.logits(hidden).argmax(-1).tolist()
 
             # A row that has ended leaves the batch.
-            ended = [token in self.config.eos or len(ids[row]) == limit for row, token in zip(rows, chosen)]
-            running = [b for b in range(len(rows)) if not ended[b]]
+            running = [b for b, row in enumerate(rows) if chosen[b] not in self.config.eos
+                       and len(ids[row]) < limit and not stop(ids[row])]
             if not running:
                 break
             if len(running) < len(rows):
@@ -346,6 +347,7 @@ class Llama:
 
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
+            progress(len(rows))
 
             # Trap: a token's row of attention comes one step after the token was chosen, when the token itself runs.
             # So the last token runs too if attention is wanted, and need not run otherwise.
@@ -355,6 +357,4 @@ class Llama:
             if averaging is not None:
                 for row, of_token in zip(rows, of_step):
                     a[row].append(of_token[0])
-            if progress is not None:
-                progress(sum(map(len, ids)))
         return ids, [torch.stack(of_tokens) if of_tokens else None for of_tokens in a]

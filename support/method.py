@@ -46,6 +46,8 @@ class Prepared:
     index: object = None          # what finds the texts: their vectors [n, D], word counts, token ids
     calls: int = 0                # replies that preparing took, for methods that can refuse one
     refused: int = 0
+    repeats: int = 0              # bullets that were left out, because their reply had them before
+    loops: int = 0                # replies that were ended, because a line came three times in succession
 
 
 @dataclass

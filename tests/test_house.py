@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     ["support/files.py", "support/text.py"],
-    ["data.py", "support/command.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py",
-     "support/tokenizer.py", "support/gguf_tokenizer.py", "support/trace.py"],
+    ["data.py", "support/command.py", "support/settings.py", "support/graph_file.py", "support/journal.py",
+     "support/checkpoint.py", "support/tokenizer.py", "support/gguf_tokenizer.py", "support/trace.py"],
     ["support/method.py", "llama.py"],
     ["support/sbert.py"],
     ["support/options.py"],
