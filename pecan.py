@@ -26,24 +26,24 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     c / sum(c)              .30    .20    .50     negative cosines count as 0 (those of the IPs are 0 here)
     final                   .50    .65    .85     chunk 2 is read next
 """
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from support.command import user_errors
+
 import torch
 from tqdm import tqdm
 
 from data import Document, read_text
 from llama import Cache, Llama, Segment, length_of
-from support.command import parse_options, user_errors
 from support.files import InputError
 from support.graph_file import Fields, check_place, file_name, node_vectors, read_graph, write_graph
 from support.journal import Batch, InformationPoint, Journal
-from support.method import ENDS, Answer, Prepared, Step
-from support.options import add_model_options, chosen_settings, graph_path, load_models, max_length, warn_if_unknown
+from support.method import Answer, Prepared, Step
+from support.options import chosen_settings, graph_path, load_models, max_length, parse_questions, warn_if_unknown
 from support.sbert import similarities
 from support.settings import RESERVE, Settings, resolve
 from support.text import bullets, in_a_loop, split, tokens_of
@@ -577,15 +577,7 @@ class Pecan:
 # --- command line ---------------------------------------------------------------------------------------------------
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="pecan.py", description="Answer questions about a long document with PECAN.")
-    parser.add_argument("document", help="a UTF-8 text file")
-    parser.add_argument("questions", nargs="+", metavar="question")
-    parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
-    parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
-                        help="print every node that was read, and why; or write it to a file (view/README.md)")
-    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
-    add_model_options(parser)
-    args = parse_options(parser, argv)
+    args = parse_questions(argv)
     progress = sys.stderr.isatty()
 
     document = read_text(args.document)
@@ -605,11 +597,10 @@ def main(argv=None) -> int:
 
     for question in args.questions:
         answer = method.answer(prepared, question, progress)
-        print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
-              f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})")
-        if args.trace == "-":
-            for step in answer.trace:
-                print(f"    {step.describe()}  {prepared.texts[step.node]}")
+        if args.json:
+            print(answer.as_json(question, prepared.texts))
+        else:
+            print(answer.as_text(question, prepared.texts, steps=args.trace == "-"))
     return 0
 
 

@@ -139,19 +139,24 @@ def mean(values: list) -> float:
 
 
 def summary(rows: list[dict]) -> dict:
-    """Scores in percent, and means: of FLOPs and nodes over the questions, of construction over the documents."""
+    """Scores in percent, and means: of FLOPs and nodes over the questions, of construction over the documents.
+
+    Means of nodes and FLOPs come with their intervals.
+    """
     construction = {row["hash"]: row["construction_flops"] for row in rows}
     nodes = [row["nodes"] for row in rows]
     replies = {}                                                 # of questions, and of documents once each
     for name in ("calls", "refused", "repeats", "loops"):
         of_documents = {row["hash"]: row.get(f"construction_{name}", 0) for row in rows}
         replies[name] = sum(row.get(name, 0) for row in rows) + sum(of_documents.values())
+    counted = {"nodes": nodes, "flops": [row["flops"] for row in rows],
+               "construction_flops": list(construction.values())}
+
     return metrics.scores(rows) | replies | {
         "documents": len(construction),
-        "nodes": mean(nodes),
         "tokens": mean([row["tokens"] for row in rows]),
-        "flops": mean([row["flops"] for row in rows]),
-        "construction_flops": mean(list(construction.values())),
+        **{name: mean(values) for name, values in counted.items()},
+        **{f"{name}_interval": metrics.interval(values) for name, values in counted.items()},
         "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
         "histogram": {str(n): nodes.count(n) for n in sorted(set(nodes))}}
 

@@ -304,8 +304,8 @@ MUTATIONS = {
                                       "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_"
                                       "document"),
     "construction FLOPs averaged over questions": (
-        "evaluation/runner.py", "mean(list(construction.values()))",
-        "mean([row[\"construction_flops\"] for row in rows])", "test_results.py::test_a_summary_by_hand"),
+        "evaluation/runner.py", "list(construction.values())}",
+        "[row[\"construction_flops\"] for row in rows]}", "test_results.py::test_a_summary_by_hand"),
     "median for mean": ("evaluation/runner.py", "return sum(values) / len(values)",
                         "return sorted(values)[len(values) // 2]", "test_results.py::test_a_summary_by_hand"),
     "a data set's t_p never reaches a run": (
@@ -701,6 +701,30 @@ MUTATIONS = {
     "the end is not replayed": ("view/replay.py", 'trace.answer["end"], ending(trace))',
                                 'trace.answer["end"], trace.answer["end"])',
                                 "test_view.py::test_tampering_is_refused"),
+    # command lines and pictures
+    "examples left out of --help": ("support/command.py", '("    python ", "    torchrun ")', '("    none ",)',
+                                    "test_command.py::test_help_has_examples_that_are_understood"),
+    "a traceback during the imports": ("support/command.py", "if kind is KeyboardInterrupt else", "if False else",
+                                       "test_command.py::test_an_interruption_during_the_imports"),
+    "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
+                               "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
+    "JSON without the steps": ("support/method.py", '"steps": steps}', '"steps": []}',
+                               "test_command.py::test_answers_as_json"),
+    "a shared cost of too many queries": ("evaluation/pictures.py", "s + c / q for", "s + c / (q + 1) for",
+                                          "test_pictures.py::test_the_cost_that_queries_share"),
+    "an interval of the methods' FLOPs for F1": (
+        "evaluation/pictures.py", 'whiskers(run["f1"], run["f1_interval"]),\n                      whiskers(',
+        'whiskers(run["f1"], run["flops_interval"]),\n                      whiskers(',
+        "test_pictures.py::test_f1_against_flops_of_all_methods"),
+    "methods that look the same": ("evaluation/pictures.py", "MARKERS[n % len(MARKERS)]", "MARKERS[n % 6]",
+                                   "test_pictures.py::test_f1_against_flops_of_all_methods"),
+    "a picture that another run draws otherwise": ("evaluation/pictures.py", '"svg.hashsalt": "pecan"', '',
+                                                   "test_pictures.py::test_both_files_of_every_picture"),
+    "a picture refused after the run": ("eval.py", "    if args.picture:\n        pictures.check(args.table)\n", "",
+                                        "test_pictures.py::test_what_cannot_be_drawn_is_refused_before_the_run"),
+    "the interval of nodes over documents": ("evaluation/runner.py", '{f"{name}_interval": metrics.interval(values)',
+                                             '{f"{name}_interval": metrics.interval(values[:2])',
+                                             "test_results.py::test_a_summary_by_hand"),
     # bad input
     "not a number read from JSON": ("support/files.py", "parse_constant=number, parse_float=number",
         "parse_float=float",

@@ -12,6 +12,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from support.command import user_errors
+
 import pytest
 import tokenizers
 import torch
@@ -28,7 +30,6 @@ from evaluation.layouts.report import Report
 from evaluation.predictions import Predictions, lock
 from evaluation.runner import claim_file
 from pecan import Pecan
-from support.command import user_errors
 from support.files import InputError, OutputError, append_line, open_own, write_file
 from support.journal import Batch, InformationPoint, Journal
 from support.sbert import TokenMean

@@ -11,6 +11,8 @@ import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
+from support.command import user_errors
+
 import pytest
 import tokenizers
 import torch
@@ -21,7 +23,6 @@ import pecan
 from data import Document
 from llama import Cache
 from pecan import Graph, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
-from support.command import user_errors
 from support.files import InputError
 from support.sbert import TokenMean
 from support.settings import resolve

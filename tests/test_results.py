@@ -33,6 +33,8 @@ def test_a_summary_by_hand():
     assert (found["nodes"], found["tokens"], found["flops"]) == (3, 30, 300)
     assert (found["construction_flops"], found["documents"], found["cut_documents"]) == (4, 2, 1)
     assert found["histogram"] == {"1": 3, "9": 1} and found["n"] == 4
+    for name, values in (("nodes", [1, 1, 1, 9]), ("flops", [100, 100, 100, 900]), ("construction_flops", [7, 1])):
+        assert found[f"{name}_interval"] == metrics.interval(values)
     assert (found["f1"], found["rouge_l"]) == (75, 50), "words in another order: F1 1, ROUGE-L 1/2"
 
 
