@@ -307,18 +307,18 @@ class Llama:
         cache.lengths = [before + count for before, count in zip(start, counts)]
         return hidden, a
 
-    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None):
-        """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does."""
-        hidden, a = self.append(cache, rows, averaging)
-        last = torch.tensor([length_of(segments) - 1 for segments in rows])
-        return hidden[torch.arange(len(rows)), last], a
+    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] | None = None):
+        """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-    def probe(self, cache: Cache, ids: list[int]) -> torch.Tensor:
-        """Logits [B, vocabulary] after `ids`, which are rolled back: the cache is as if they had never been read."""
-        before = list(cache.lengths)
-        hidden, _ = self.read(cache, [[(None, ids)]] * len(before))
-        cache.rollback(before)
-        return self.logits(hidden)
+        The ids of a `probe` follow every row in the same pass, and are rolled back: the cache is as if they had never
+        been read. The hidden states are then those of the probe's last token.
+        """
+        probed = [[*segments, (None, probe)] for segments in rows] if probe else rows
+        hidden, a = self.append(cache, probed, averaging)
+        if probe:
+            cache.rollback([end - len(probe) for end in cache.lengths])
+        last = torch.tensor([length_of(segments) - 1 for segments in probed])
+        return hidden[torch.arange(len(rows)), last], a
 
     @torch.no_grad()
     def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=lambda tokens: None,

@@ -45,7 +45,7 @@ from support.journal import Batch, InformationPoint, Journal
 from support.method import Answer, Prepared, Step
 from support.options import chosen_settings, graph_path, load_models, max_length, parse_questions, warn_if_unknown
 from support.sbert import similarities
-from support.settings import RESERVE, Settings, resolve
+from support.settings import PASS, RESERVE, Settings, resolve
 from support.text import bullets, in_a_loop, split, tokens_of
 from support.trace import Recorder, note
 
@@ -377,6 +377,7 @@ class Search:
         self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)       # [|V|]
         self.trace: list[Step] = []                                       # of the nodes in S, in order
         self.tokens = 0
+        self.probe = self.tokenizer.frame.close if settings.fixed_nodes is None else []      # what a check reads
         self.flops_before = model.flops
         self.bar = tqdm(desc="search", total=settings.window, unit="token", leave=False, disable=not progress)
 
@@ -387,11 +388,11 @@ class Search:
         note("query", c=self.c, tokens=[length_of(line) for line in self.lines], room=self.nodes_end)
         self.read(opening)
 
-    def read(self, segments: list[Segment], averaging=None):
+    def read(self, segments: list[Segment], averaging=None, probe=()):
         """Read segments into the cache, counted; returns what Llama.read does."""
-        self.tokens += length_of(segments)
+        self.tokens += length_of(segments) + len(probe)
         self.bar.update(length_of(segments))
-        return self.model.read(self.cache, [segments], averaging)
+        return self.model.read(self.cache, [segments], averaging, probe)
 
     @property
     def flops(self) -> int:
@@ -407,39 +408,36 @@ class Search:
         """Whether the node can be read and the question still answered."""
         return self.cache.lengths[0] + length_of(self.lines[node]) <= self.nodes_end
 
-    def visit(self, node: int, **why):
-        """Read a node into the cache and set r_i = position x mean attention of its tokens to the question's.
+    def visit(self, nodes: list[int], probe: list[int], **why):
+        """Read nodes into the cache and set r_i = position x mean attention of the tokens of i to the question's.
 
         Appendix C: the tokens of the node are the queries and those of the question the keys. Attention inside the node
         and to other nodes is left out, and r is not normalised. The position factor makes up for later nodes, which
-        spread their attention over more nodes.
+        spread their attention over more nodes. A `probe`, the ids that close the user's turn, runs in the same pass and
+        is rolled back, so that the next node can continue the turn.
         """
-        marker, _ = self.lines[node]
-        _, a = self.read(self.lines[node], self.cache.averaging_matrix([["q"]]))           # a [1, T, 1]
-        of_text = a[0, len(marker[1]):, 0].cpu().double()                                  # without the marker
+        before = self.cache.lengths[0]
+        rolled_back = self.tokens - before
+        lines = [segment for node in nodes for segment in self.lines[node]]
+        self.probed, a = self.read(lines, self.cache.averaging_matrix([["q"]]), probe)     # [1, D], [1, T, 1]
 
-        position = len(self.trace) + 2                                                     # the query has position 1
-        self.r[node] = position * of_text.mean()
-        note("visit", attention=of_text.mean().item(), cached=self.cache.lengths[0])
-        self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
-                               tokens=self.tokens, flops=self.flops))
+        for node in nodes:
+            start, end = self.cache.nodes[0][node]                                         # without the marker
+            attention = a[0, start - before:end - before, 0].cpu().double().mean().item()
+            position = len(self.trace) + 2                                                 # the query has position 1
+            self.r[node] = position * attention
+            note("visit", attention=attention, cached=end)
+            self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
+                                   tokens=rolled_back + end, flops=self.flops))
 
     def check(self) -> bool:
-        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
-
-        The few tokens that close the user's turn are run against the cache and rolled back, so that the next node can
-        continue the turn.
-        """
-        close = self.tokenizer.frame.close
-        logits = self.model.probe(self.cache, close)[0]                                    # [vocabulary]
-        self.tokens += len(close)
-
+        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?"""
+        logits = self.model.logits(self.probed)[0]                                         # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
-        p_yes = logits[yes_no].cpu().double().softmax(0)[0].item()
 
         step = self.trace[-1]
-        step.p_yes = p_yes
-        step.verdict = "Yes" if p_yes > self.settings.confidence else "No"
+        step.p_yes = logits[yes_no].cpu().double().softmax(0)[0].item()
+        step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
         step.tokens = self.tokens
         step.flops = self.flops
         return step.verdict == "Yes"
@@ -471,8 +469,10 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        for i in sorted(chosen):
-            self.visit(i)
+        chosen.sort()
+        lengths = [length_of(self.lines[i]) for i in chosen]
+        for group in pack(lengths, max(PASS, *lengths)):
+            self.visit([chosen[place] for place in group], self.probe if len(chosen) - 1 in group else [])
 
     def next(self) -> bool:
         """Visit the node outside S with the highest final score (3.2.2), of any level; False if none is left that fits.
@@ -489,10 +489,9 @@ class Search:
         scores = final.tolist()
         order = sorted(candidates, key=lambda i: (-scores[i], i))
         note("choice", r=self.r, z=z, scores=final, order=order)
-        best = order[0]
-        runner_up = order[1] if len(order) > 1 else None
-        self.visit(best, z=z[best].item(), similarity=self.c[best].item(), score=scores[best], runner_up=runner_up,
-                   runner_up_score=None if runner_up is None else scores[runner_up])
+        best, runner_up = [*order, None][:2]
+        self.visit([best], self.probe, z=z[best].item(), similarity=self.c[best].item(), score=scores[best],
+                   runner_up=runner_up, runner_up_score=None if runner_up is None else scores[runner_up])
         return True
 
     def run(self) -> str:
@@ -569,8 +568,9 @@ class Pecan:
         """Search the graph and answer. The FLOPs include the embedding of the query."""
         flops_before = self.encoder.flops
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
+        of_query = self.encoder.flops - flops_before
         answer = Search(self.model, prepared.graph, question, c, self.settings, progress).answer()
-        answer.flops += self.encoder.flops - flops_before
+        answer.flops += of_query
         return answer
 
 

@@ -27,7 +27,7 @@ class Step:
     p_yes: float | None = None    # None if no check was made
     verdict: str | None = None    # "Yes" or "No"
     tokens: int = 0               # read so far, probes included
-    flops: int = 0                # spent so far
+    flops: int = 0                # spent so far; nodes that were read in one pass have its end
 
     def describe(self) -> str:
         """The step in words, for the printed trace."""

@@ -28,6 +28,12 @@ def read(model, ids):
         return model.logits(hidden[0]), a[0]
 
 
+def probe(model, cache, ids):
+    """Logits [B, vocabulary] after ids, which are rolled back."""
+    hidden, _ = model.read(cache, [[]] * len(cache.lengths), probe=ids)
+    return model.logits(hidden)
+
+
 def load(folder, dtype) -> Llama:
     return Llama.load(folder, "cpu", str(dtype).removeprefix("torch."))
 
