@@ -41,6 +41,7 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
         if path.parent == DATA:
             documents = documents[:-FOR_HEADS - 1:-1] if for_heads else documents[:-FOR_HEADS]
         documents = documents[:limit]
+
         for document in documents:
             if questions is not None:
                 del document.questions[questions:]

@@ -29,6 +29,8 @@ def draw(found: dict, folder: Path) -> list[str]:
         figure.suptitle(f"{name}: {entry['documents']} documents, {entry['questions']} questions; 95 % intervals")
         lines.append(save(pyplot, figure, folder / f"{name}-steps.png"))
 
+        if not entry["curve"]:
+            continue
         figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
         draw_sweep(axes[0], entry["figures"]["sweep"])
         axes[1].plot(np.linspace(0, 1, len(entry["curve"])), entry["curve"])

@@ -70,4 +70,4 @@ def curve(records: list[Record], points: int = 21) -> np.ndarray:
     places = np.linspace(0, 1, points)
     rows = [np.interp(places, np.linspace(0, 1, len(asked.search["likelihood"])), asked.search["likelihood"])
             for record in records for asked in record.asked if asked.search]
-    return np.mean(rows, axis=0)
+    return np.mean(rows, axis=0) if rows else np.zeros(0)

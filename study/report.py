@@ -10,7 +10,7 @@ from study.progress import add_progress, curve
 from study.record import Heads, Record, area_of_heads, best, how_many, mass_of_heads, read_record
 from study.relevance import add_relevance
 from study.retrieval import add_retrieval
-from support.files import write_file
+from support.files import InputError, write_file
 
 TITLES = {"edges": "Edges", "relevance": "Relevance", "retrieval": "Retrieval, replayed",
           "progress": "Progress control", "sweep": "Thresholds", "answers": "Answers",
@@ -48,15 +48,20 @@ def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
     for name, documents in data.items():
         records = [read_record(folder / name / document.id, document) for document in documents]
         records = [record for record in records if record is not None and len(record.raw.pairs)]
-        if records:
-            figures = {key: table.figures() for key, table in tables_of(records).items()}
-            found["data"][name] = {
-                "documents": len(records), "questions": sum(len(record.asked) for record in records),
-                "levels": sum(record.graph.nodes[-1].level for record in records) / len(records),
-                "nodes": sum(len(record.graph.nodes) for record in records) / len(records),
-                "figures": {key: {row: {column: value._asdict() for column, value in columns.items()}
-                                  for row, columns in rows.items()} for key, rows in figures.items()},
-                "curve": list(curve(records))}
+        if not records:
+            continue
+
+        figures = {key: table.figures() for key, table in tables_of(records).items()}
+        found["data"][name] = {
+            "documents": len(records), "questions": sum(len(record.asked) for record in records),
+            "levels": sum(record.graph.nodes[-1].level for record in records) / len(records),
+            "nodes": sum(len(record.graph.nodes) for record in records) / len(records),
+            "figures": {key: {row: {column: value._asdict() for column, value in columns.items()}
+                              for row, columns in rows.items()} for key, rows in figures.items()},
+            "curve": list(curve(records))}
+
+    if not found["data"]:
+        raise InputError(f"{folder}: holds no document that was run; leave --report out")
     write_file(folder / "report.json", json.dumps(found, indent=1) + "\n")
     write_file(folder / "report.md", markdown(found))
     return found
