@@ -94,6 +94,7 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
             "construction_flops": prepared.flops, "graph": file_name, "end": answer.end, "cut": answer.cut,
             "calls": answer.calls, "refused": answer.refused, "construction_calls": prepared.calls,
             "construction_refused": prepared.refused,
+            **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
             "trace": [asdict(step) for step in answer.trace]}
 
 
