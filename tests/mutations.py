@@ -649,6 +649,21 @@ MUTATIONS = {
         "baselines/mkrag.py", 'in reply.splitlines() if "?" in line]',
         'in reply.splitlines()]',
         "test_mkrag.py::test_replies_to_questions"),
+    "the observation repeats the question": (
+        "baselines/mkrag.py", "{prepared.graph[found[0]][3]}", "{prepared.graph[found[0]][2]}",
+        "test_story.py::test_the_story"),
+    "a rewritten question forgets what was found": (
+        "baselines/mkrag.py", "            new = [text]\n", "            new = [text]\n            order = []\n",
+        "test_story.py::test_the_story"),
+    "relations of the nodes that lead here": (
+        "baselines/jerr.py", "memory[\"edges\"] if a == v]", "memory[\"edges\"] if b == v]",
+        "test_story.py::test_the_story"),
+    "a walk that forgets its actions": (
+        "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
+        "test_story.py::test_the_story"),
+    "options are no concern of the look-up": (
+        "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
+        "test_jerr.py::test_questions_with_options"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
