@@ -678,6 +678,21 @@ MUTATIONS = {
         "baselines/mkrag.py", 'in reply.splitlines() if "?" in line]',
         'in reply.splitlines()]',
         "test_mkrag.py::test_replies_to_questions"),
+    "the observation repeats the question": (
+        "baselines/mkrag.py", "{prepared.graph[found[0]][3]}", "{prepared.graph[found[0]][2]}",
+        "test_story.py::test_the_story"),
+    "a rewritten question forgets what was found": (
+        "baselines/mkrag.py", "            new = [text]\n", "            new = [text]\n            order = []\n",
+        "test_story.py::test_the_story"),
+    "relations of the nodes that lead here": (
+        "baselines/jerr.py", "memory[\"edges\"] if a == v]", "memory[\"edges\"] if b == v]",
+        "test_story.py::test_the_story"),
+    "a walk that forgets its actions": (
+        "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
+        "test_story.py::test_the_story"),
+    "options are no concern of the look-up": (
+        "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
+        "test_jerr.py::test_questions_with_options"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
@@ -757,9 +772,32 @@ MUTATIONS = {
     "links followed": ("support/files.py", "getattr(os, \"O_NOFOLLOW\", 0)",
         "0",
         "test_hostile.py::test_a_link_is_not_followed"),
-    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *TAKEN)",
+    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *OTHER_DATASETS, *TAKEN)",
         "in DATASETS",
         "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
+    "every file like HotpotQA's is HotpotQA": (
+        "evaluation/layouts/hotpotqa.py", "super().recognise(start) if has_evidences else None", "None",
+        "test_datasets.py::test_2wikimultihopqa"),
+    "labels of options from 0": ("evaluation/layouts/quality.py", "answers = [options[gold - 1]]",
+                                 "answers = [options[gold % 4]]", "test_datasets.py::test_quality"),
+    "a label 0 is the last option": (
+        "evaluation/layouts/quality.py", "range(len(options)).index(gold - 1)", "gold - 1",
+        "test_datasets.py::test_quality"),
+    "a task of LongBench under the name of the zip file": (
+        "evaluation/layouts/dataset.py", "if is_task else", "if False else",
+        "test_datasets.py::test_any_task_of_longbench"),
+    "the first option named counts": ("evaluation/metrics.py", "if len(found) == 1 else None", "if found else None",
+                                      "test_metrics.py::test_options_by_hand"),
+    "a letter inside a reply is an option": (
+        "evaluation/metrics.py", "\\A\\W*([{letters}])\\W*\\Z", "\\b([{letters}])\\b",
+        "test_metrics.py::test_options_by_hand"),
+    "accuracy of the difficult questions over all": (
+        "evaluation/metrics.py", "            if row.get(\"difficult\"):\n", "            if True:\n",
+        "test_metrics.py::test_accuracy_by_hand"),
+    "exact match of a part": (
+        "evaluation/metrics.py", "any(words(prediction) == words(answer)",
+        "any(set(words(answer)) <= set(words(prediction))",
+        "test_metrics.py::test_exact_match_by_hand"),
     "letters of a text as answers": ("evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
         "texts([question.text, *question.answers])",
         "test_hostile.py::test_a_bad_question_drops_itself_alone"),
