@@ -43,8 +43,8 @@ that it writes attends to the nodes of its window, a(x, j). The mean over an inf
 is a row of E."""
 ABOUT_START = """Node vectors give c. The question is read, then the top level node by node; the attention of a
 node's tokens to the question's gives its r. The first of these nodes is shown."""
-ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits give p_yes, and the question's keys are rolled back. Then r "
-                   "flows\nalong E to z, and the node with the best score is read into the same cache.",
+ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits give p_yes, and the keys of the turn's end are rolled back.\n"
+                   "Then r flows along E to z, and the node with the best score is read into the same cache.",
                    "With one more r that is not 0. The walk goes on after a Yes, where a search would end."]
 
 
@@ -86,11 +86,11 @@ class Walk:
 
 
 def few(values: torch.Tensor) -> str:
-    """The first values to four digits; of decimals, the first that are not 0."""
+    """The first values: whole numbers as they are; of decimals, the first that are not 0, to four digits."""
     flat = values.flatten()[:100_000]
     chosen = (flat[flat != 0] if flat.is_floating_point() else flat)[:SHOWN].tolist()
     dots = " .." if values.numel() > len(chosen) else ""
-    return " ".join(f"{value:.4g}" for value in chosen) + dots if chosen else "0"
+    return " ".join(f"{value:.4g}" if flat.is_floating_point() else str(value) for value in chosen) + dots or "0"
 
 
 # --- what to look at ------------------------------------------------------------------------------------------------
