@@ -48,7 +48,7 @@ function nodeButton(node) {
 
 // Level 1 is the left column, as in Figure A1. A point has the mean height of what it was made from, if there is room.
 function layout() {
-  const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : 1;
+  const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : row > 3 ? 1 : 0.4;
   const width = Math.max(by("scroll").clientWidth - 44, top * 140), wide = widthOf(width, top);
   const column = top > 1 ? (width - wide) / (top - 1) : 0;
   const middle = [];
@@ -155,7 +155,7 @@ function drawEdges() {
   drawFlow();
 }
 
-// Where z of the node that is read goes: r e_ij along each edge to what it was made from.
+// Where r of the node that is read flows: r e_ij along each edge, to z of what it was made from.
 function drawFlow() {
   by("edges").querySelectorAll(".flow").forEach(path => path.remove());
   const step = query.steps[at - 1];
