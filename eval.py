@@ -211,8 +211,8 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
                      "encoder).")
     if args.table != "A3":
         notes.append("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
-                     "counted, not timed.")
-    output(args, everything, shown, *notes, f"Results: {path}")
+                      "counted, not timed.")
+    output(args, everything, shown, *notes, *tables.remarks(results), f"Results: {path}")
     print(f"peak memory of this process {cost.peak_memory(device):.2f} GiB", file=sys.stderr)
 
 

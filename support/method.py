@@ -27,7 +27,7 @@ class Step:
     p_yes: float | None = None    # None if no check was made
     verdict: str | None = None    # "Yes" or "No"
     tokens: int = 0               # read so far, probes included
-    flops: int = 0                # spent so far
+    flops: int = 0                # spent so far; nodes that were read in one pass have its end
 
     def describe(self) -> str:
         """The step in words, for the printed trace."""
@@ -47,6 +47,8 @@ class Prepared:
     index: object = None          # what finds the texts: their vectors [n, D], word counts, token ids
     calls: int = 0                # replies that preparing took, for methods that can refuse one
     refused: int = 0
+    repeats: int = 0              # bullets that were left out, because their reply had them before
+    loops: int = 0                # replies that were ended, because a line came three times in succession
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """What every test file shares: the models, a document with its graph, and how random examples are drawn."""
 import os
 import random
-import shutil
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import hypothesis  # noqa: E402
 import torch  # noqa: E402
+from chromium import open_browser  # noqa: E402
 from oracle import hugging_face, write_checkpoint  # noqa: E402
 
 import llama  # noqa: E402
@@ -160,25 +160,11 @@ def spy(monkeypatch):
 
 # --- the page of view/ ----------------------------------------------------------------------------------------------
 
-QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--window-size=1500,920"]
-
-
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     """Chromium, which keeps a log of its console."""
-    from selenium import webdriver  # here, because few files need it
-    from selenium.webdriver.chrome.service import Service
-    chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
-    driver = shutil.which("chromedriver")
-    if not (chromium and driver):
+    window = open_browser(tmp_path_factory.mktemp("browser"))
+    if window is None:
         pytest.skip("no browser: install chromium and chromium-driver")
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for option in [*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"]:
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    window = webdriver.Chrome(options=options, service=Service(driver))
     yield window
     window.quit()

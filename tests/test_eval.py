@@ -331,7 +331,8 @@ def test_command_line_of_pecan(tmp_path):
 def result(f1, flops, **more):
     return {"label": "x", "n": 7, "documents": 2, "f1": f1, "f1_interval": [f1 - 1, f1 + 1], "rouge_l": f1 - 2,
             "em": f1 / 2, "nodes": 20.0, "tokens": 1.0, "flops": flops, "construction_flops": 4e13, "cut_documents": 1,
-            "histogram": {"10": 3, "30": 4}, "calls": 0, "refused": 0, "search by": "a", "graph by": "b"} | more
+            "histogram": {"10": 3, "30": 4}, "calls": 0, "refused": 0, "repeats": 0, "loops": 0,
+            "search by": "a", "graph by": "b"} | more
 
 
 def cells(table, first):

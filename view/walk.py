@@ -41,10 +41,11 @@ llama.py. Of many equal calls the first is shown."""
 ABOUT_STAGE_1 = """Chunks are packed into windows; the model summarises all windows of a level together. Each token
 that it writes attends to the nodes of its window, a(x, j). The mean over an information point's tokens, normalised,
 is a row of E."""
-ABOUT_START = """Node vectors give c. The question is read, then the top level node by node; the attention of a
-node's tokens to the question's gives its r. The first of these nodes is shown."""
-ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits give p_yes, and the keys of the turn's end are rolled back.\n"
-                   "Then r flows along E to z, and the node with the best score is read into the same cache.",
+ABOUT_START = """Node vectors give c. The question is read, then the top level in one pass, which ends with the
+tokens of the first check; the attention of a node's tokens to the question's gives its r. The first of these nodes is
+shown."""
+ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits of the pass before give p_yes. Then r flows along E to z, and "
+                   "the\nnode with the best score is read into the same cache, together with the next check.",
                    "With one more r that is not 0. The walk goes on after a Yes, where a search would end."]
 
 
@@ -121,8 +122,7 @@ def from_final_scores(call, result):
 
 
 def from_visit(call, result):
-    search = call["self"]
-    step = search.trace[-1]
+    step = next(step for step in call["self"].trace if step.node == call["nodes"][0])
     return [("node", "the node that is read", step.node), ("position", "the query has position 1", step.position),
             ("r_i", "position x mean attention (Appendix C)", step.r)]
 
@@ -161,7 +161,7 @@ STAGE_2 = [
     (pecan, "similarities", one("c", "cosine of query and node [V]")),
 ]
 RETRIEVAL = [
-    (llama.Llama, "probe", one("logits", "after the user's turn [1, vocabulary]")),
+    (llama.Llama, "logits", one("logits", "after the user's turn [1, vocabulary]")),
     (pecan.Search, "check", from_check),
     (pecan, "final_scores", from_final_scores),
     *FORWARD,
