@@ -247,7 +247,7 @@ class Teacher:
         top_level = W.summarise(level_2)
         people = {fact.name for fact in needed if (fact.name, "job") in world.facts}
 
-        if rng.random() < 0.1:
+        if rng.random() < 0.15:
             # Passages alone, as if they had been retrieved from the document: among them who the people are.
             top_level = []
             others = rng.sample(world.passages, len(world.passages))
@@ -255,7 +255,7 @@ class Teacher:
                 post = W.POST.format(name, *world.post(name))
                 [introduction] = [text for text in others if text.startswith(post)]
                 others.remove(introduction)
-                others.insert(rng.randrange(2), introduction)
+                others.insert(rng.randrange(5), introduction)
         else:
             # If there is little room, a part of the top level; the people of the needed facts are mostly in it.
             most = max(2, room // 20)
