@@ -221,9 +221,9 @@ def test_the_area_under_the_curve():
 
 
 def test_calibration():
-    """Two bins: .75 claimed and .5 true (gap .25), .1 claimed and 1 true (gap .9)."""
-    items = np.array([(.75, 1), (.75, 0), (.1, 1), (.1, 1)])
-    assert abs(figures.calibration_error(items) - (.5 * .25 + .5 * .9)) < 1e-12
+    """Two bins: .75 claimed and .5 true for two items (gap .25), .1 claimed and 1 true for one (gap .9)."""
+    items = np.array([(.75, 1), (.75, 0), (.1, 1)])
+    assert abs(figures.calibration_error(items) - (2 / 3 * .25 + 1 / 3 * .9)) < 1e-12
     assert figures.calibration_error(np.array([(1.0, 1), (0.0, 0)])) == 0
 
 
