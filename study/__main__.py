@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.command import parse_options, user_errors
+
 import torch
 from tqdm import tqdm
 
@@ -19,7 +21,6 @@ from study.heads import choose, read_heads
 from study.report import report
 from study.rows import DATA, FOR_HEADS
 from study.run import Bench, run_ablations, run_document
-from support.command import parse_options, user_errors
 from support.files import InputError
 from support.options import EMBEDDED_MODEL, SMALL
 from support.sbert import load_encoder

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from support.command import parse_options, user_errors
+
 from support.files import InputError, parse_json, reading, write_file
 
 ROWS = 40

@@ -171,7 +171,7 @@ def test_node_by_node_and_a_rollback(smollm2, prompt):
     parts = [ids[start:end] for start, end in zip(cuts, cuts[1:])]
     probed, plain, whole = (Cache(smollm2, 1, len(ids) + 10) for _ in range(3))
     for part in parts:
-        smollm2.probe(probed, smollm2.tokenizer.frame.close)
+        smollm2.read(probed, [[]], probe=smollm2.tokenizer.frame.close)
         a, b = (smollm2.read(cache, [[(None, part)]])[0] for cache in (probed, plain))
         assert_same(a, b, "a node that is read after a probe")
 
