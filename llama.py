@@ -204,6 +204,10 @@ class Llama:
         """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
+    def new_cache(self, rows: int, capacity: int) -> Cache:
+        """An empty cache of so many rows, each with room for `capacity` tokens."""
+        return Cache(self, rows, capacity)
+
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
