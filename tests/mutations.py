@@ -103,14 +103,14 @@ MUTATIONS = {
     "a dropped row leaves its nodes": ("llama.py", "        self.nodes = [self.nodes[b] for b in rows]\n", "",
                                        "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
     # generation and FLOPs
-    "only the first eos ends a reply": ("llama.py", "token in self.config.eos or", "token in self.config.eos[:1] or",
+    "only the first eos ends a reply": ("llama.py", "not in self.config.eos\n", "not in self.config.eos[:1]\n",
                                         "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit"),
     "a finished row stays in the batch": ("llama.py", "rows = [rows[b] for b in running]",
                                           "rows = rows[:len(running)]",
                                           "test_llama.py::test_rows_of_different_lengths_are_independent"),
     "probes cost nothing": ("llama.py", "cache.rollback([end - len(probe) for end in cache.lengths])\n",
                             "cache.rollback([end - len(probe) for end in cache.lengths])\n"
-                            "            self.flops -= len(probe)\n",
+                            "        self.flops -= len(probe)\n",
                             "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
     "attention counted as a triangle": (
         "llama.py", "4 * c.layers * c.heads", "2 * c.layers * c.heads",
@@ -166,6 +166,27 @@ MUTATIONS = {
     "sum over an IP's tokens, not normalised": (
         "pecan.py", ".double().mean(0)\n    note(\"edges\", tokens=tokens, e_prime=e)\n    return e / e.sum()",
         ".double().sum(0)\n    return e", "test_algorithm.py::test_edges_from_all_layers_and_heads"),
+    "a repeated bullet is kept": ("pecan.py", "tokens.setdefault(\" \".join(text[start:end].split())",
+                                  "tokens.setdefault(\" \".join(text[start:end].split()) + \" \" * start",
+                                  "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
+    "a repeated bullet brings its edges": ("pecan.py", "tokens.setdefault(", "tokens.__setitem__(",
+                                           "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
+    "repeats are not counted": ("pecan.py", "        repeats += left_out\n", "",
+                                "test_algorithm.py::test_building_equals_the_naive_one"),
+    "a loop goes on": ("pecan.py", "cache.averaging_matrix(windows), progress, loops)",
+                       "cache.averaging_matrix(windows), progress)",
+                       "test_algorithm.py::test_building_equals_the_naive_one"),
+    "two lines are a loop": ("support/text.py", "len(lines) >= 3 and lines[-3] == lines[-2] ==",
+                             "len(lines) >= 2 and lines[-2] ==",
+                             "test_pecan.py::test_the_same_line_three_times_in_succession"),
+    "a line that stops others": ("llama.py", "and not stop(ids[row])]", "and not stop(ids[0])]",
+                                 "test_llama.py::test_a_row_ends_when_stop_says_so"),
+    "a finished reply is still expected": ("pecan.py", "            bar.total = bar.n", "            bar.n = bar.n",
+                                           "test_pecan.py::test_progress_counts_tokens"),
+    "repeats counted for each question": ("evaluation/runner.py",
+                                          "{row[\"hash\"]: row.get(f\"construction_{name}\", 0) for row in rows}",
+                                          "{id(row): row.get(f\"construction_{name}\", 0) for row in rows}",
+                                          "test_results.py::test_repeats_are_counted_once_a_document"),
     "softmax over the edges": ("pecan.py", "return e / e.sum()", "return e.softmax(0)",
                                "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     "marker counted in an IP": ("support/text.py", "and token_end > start:", "and token_end >= start - 1:",
@@ -189,7 +210,7 @@ MUTATIONS = {
                                              "test_algorithm.py::test_building_equals_the_naive_one"),
     "one level too many": ("pecan.py", "        if len(windows) == 1:\n            break\n", "",
                            "test_algorithm.py::test_building_equals_the_naive_one"),
-    "passages mixed in a chunk": ("pecan.py", "in document.passages:\n", "in [\" \".join(document.passages)]:\n",
+    "passages mixed in a chunk": ("pecan.py", "in document.passages for", "in [\" \".join(document.passages)] for",
                                   "test_algorithm.py::test_building_equals_the_naive_one"),
     "builder ignored": ("pecan.py", "build(self.builder, ", "build(self.model, ", "test_pecan.py::test_two_models"),
     # stage 2
@@ -217,6 +238,41 @@ MUTATIONS = {
                                               "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a step's tokens without its node": ("pecan.py", "tokens=rolled_back + end,", "tokens=rolled_back + start,",
                                        "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    # searches that advance together
+    "every row of the longest one's length": (
+        "evaluation/together.py", "seat.row.lengths = [self.cache.lengths[b]]",
+        "seat.row.lengths = [max(self.cache.lengths)]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "another row stays when one leaves": (
+        "evaluation/together.py", "[b for b, seat in enumerate(self.seats) if seat in wishes]",
+        "list(range(len(wishes)))", "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the first row's attention for all": (
+        "evaluation/together.py", "a[b:b + 1, :count]", "a[:1, :count]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a read does not wait for logits": (
+        "evaluation/together.py", "self.logits(logits) if logits else self.append(running)",
+        "self.logits(logits) if len(logits) == len(running) > 0 else self.append(\n"
+        "                    {seat: wish for seat, wish in running.items() if seat not in logits})",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "logits that cost nothing": (
+        "evaluation/together.py", "self.flops += flops_of(self.config, 0, 0, len(hidden))", "pass",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the encoder's FLOPs of the whole group": (
+        "pecan.py", "        answer.flops += of_query\n", "        answer.flops += self.encoder.flops - flops_before\n",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a failed pass fails the group": (
+        "evaluation/together.py", "return None if failed else outcomes", "return outcomes",
+        "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
+    "a bug taken for an answer": (
+        "evaluation/together.py", "not isinstance(outcome, InputError):\n                raise outcome",
+        "not isinstance(outcome, InputError):\n                pass", "test_together.py::test_a_bug_is_no_answer"),
+    "only the questions that are left run together": (
+        "evaluation/runner.py", "[question.text for question in group])",
+        "[question.text if w else \"x\" for question, w in zip(group, wanted)])",
+        "test_together.py::test_a_group_that_was_interrupted_gives_the_same_bytes"),
+    "windows of other methods run together": (
+        "evaluation/together.py", "method.settings.batch if isinstance(method, Pecan) else 1", "method.settings.batch",
+        "test_together.py::test_how_many_run_together"),
     "instruction counted in the question": (
         "pecan.py", "(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), (\"q\", tokenizer.encode(question))",
         "(\"q\", tokenizer.frame.open + tokenizer.encode(ASK[0]) + tokenizer.encode(question))",
@@ -262,8 +318,7 @@ MUTATIONS = {
                                            "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
     "another wording of Table A2": ("pecan.py", "as concisely as you can.", "as shortly as you can.",
                                     "test_pecan.py::test_prompts_are_the_tables_of_the_paper"),
-    "half of construction's FLOPs": ("pecan.py", "spent for _, _, spent in finished)",
-                                     "spent for _, _, spent in finished[:1])",
+    "half of construction's FLOPs": ("pecan.py", "zip(*finished, strict=True)", "zip(*finished[:1], strict=True)",
                                      "test_pecan.py::test_construction_flops_are_those_that_ran"),
     "similarity of another node in the trace": ("pecan.py", "similarity=self.c[best].item()",
                                                 "similarity=self.c[0].item()",
@@ -293,8 +348,8 @@ MUTATIONS = {
                                       "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_"
                                       "document"),
     "construction FLOPs averaged over questions": (
-        "evaluation/runner.py", "mean(list(construction.values()))",
-        "mean([row[\"construction_flops\"] for row in rows])", "test_results.py::test_a_summary_by_hand"),
+        "evaluation/runner.py", "list(construction.values())}",
+        "[row[\"construction_flops\"] for row in rows]}", "test_results.py::test_a_summary_by_hand"),
     "median for mean": ("evaluation/runner.py", "return sum(values) / len(values)",
                         "return sorted(values)[len(values) // 2]", "test_results.py::test_a_summary_by_hand"),
     "a data set's t_p never reaches a run": (
@@ -531,11 +586,11 @@ MUTATIONS = {
     "half of a large top level is lost": ("pecan.py", "space -= min(RESERVE * self.settings.chunk, space // 2)",
                                           "space //= 2", "test_search.py::test_a_top_level_too_large_for_the_window"),
     "an interrupted construction begins again": (
-        "support/graph_file.py", "        lines, _, _ = self.path.read_bytes()", "        lines, _, _ = b\"\"",
+        "support/journal.py", "        lines, _, _ = self.path.read_bytes()", "        lines, _, _ = b\"\"",
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "an edge of no weight": ("pecan.py", "strict=True) if e > 0]", "strict=True)]",
                              "test_graph_file.py::test_a_weight_of_0_is_no_edge"),
-    "a torn batch is kept": ("support/graph_file.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
+    "a torn batch is kept": ("support/journal.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
                              "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "vectors of other texts": ("support/graph_file.py", "if texts_of == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
@@ -589,11 +644,11 @@ MUTATIONS = {
         'list(self.graph.neighbours[self.node])',
         "test_graphreader.py::test_the_walk_of_figure_23"),
     "no normalisation of key elements": (
-        "baselines/graphreader.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
+        "baselines/fact_graph.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
         'return element',
         "test_graphreader.py::test_forms_and_names"),
     "neighbours by appearance alone": (
-        "baselines/graphreader.py", '(-counts[j], j))',
+        "baselines/fact_graph.py", '(-counts[j], j))',
         'j)',
         "test_graphreader.py::test_forms_and_names"),
     "a missing notebook empties it": (
@@ -601,18 +656,18 @@ MUTATIONS = {
         'notebook_of(reply)',
         "test_graphreader.py::test_a_missing_notebook_leaves_the_old_one"),
     "the lower score of two counts": (
-        "baselines/graphreader.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))',
+        "baselines/fact_graph.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))',
         'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score)))',
         "test_graphreader.py::test_scores"),
     "the example of Figure 6 is a fact": (
-        "baselines/graphreader.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
+        "baselines/fact_graph.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
         'False',
         "test_graphreader.py::test_facts_of_a_reply"),
     "refused replies are not counted": (
         "baselines/graphreader.py", "            self.talk.refused += 1\n", "",
         "test_graphreader.py::test_branches_of_a_walk"),
     "facts extracted again for each question": (
-        "baselines/common.py", "    if path is None or not Path(path).exists():\n        check_place",
+        "baselines/agent.py", "    if path is None or not Path(path).exists():\n        check_place",
         "    if True:\n        check_place", "test_graphreader.py::test_kept_files_are_checked"),
     "micro pairs for every entity": (
         "baselines/mkrag.py", 'if len(items) >= MICRO_ITEMS:',
@@ -690,6 +745,30 @@ MUTATIONS = {
     "the end is not replayed": ("view/replay.py", 'trace.answer["end"], ending(trace))',
                                 'trace.answer["end"], trace.answer["end"])',
                                 "test_view.py::test_tampering_is_refused"),
+    # command lines and pictures
+    "examples left out of --help": ("support/command.py", '("    python ", "    torchrun ")', '("    none ",)',
+                                    "test_command.py::test_help_has_examples_that_are_understood"),
+    "a traceback during the imports": ("support/command.py", "if kind is KeyboardInterrupt else", "if False else",
+                                       "test_command.py::test_an_interruption_during_the_imports"),
+    "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
+                               "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
+    "JSON without the steps": ("support/method.py", '"steps": steps}', '"steps": []}',
+                               "test_command.py::test_answers_as_json"),
+    "a shared cost of too many queries": ("evaluation/pictures.py", "s + c / q for", "s + c / (q + 1) for",
+                                          "test_pictures.py::test_the_cost_that_queries_share"),
+    "an interval of the methods' FLOPs for F1": (
+        "evaluation/pictures.py", 'whiskers(run["f1"], run["f1_interval"]),\n                      whiskers(',
+        'whiskers(run["f1"], run["flops_interval"]),\n                      whiskers(',
+        "test_pictures.py::test_f1_against_flops_of_all_methods"),
+    "methods that look the same": ("evaluation/pictures.py", "MARKERS[n % len(MARKERS)]", "MARKERS[n % 6]",
+                                   "test_pictures.py::test_f1_against_flops_of_all_methods"),
+    "a picture that another run draws otherwise": ("evaluation/pictures.py", '"svg.hashsalt": "pecan"', '',
+                                                   "test_pictures.py::test_both_files_of_every_picture"),
+    "a picture refused after the run": ("eval.py", "    if args.picture:\n        pictures.check(args.table)\n", "",
+                                        "test_pictures.py::test_what_cannot_be_drawn_is_refused_before_the_run"),
+    "the interval of nodes over documents": ("evaluation/runner.py", '{f"{name}_interval": metrics.interval(values)',
+                                             '{f"{name}_interval": metrics.interval(values[:2])',
+                                             "test_results.py::test_a_summary_by_hand"),
     # bad input
     "not a number read from JSON": ("support/files.py", "parse_constant=number, parse_float=number",
         "parse_float=float",
@@ -770,7 +849,7 @@ MUTATIONS = {
     "a letter cut from its accent": ("support/text.py", "return not mark and word",
         "return word",
         "test_hostile.py::test_a_long_word_is_cut_between_characters"),
-    "windows of another document": ("support/graph_file.py", "Path(f\"{path}.{construction}.windows\")",
+    "windows of another document": ("support/journal.py", "Path(f\"{path}.{construction}.windows\")",
         "Path(f\"{path}.windows\")",
         "test_hostile.py::test_windows_of_another_document_are_not_taken"),
     "numbers out of range in config.json": ("support/checkpoint.py",
@@ -782,35 +861,39 @@ MUTATIONS = {
         "",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
     "the reward of the last node alone": (
-        "baselines/jerr.py", 'found = set().union(*(self.held[v] for v in walked))',
+        "baselines/tree_search.py", 'found = set().union(*(self.held[v] for v in walked))',
         'found = self.held[walked[-1]]',
         "test_jerr.py::test_six_rounds_by_hand"),
     "the reward without the nodes of the tree": (
-        "baselines/jerr.py", 'found = set().union(*(self.held[v] for v in walked))',
+        "baselines/tree_search.py", 'found = set().union(*(self.held[v] for v in walked))',
         'found = set().union(*(self.held[v] for v in walked[len(path):]))',
         "test_jerr.py::test_six_rounds_by_hand"),
     "the search without exploration": (
-        "baselines/jerr.py", 'math.sqrt(2 * math.log(parent) / self.N[v])',
+        "baselines/tree_search.py", 'math.sqrt(2 * math.log(parent) / self.N[v])',
         '0',
         "test_jerr.py::test_six_rounds_by_hand"),
     "a sort by keywords": (
-        "baselines/jerr.py", '(-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v)',
+        "baselines/tree_search.py", '(-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v)',
         '(-len(self.held[v]), v)',
         "test_jerr.py::test_six_rounds_by_hand"),
     "a rollout without an end": (
-        "baselines/jerr.py", 'and len(walked) < len(path) + DEPTH:',
+        "baselines/tree_search.py", 'and len(walked) < len(path) + DEPTH:',
         ':',
         "test_jerr.py::test_rollouts_are_short_and_follow_the_edges"),
     "reversed edges": (
-        "baselines/jerr.py", '        if reaches(after, b, a):',
-        '        if reaches(after, a, b):',
+        "baselines/jerr.py", '        if a in reached[b]:',
+        '        if b in reached[a]:',
         "test_jerr.py::test_the_graph_stays_acyclic"),
     "cycles are kept": (
-        "baselines/jerr.py", '        if reaches(after, b, a):',
+        "baselines/jerr.py", '        if a in reached[b]:',
         '        if a == b:',
         "test_jerr.py::test_the_graph_stays_acyclic"),
+    "a cycle of more than two edges is kept": (
+        "baselines/jerr.py", '            if a in others:\n',
+        '            if others is reached[a]:\n',
+        "test_jerr.py::test_the_graph_stays_acyclic"),
     "plain PageRank": (
-        "baselines/jerr.py", 'restart = [n / (sum(matches) or 1) for n in matches]',
+        "baselines/tree_search.py", 'restart = [n / (sum(matches) or 1) for n in matches]',
         'restart = [1 / len(held) for n in matches]',
         "test_jerr.py::test_pagerank_equals_networkx"),
     "SimHash of single characters": (
@@ -825,12 +908,12 @@ MUTATIONS = {
         "baselines/jerr.py", "                    lines[chunk] = line\n",
         "                    lines[chunk + 1000] = line\n", "test_jerr.py::test_the_story_by_a_script"),
     "keywords found inside words": (
-        "baselines/jerr.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
+        "baselines/tree_search.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
         '{re.escape(form_of(phrase))}',
         "test_jerr.py::test_keywords"),
     "pages that do not exist": (
-        "baselines/jerr.py", 'if page < number][:LOOKED_UP]',
-        '][:LOOKED_UP]',
+        "baselines/jerr.py", 'if page < number][:most]',
+        '][:most]',
         "test_jerr.py::test_pages"),
 }
 

@@ -14,17 +14,18 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     ["support/files.py", "support/text.py"],
-    ["data.py", "support/command.py", "support/settings.py", "support/graph_file.py", "support/checkpoint.py",
-     "support/tokenizer.py", "support/gguf_tokenizer.py", "support/trace.py"],
+    ["data.py", "support/command.py", "support/settings.py", "support/graph_file.py", "support/journal.py",
+     "support/checkpoint.py", "support/tokenizer.py", "support/gguf_tokenizer.py", "support/trace.py"],
     ["support/method.py", "llama.py"],
     ["support/sbert.py"],
     ["support/options.py"],
     ["pecan.py", "support/convert.py"],
     ["view/trace_file.py"],
     ["view/replay.py", "view/page.py", "view/walk.py"],
-    ["baselines/common.py", "baselines/graphreader_prompts.py"],
+    ["baselines/common.py", "baselines/graphreader_prompts.py", "baselines/tree_search.py"],
+    ["baselines/agent.py", "baselines/fact_graph.py"],
     ["baselines/*.py", "evaluation/metrics.py", "evaluation/paper.py", "evaluation/predictions.py",
-     "evaluation/cost.py", "evaluation/layouts/report.py"],
+     "evaluation/cost.py", "evaluation/together.py", "evaluation/layouts/report.py"],
     ["evaluation/layouts/contents.py"],
     ["evaluation/layouts/layout.py"],
     ["evaluation/layouts/*.py"],
@@ -38,6 +39,12 @@ FLOORS = [
     ["tiny/world.py"],
     ["tiny/lessons.py"],
     ["tiny/measure.py", "tiny/train.py"],
+    ["study/capture.py", "study/choices.py", "study/figures.py", "study/reading.py", "study/rows.py",
+     "study/truth.py"],
+    ["study/record.py", "study/run.py"],
+    ["study/*.py"],
+    ["study/report.py", "study/pictures.py"],
+    ["study/__main__.py"],
 ]
 
 LINES = {"eval.py": 260, "pecan.py": 620, "llama.py": 360}

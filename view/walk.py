@@ -2,23 +2,23 @@
 
     python -m view.walk                                   the embedded model and its story
     python -m view.walk > docs/walk.md                    refreshes that file
-    python -m view.walk --model DIR DOC QUESTION          any checkpoint, your own document
+    python -m view.walk --model smollm2 book.txt "Who?"   any checkpoint, your own document
 
 The functions of the method are wrapped while they run. So file, function, shape and values are those of the running
 code; only a tensor's name and equation are written here.
 """
-import argparse
 import inspect
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+
+from support.command import make_parser, parse_options, user_errors
 
 import torch
 
 import llama
 import pecan
 from data import Document, read_text
-from support.command import user_errors
 from support.options import (
     EMBEDDED_MODEL,
     add_model_options,
@@ -229,12 +229,11 @@ def walk(model, encoder, settings: Settings, document: Document, question: str, 
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m view.walk", description="Print every tensor of the method.",
-                                     epilog="example: python -m view.walk --model DIR book.txt \"Who is Ahab?\"")
+    parser = make_parser("python -m view.walk", __doc__)
     parser.add_argument("document", nargs="?", default=str(STORY), help="a UTF-8 text file (default: tiny/story.txt)")
     parser.add_argument("question", nargs="?", default=QUESTION)
     add_model_options(parser)
-    args = parser.parse_args(argv)
+    args = parse_options(parser, argv)
 
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
