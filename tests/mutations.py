@@ -110,7 +110,7 @@ MUTATIONS = {
                                           "test_llama.py::test_rows_of_different_lengths_are_independent"),
     "probes cost nothing": ("llama.py", "cache.rollback([end - len(probe) for end in cache.lengths])\n",
                             "cache.rollback([end - len(probe) for end in cache.lengths])\n"
-                            "            self.flops -= len(probe)\n",
+                            "        self.flops -= len(probe)\n",
                             "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
     "attention counted as a triangle": (
         "llama.py", "4 * c.layers * c.heads", "2 * c.layers * c.heads",
@@ -238,6 +238,41 @@ MUTATIONS = {
                                               "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a step's tokens without its node": ("pecan.py", "tokens=rolled_back + end,", "tokens=rolled_back + start,",
                                        "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    # searches that advance together
+    "every row of the longest one's length": (
+        "evaluation/together.py", "seat.row.lengths = [self.cache.lengths[b]]",
+        "seat.row.lengths = [max(self.cache.lengths)]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "another row stays when one leaves": (
+        "evaluation/together.py", "[b for b, seat in enumerate(self.seats) if seat in wishes]",
+        "list(range(len(wishes)))", "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the first row's attention for all": (
+        "evaluation/together.py", "a[b:b + 1, :count]", "a[:1, :count]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a read does not wait for logits": (
+        "evaluation/together.py", "self.logits(logits) if logits else self.append(running)",
+        "self.logits(logits) if len(logits) == len(running) > 0 else self.append(\n"
+        "                    {seat: wish for seat, wish in running.items() if seat not in logits})",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "logits that cost nothing": (
+        "evaluation/together.py", "self.flops += flops_of(self.config, 0, 0, len(hidden))", "pass",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the encoder's FLOPs of the whole group": (
+        "pecan.py", "        answer.flops += of_query\n", "        answer.flops += self.encoder.flops - flops_before\n",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a failed pass fails the group": (
+        "evaluation/together.py", "return None if failed else outcomes", "return outcomes",
+        "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
+    "a bug taken for an answer": (
+        "evaluation/together.py", "not isinstance(outcome, InputError):\n                raise outcome",
+        "not isinstance(outcome, InputError):\n                pass", "test_together.py::test_a_bug_is_no_answer"),
+    "only the questions that are left run together": (
+        "evaluation/runner.py", "[question.text for question in group])",
+        "[question.text if w else \"x\" for question, w in zip(group, wanted)])",
+        "test_together.py::test_a_group_that_was_interrupted_gives_the_same_bytes"),
+    "windows of other methods run together": (
+        "evaluation/together.py", "method.settings.batch if isinstance(method, Pecan) else 1", "method.settings.batch",
+        "test_together.py::test_how_many_run_together"),
     "instruction counted in the question": (
         "pecan.py", "(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), (\"q\", tokenizer.encode(question))",
         "(\"q\", tokenizer.frame.open + tokenizer.encode(ASK[0]) + tokenizer.encode(question))",

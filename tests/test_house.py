@@ -25,7 +25,7 @@ FLOORS = [
     ["baselines/common.py", "baselines/graphreader_prompts.py", "baselines/tree_search.py"],
     ["baselines/agent.py", "baselines/fact_graph.py"],
     ["baselines/*.py", "evaluation/metrics.py", "evaluation/paper.py", "evaluation/predictions.py",
-     "evaluation/cost.py", "evaluation/layouts/report.py"],
+     "evaluation/cost.py", "evaluation/together.py", "evaluation/layouts/report.py"],
     ["evaluation/layouts/contents.py"],
     ["evaluation/layouts/layout.py"],
     ["evaluation/layouts/*.py"],
