@@ -27,11 +27,12 @@ from evaluation.runner import Runner, Team
 from evaluation.runs import COMPARE, METHODS, runs_of
 from support.checkpoint import choose_device, locate, read_config
 from support.files import InputError, OutputError, write_file
+from support.heads import NoHeads, chosen_heads
 from support.options import add_model_options, chosen_settings
 from support.settings import PAPER, WHOLE_DOCUMENT, resolve
 from support.tokenizer import Tokenizer
 
-DEFAULT_METHODS = ["pecan", "whole"]           # if neither --method nor --table chooses others
+DEFAULT_METHODS = ["pecan", "pecan-heads", "whole"]            # if neither --method nor --table chooses others
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------
@@ -41,8 +42,8 @@ def parse(argv) -> argparse.Namespace:
     parser = make_parser("eval.py", __doc__)
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout of evaluation/layouts (default: the embedded set)")
-    parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: pecan,whole; for --table 1 "
-                                         "all)")
+    parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: "
+                                         f"{','.join(DEFAULT_METHODS)}; for --table 1 all)")
     parser.add_argument("--table", choices=[name for name in tables.SHOW if name],
                         help="a table or figure of the paper")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
@@ -84,6 +85,10 @@ def check_methods(args: argparse.Namespace):
         raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
     if args.top is not None and not any(METHODS[method].top_k == "X" for method in args.methods):
         raise InputError(f"--top {args.top} is for the methods of Top-X, none of which is run (they end in -x)")
+
+    chosen_heads(args.heads)
+    if args.heads and args.table != "3" and (args.table or "pecan-heads" not in args.methods):
+        raise InputError(f"--heads {args.heads} is for the row of chosen heads: --method pecan-heads, or --table 3")
 
     # What a table decides itself cannot be chosen as well.
     decided = {"--method": (args.method, args.table not in COMPARE),
@@ -182,7 +187,8 @@ def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple
             raise
         except InputError as error:
             not_run[run.name] = {"label": run.label, "reason": str(error)}
-            failures.append(f"{run.label} on {dataset.name}: {error}")
+            if args.method or not isinstance(error, NoHeads):    # nobody asked for the extension
+                failures.append(f"{run.label} on {dataset.name}: {error}")
     return done, not_run, failures
 
 
