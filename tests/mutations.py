@@ -685,9 +685,8 @@ MUTATIONS = {
     "no room for the reminder": (
         "baselines/agent.py", "self.length(text(shown) + reminder(wanted)) + limit", "self.length(text(shown)) + limit",
         "test_agent.py::test_what_does_not_fit_is_left_out_from_the_end"),
-    "a batch in another order": (
-        "baselines/agent.py", "return [self.model.tokenizer.decode(ids) for ids in said]",
-        "return [self.model.tokenizer.decode(ids) for ids in sorted(said)]",
+    "batches in another order": (
+        "baselines/common.py", "        said += ids\n", "        said = ids + said\n",
         "test_agent.py::test_calls_of_a_batch_equal_calls_one_at_a_time"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
