@@ -110,8 +110,8 @@ class Talk:
             self.tokens += sum(map(length_of, rows)) + len(rows) * len(close)
 
             cache = Cache(model, len(rows), max(map(length_of, rows)) + len(close))
-            model.read(cache, rows)
-            logits = model.probe(cache, close)                                             # [rows, vocabulary]
+            hidden, _ = model.read(cache, rows, probe=close)
+            logits = model.logits(hidden)                                                  # [rows, vocabulary]
             sure += logits[:, yes_no].cpu().double().softmax(1)[:, 0].tolist()
         return sure
 

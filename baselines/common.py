@@ -93,12 +93,14 @@ def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1,
             progress: bool = False) -> list[list[int]]:
     """The model's greedy reply to each prompt, up to `limit` token ids; `batch` prompts run together."""
     said = []
-    for first in tqdm(range(0, len(prompts), batch), "summaries", unit="batch", leave=False, disable=not progress):
-        rows = [[(None, ids)] for ids in prompts[first:first + batch]]
-        cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
-        hidden, _ = model.read(cache, rows)
-        ids, _ = model.generate(cache, hidden, limit)
-        said += ids
+    with tqdm(desc="summaries", total=len(prompts) * limit, unit="token", leave=False, disable=not progress) as bar:
+        while len(said) < len(prompts):
+            rows = [[(None, ids)] for ids in prompts[len(said):len(said) + batch]]
+            cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
+            hidden, _ = model.read(cache, rows)
+            ids, _ = model.generate(cache, hidden, limit, progress=bar.update)
+            said += ids
+            bar.total = bar.n + (len(prompts) - len(said)) * limit        # at most
     return said
 
 

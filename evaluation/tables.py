@@ -119,6 +119,13 @@ def overview(results: dict) -> list[Table]:
     return [Table("", header, rows)]
 
 
+def remarks(results: dict) -> list[str]:
+    """A line for each run whose summaries repeated themselves: what was left out or ended."""
+    return [f"{run['label']} on {dataset}: {run['repeats']} repeated bullets left out, {run['loops']} replies looped."
+            for dataset, entry in results.items() for run in entry["runs"].values()
+            if run["repeats"] or run["loops"]]
+
+
 # The run of each row of Table 1. The paper calls the whole document by the name of its reader.
 TABLE1_RUNS = {METHODS[name].label: name for name in TABLE_1} | {"Llama-3.1-8B": "whole"}
 

@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+from support.command import user_errors
+
 import pytest
 import torch
 from benchmark import peak_of
@@ -25,14 +27,13 @@ import eval as command_line
 import pecan
 from baselines.whole import Whole
 from data import EMBEDDED, read_jsonl
-from evaluation import cost, metrics, paper, pictures, tables
+from evaluation import cost, metrics, paper, tables
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
 from evaluation.tables import as_markdown, as_text, quantity
 from pecan import build
 from support.checkpoint import read_config
-from support.command import user_errors
 from support.files import InputError, OutputError
 from support.settings import PAPER, Settings, resolve
 
@@ -341,7 +342,8 @@ def test_command_line_of_pecan(tmp_path):
 def result(f1, flops, **more):
     return {"label": "x", "n": 7, "documents": 2, "f1": f1, "f1_interval": [f1 - 1, f1 + 1], "rouge_l": f1 - 2,
             "em": f1 / 2, "nodes": 20.0, "tokens": 1.0, "flops": flops, "construction_flops": 4e13, "cut_documents": 1,
-            "histogram": {"10": 3, "30": 4}, "calls": 0, "refused": 0, "search by": "a", "graph by": "b"} | more
+            "histogram": {"10": 3, "30": 4}, "calls": 0, "refused": 0, "repeats": 0, "loops": 0,
+            "search by": "a", "graph by": "b"} | more
 
 
 def cells(table, first):
@@ -483,14 +485,6 @@ def test_the_tables_of_the_paper_are_run(small, tmp_path):
     assert len(list((output / "graphs").glob("*.json"))) == 2
     patience = json.loads((output / "results-patience.json").read_text())["data"]["small"]["runs"]
     assert [run["setup"]["patience"] for run in patience.values()] == list(range(1, 9))
-
-
-def test_a_picture_or_the_reason_why_not(tmp_path, monkeypatch):
-    measured = {"mine": {"runs": {"pecan": result(50.0, 2e13)}}}
-    assert pictures.draw("nodes", measured, tmp_path) == f"picture: {tmp_path / 'figure-3.png'}"
-    assert (tmp_path / "figure-3.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "requirements-extra.txt" in pictures.draw("nodes", measured, tmp_path)
 
 
 def test_two_models_side_by_side(small, tmp_path, folder):

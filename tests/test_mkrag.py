@@ -161,7 +161,7 @@ def test_the_reranker_is_pecans_check(tiny, settings):
     wanted = []
     for i in range(2):
         search = Search(tiny, graph, question, torch.zeros(2), replace(settings, window=512))
-        search.visit(i)
+        search.visit([i], search.probe)
         search.check()
         wanted.append(search.trace[-1].p_yes)
     talk = Talk(tiny, settings, "x")
