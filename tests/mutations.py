@@ -752,6 +752,9 @@ MUTATIONS = {
     "batches in another order": (
         "baselines/common.py", "        said += ids\n", "        said = ids + said\n",
         "test_agent.py::test_calls_of_a_batch_equal_calls_one_at_a_time"),
+    "an agent's questions cost nothing": (
+        "evaluation/dry_run.py", "        found[\"questions\"] += number * flops(answering, c)\n",
+        "        found[\"questions\"] += flops(answering, c)\n", "test_eval.py::test_the_dry_run_of_agents"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
