@@ -14,6 +14,8 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+from support.command import parse_options, user_errors
+
 import torch
 
 from data import Document, Question, read_jsonl
@@ -21,7 +23,6 @@ from evaluation.metrics import f1
 from llama import Llama
 from pecan import Graph, Search
 from pecan import build as build_graph
-from support.command import parse_options, user_errors
 from support.method import Answer
 from support.sbert import TokenMean, similarities
 from support.settings import Settings, resolve
