@@ -22,14 +22,14 @@ import torch
 
 from data import EMBEDDED
 from evaluation import cost, metrics, paper, pictures, tables
+from evaluation.dry_run import dry_run
 from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import COMPARE, METHODS, runs_of
-from support.checkpoint import choose_device, locate, read_config
+from support.checkpoint import locate
 from support.files import InputError, OutputError, write_file
 from support.heads import NoHeads, chosen_heads
-from support.options import add_model_options, chosen_settings
-from support.settings import PAPER, WHOLE_DOCUMENT, resolve
+from support.options import add_model_options
 from support.tokenizer import Tokenizer
 
 DEFAULT_METHODS = ["pecan", "pecan-heads", "whole"]            # if neither --method nor --table chooses others
@@ -135,34 +135,6 @@ def score_files(args: argparse.Namespace) -> int:
     return 0
 
 
-def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> int:
-    """Print what the runs would cost. Reads text, config and tokenizer, but no weights."""
-    folder = locate(args.model)
-    config = read_config(folder)
-    tokenizer = Tokenizer(folder, config.vocab)
-    _, dtype = choose_device(args.device, args.dtype, config.dtype)
-
-    rows = []
-    costs = {}
-    for dataset in datasets:
-        settings = resolve(folder, config.max_length, PAPER.get(dataset.name), chosen_settings(args))
-        whole_window = args.window or min(WHOLE_DOCUMENT, config.max_length)
-        c = cost.expected(dataset.documents(), config, tokenizer, settings, paper.FIXED_NODES.get(dataset.name),
-                          whole_window)
-        counts = [f"{n:,}" for n in (c.documents, c.questions, c.tokens, c.windows, c.calls)]
-        flops = [tables.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
-        memory = sum(cost.memory(config, c, dtype.itemsize))
-        costs[dataset.name] = asdict(c) | {"memory": memory}
-        rows.append([dataset.name, *counts, *flops, f"{memory / 2 ** 30:.2f} GiB"])
-
-    header = ["data", "documents", "questions", "tokens", "windows", "calls", "construction", "search", "at most",
-              "whole", "memory"]
-    output(args, costs, [tables.Table("", header, rows)], cost.ASSUMED,
-           "This is one run of PECAN and one of the whole document. The other methods, and the further runs of a "
-           "table, are not included.")
-    return 0
-
-
 # --- run and print --------------------------------------------------------------------------------------------------
 
 def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple[dict, dict, list[str]]:
@@ -228,7 +200,9 @@ def main(argv=None) -> int:
         if checkpoint:
             locate(checkpoint)                                   # a wrong name is found now, not after hours
     if args.dry_run:
-        return dry_run(args, datasets)
+        costs, shown, notes = dry_run(args, datasets)
+        output(args, costs, shown, *notes)
+        return 0
 
     torch.manual_seed(args.seed)
     team = Team()

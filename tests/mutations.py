@@ -768,6 +768,33 @@ MUTATIONS = {
     "options are no concern of the look-up": (
         "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
         "test_jerr.py::test_questions_with_options"),
+    "a plan where none is wanted": (
+        "baselines/graphreader.py", "if self.planned else \"\"", "if question else \"\"",
+        "test_graphreader.py::test_without_a_plan"),
+    "other nodes at random each time": (
+        "baselines/graphreader.py", "random.Random(0).sample(", "random.Random().sample(",
+        "test_graphreader.py::test_without_node_selection"),
+    "a cluster of its first name's neighbours": (
+        "baselines/fact_graph.py", "        leader = [first if n == second else n for n in leader]\n",
+        "        leader[j] = i\n", "test_graphreader.py::test_semantic_clusters_equal_dbscan"),
+    "cosines of vectors of any length": (
+        "baselines/fact_graph.py", "    vectors = vectors / vectors.norm(dim=1, keepdim=True)\n", "",
+        "test_graphreader.py::test_semantic_clusters_equal_dbscan"),
+    "an empty result is refused": (
+        "baselines/agent.py", "enumerate(found) if value is None]", "enumerate(found) if not value]",
+        "test_agent.py::test_refused_replies_are_asked_for_again"),
+    "what was accepted is asked again": (
+        "baselines/agent.py", "enumerate(found) if value is None]", "enumerate(found)]",
+        "test_agent.py::test_refused_replies_are_asked_for_again"),
+    "no room for the reminder": (
+        "baselines/agent.py", "self.length(text(shown) + reminder(wanted)) + limit", "self.length(text(shown)) + limit",
+        "test_agent.py::test_what_does_not_fit_is_left_out_from_the_end"),
+    "batches in another order": (
+        "baselines/common.py", "        said += ids\n", "        said = ids + said\n",
+        "test_agent.py::test_calls_of_a_batch_equal_calls_one_at_a_time"),
+    "an agent's questions cost nothing": (
+        "evaluation/dry_run.py", "        found[\"questions\"] += number * flops(answering, c)\n",
+        "        found[\"questions\"] += flops(answering, c)\n", "test_eval.py::test_the_dry_run_of_agents"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
