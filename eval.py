@@ -123,8 +123,9 @@ def score_files(args: argparse.Namespace) -> int:
         _, f1_interval = tables.score(scores)
         _, rouge_l_interval = tables.score(scores, "rouge_l")
         rows.append([path, f"{scores['f1']:.2f}", f1_interval, f"{scores['rouge_l']:.2f}", rouge_l_interval,
-                     f"{scores['rouge']:.2f}", f"{scores['bleu4']:.2f}", str(scores["n"])])
-    header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "n"]
+                     f"{scores['rouge']:.2f}", f"{scores['bleu4']:.2f}", f"{scores['em']:.2f}",
+                     tables.accuracy(scores), str(scores["n"])])
+    header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "EM", "accuracy", "n"]
     output(args, scores_of, [tables.Table("", header, rows)])
     return 0
 
