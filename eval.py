@@ -2,7 +2,7 @@
 
     python eval.py                                       the embedded model on the embedded set
     python eval.py --dataset mine.jsonl --model smollm2  your own data or the paper's, an instruct Llama
-    python eval.py --table A4 --picture                  a table or figure of the paper, also drawn
+    python eval.py --table A4 --pictures                  a table or figure of the paper, also drawn
     python eval.py --table systems                       the systems of other papers, side by side
     python eval.py --dry-run                             what a run would cost
     python eval.py --score results/embedded/pecan.jsonl  score predictions again, without a model
@@ -60,7 +60,7 @@ def parse(argv) -> argparse.Namespace:
                         help="folder of predictions, graphs and results (default: %(default)s)")
     parser.add_argument("--graphs", metavar="DIR", help="folder of the graphs (default: OUTPUT/graphs)")
     parser.add_argument("--overwrite", action="store_true", help="answer again what the output folder holds")
-    parser.add_argument("--picture", action="store_true",
+    parser.add_argument("--pictures", action="store_true",
                         help="draw the table as well, PNG and SVG in the output folder (needs matplotlib)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON in place of a table")
     parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
@@ -71,7 +71,7 @@ def parse(argv) -> argparse.Namespace:
     args.methods = args.method.split(",") if args.method is not None else list(chosen)
     check_methods(args)
     check_numbers(args)
-    if args.picture:
+    if args.pictures:
         pictures.check(args.table)
     return args
 
@@ -181,7 +181,7 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
 
     for failure in failures:
         print(f"not answered: {failure}", file=sys.stderr)
-    if args.picture:
+    if args.pictures:
         files = pictures.draw(args.table, results, runner.output / f"picture{suffix}")
         print("pictures: " + ", ".join(map(str, files)), file=sys.stderr)
     output(args, everything, shown, *tables.remarks(args.table, results, args.encoder), f"Results: {path}")

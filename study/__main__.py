@@ -3,14 +3,13 @@
     python -m study                 the bench on the embedded model; options name other models and data
     python -m study heads           choose heads on documents that are not reported, and write MODEL/heads.json
 """
-import argparse
 import itertools
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-from support.command import parse_options, user_errors
+from support.command import make_parser, parse_options, user_errors
 
 import torch
 from tqdm import tqdm
@@ -85,8 +84,7 @@ def run(bench: Bench, data: dict[str, list[Document]], with_ablations: bool):
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m study", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("python -m study", __doc__)
     parser.add_argument("command", nargs="?", choices=["bench", "heads"], default="bench")
     parser.add_argument("--model", default=str(EMBEDDED_MODEL), metavar="DIR", help="(default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
