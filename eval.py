@@ -1,12 +1,12 @@
 """Run methods over data sets, score their answers, print the paper's tables.
 
-    python eval.py                                     the embedded model on the embedded set
-    python eval.py --dataset FILE ... --model DIR      your own data or the paper's, an instruct Llama
-    python eval.py --table 1|2|3|A3|A4|patience|nodes  a table or figure of the paper
-    python eval.py --table systems                     the systems of other papers, side by side
-    python eval.py --dry-run ...                       what a run would cost
-    python eval.py --score FILE ...                    score predictions again, without a model
-    torchrun --nproc-per-node N eval.py ...            documents shared out over processes and devices
+    python eval.py                                       the embedded model on the embedded set
+    python eval.py --dataset mine.jsonl --model smollm2  your own data or the paper's, an instruct Llama
+    python eval.py --table A4 --picture                  a table or figure of the paper, also drawn
+    python eval.py --table systems                       the systems of other papers, side by side
+    python eval.py --dry-run                             what a run would cost
+    python eval.py --score results/embedded/pecan.jsonl  score predictions again, without a model
+    torchrun --nproc-per-node 2 eval.py                  documents shared out over processes and devices
 
 evaluation/README.md describes data sets, tables, metrics and long runs.
 """
@@ -16,6 +16,8 @@ import platform
 import sys
 from dataclasses import asdict
 
+from support.command import make_parser, parse_options, user_errors
+
 import torch
 
 from data import EMBEDDED
@@ -24,7 +26,6 @@ from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import COMPARE, METHODS, runs_of
 from support.checkpoint import choose_device, locate, read_config
-from support.command import parse_options, user_errors
 from support.files import InputError, OutputError, write_file
 from support.options import add_model_options, chosen_settings
 from support.settings import PAPER, WHOLE_DOCUMENT, resolve
@@ -37,7 +38,7 @@ DEFAULT_METHODS = ["pecan", "whole"]           # if neither --method nor --table
 
 def parse(argv) -> argparse.Namespace:
     """The options; InputError if they contradict each other. `methods` are the names of what to run."""
-    parser = argparse.ArgumentParser(prog="eval.py", description="Evaluate PECAN and what it is compared with.")
+    parser = make_parser("eval.py", __doc__)
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout of evaluation/layouts (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: pecan,whole; for --table 1 "
@@ -58,6 +59,9 @@ def parse(argv) -> argparse.Namespace:
                         help="folder of predictions, graphs and results (default: %(default)s)")
     parser.add_argument("--graphs", metavar="DIR", help="folder of the graphs (default: OUTPUT/graphs)")
     parser.add_argument("--overwrite", action="store_true", help="answer again what the output folder holds")
+    parser.add_argument("--picture", action="store_true",
+                        help="draw the table as well, PNG and SVG in the output folder (needs matplotlib)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON in place of a table")
     parser.add_argument("--seed", type=int, default=0, help="kept with the results; decoding is greedy")
     add_model_options(parser)
     args = parse_options(parser, argv)
@@ -66,6 +70,8 @@ def parse(argv) -> argparse.Namespace:
     args.methods = args.method.split(",") if args.method is not None else list(chosen)
     check_methods(args)
     check_numbers(args)
+    if args.picture:
+        pictures.check(args.table)
     return args
 
 
@@ -101,17 +107,26 @@ def check_numbers(args: argparse.Namespace):
 
 # --- without a run --------------------------------------------------------------------------------------------------
 
-def score_files(paths: list[str]) -> int:
+def output(args: argparse.Namespace, numbers: dict, shown: list[tables.Table], *notes: str):
+    """Print tables with notes, or the numbers alone as JSON."""
+    if args.json:
+        print(json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print("\n".join(["\n\n".join(map(tables.as_text, shown)), *notes]))
+
+
+def score_files(args: argparse.Namespace) -> int:
     """Print the metrics of prediction files, ours or LongBench's."""
+    scores_of = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
     rows = []
-    for path in paths:
-        scores = metrics.scores(metrics.read_predictions(path))
+    for path, scores in scores_of.items():
         _, f1_interval = tables.score(scores)
         _, rouge_l_interval = tables.score(scores, "rouge_l")
         rows.append([path, f"{scores['f1']:.2f}", f1_interval, f"{scores['rouge_l']:.2f}", rouge_l_interval,
-                     f"{scores['rouge']:.2f}", f"{scores['bleu4']:.2f}", str(scores["n"])])
-    header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "n"]
-    print(tables.as_text(tables.Table("", header, rows)))
+                     f"{scores['rouge']:.2f}", f"{scores['bleu4']:.2f}", f"{scores['em']:.2f}",
+                     tables.accuracy(scores), str(scores["n"])])
+    header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "EM", "accuracy", "n"]
+    output(args, scores_of, [tables.Table("", header, rows)])
     return 0
 
 
@@ -123,6 +138,7 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> int:
     _, dtype = choose_device(args.device, args.dtype, config.dtype)
 
     rows = []
+    costs = {}
     for dataset in datasets:
         settings = resolve(folder, config.max_length, PAPER.get(dataset.name), chosen_settings(args))
         whole_window = args.window or min(WHOLE_DOCUMENT, config.max_length)
@@ -131,14 +147,14 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> int:
         counts = [f"{n:,}" for n in (c.documents, c.questions, c.tokens, c.windows, c.calls)]
         flops = [tables.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
         memory = sum(cost.memory(config, c, dtype.itemsize))
+        costs[dataset.name] = asdict(c) | {"memory": memory}
         rows.append([dataset.name, *counts, *flops, f"{memory / 2 ** 30:.2f} GiB"])
 
     header = ["data", "documents", "questions", "tokens", "windows", "calls", "construction", "search", "at most",
               "whole", "memory"]
-    print(tables.as_text(tables.Table("", header, rows)))
-    print(cost.ASSUMED)
-    print("This is one run of PECAN and one of the whole document. The other methods, and the further runs of a table, "
-          "are not included.")
+    output(args, costs, [tables.Table("", header, rows)], cost.ASSUMED,
+           "This is one run of PECAN and one of the whole document. The other methods, and the further runs of a "
+           "table, are not included.")
     return 0
 
 
@@ -181,29 +197,30 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     write_file(path, json.dumps(everything, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     shown = tables.SHOW[args.table](results)
-    text = "\n\n".join(map(tables.as_text, shown))
-    write_file(runner.output / f"table{suffix}.txt", text + "\n")
+    write_file(runner.output / f"table{suffix}.txt", "\n\n".join(map(tables.as_text, shown)) + "\n")
     write_file(runner.output / f"table{suffix}.md", "\n".join(map(tables.as_markdown, shown)) + "\n")
     write_file(runner.output / f"table{suffix}.json", json.dumps([t._asdict() for t in shown], indent=2) + "\n")
 
     for failure in failures:
         print(f"not answered: {failure}", file=sys.stderr)
-    print(text)
-    if args.table in ("nodes", "patience"):
-        print(pictures.draw(args.table, results, runner.output))
+    if args.picture:
+        files = pictures.draw(args.table, results, runner.output / f"picture{suffix}")
+        print("pictures: " + ", ".join(map(str, files)), file=sys.stderr)
+    notes = []
     if args.table == "2" and not args.encoder:
-        print("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence encoder).")
+        notes.append("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence "
+                     "encoder).")
     if args.table != "A3":
-        print("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted, "
-              "not timed.")
-    print(f"Results: {path}")
+        notes.append("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
+                      "counted, not timed.")
+    output(args, everything, shown, *notes, *tables.remarks(results), f"Results: {path}")
     print(f"peak memory of this process {cost.peak_memory(device):.2f} GiB", file=sys.stderr)
 
 
 def main(argv=None) -> int:
     args = parse(argv)
     if args.score:
-        return score_files(args.score)
+        return score_files(args)
     datasets = [Dataset(path, args.limit) for path in args.dataset]
     names = [dataset.name for dataset in datasets]
     if len(set(names)) < len(names):

@@ -204,6 +204,9 @@ class Llama:
         """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
+    def new_cache(self, rows: int, capacity: int) -> Cache:     # evaluation/together.py gives a row of a shared one
+        return Cache(self, rows, capacity)
+
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
@@ -307,25 +310,23 @@ class Llama:
         cache.lengths = [before + count for before, count in zip(start, counts)]
         return hidden, a
 
-    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None):
-        """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does."""
-        hidden, a = self.append(cache, rows, averaging)
-        last = torch.tensor([length_of(segments) - 1 for segments in rows])
-        return hidden[torch.arange(len(rows)), last], a
+    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
+        """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-    def probe(self, cache: Cache, ids: list[int]) -> torch.Tensor:
-        """Logits [B, vocabulary] after `ids`, which are rolled back: the cache is as if they had never been read."""
-        before = list(cache.lengths)
-        hidden, _ = self.read(cache, [[(None, ids)]] * len(before))
-        cache.rollback(before)
-        return self.logits(hidden)
+        The ids of a `probe` follow each row in the same pass and are rolled back; the last token is then the probe's.
+        """
+        probed = [[*segments, (None, probe)] for segments in rows]
+        hidden, a = self.append(cache, probed, averaging)
+        cache.rollback([end - len(probe) for end in cache.lengths])
+        return hidden[range(len(rows)), [length_of(segments) - 1 for segments in probed]], a
 
     @torch.no_grad()
-    def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=None):
-        """Decode every row greedily from `hidden` [B, D], up to an eos token or `limit` tokens. Uses the cache up.
+    def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=lambda tokens: None,
+                 stop=lambda ids: False):
+        """Decode each row greedily from hidden [B, D], to an eos token, `limit` tokens or stop(ids). Uses up the cache.
 
         Returns for each row its ids without eos, and a(x, j) of each of these tokens *as a query*, [tokens, N] (None
-        without averaging or tokens). `progress` is called with the number of tokens after each step.
+        without averaging or tokens). `progress` is called with the number of tokens that each step adds.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
@@ -334,8 +335,8 @@ class Llama:
             chosen = self.logits(hidden).argmax(-1).tolist()
 
             # A row that has ended leaves the batch.
-            ended = [token in self.config.eos or len(ids[row]) == limit for row, token in zip(rows, chosen)]
-            running = [b for b in range(len(rows)) if not ended[b]]
+            running = [b for b, row in enumerate(rows) if chosen[b] not in self.config.eos
+                       and len(ids[row]) < limit and not stop(ids[row])]
             if not running:
                 break
             if len(running) < len(rows):
@@ -346,6 +347,7 @@ class Llama:
 
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
+            progress(len(rows))
 
             # Trap: a token's row of attention comes one step after the token was chosen, when the token itself runs.
             # So the last token runs too if attention is wanted, and need not run otherwise.
@@ -355,6 +357,4 @@ class Llama:
             if averaging is not None:
                 for row, of_token in zip(rows, of_step):
                     a[row].append(of_token[0])
-            if progress is not None:
-                progress(sum(map(len, ids)))
         return ids, [torch.stack(of_tokens) if of_tokens else None for of_tokens in a]

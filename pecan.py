@@ -26,26 +26,27 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     c / sum(c)              .30    .20    .50     negative cosines count as 0 (those of the IPs are 0 here)
     final                   .50    .65    .85     chunk 2 is read next
 """
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+
+from support.command import user_errors
 
 import torch
 from tqdm import tqdm
 
 from data import Document, read_text
 from llama import Cache, Llama, Segment, length_of
-from support.command import parse_options, user_errors
 from support.files import InputError
-from support.graph_file import Fields, Journal, check_place, file_name, node_vectors, read_graph, write_graph
-from support.method import ENDS, Answer, Prepared, Step
-from support.options import add_model_options, chosen_settings, graph_path, load_models, max_length, warn_if_unknown
+from support.graph_file import Fields, check_place, file_name, node_vectors, read_graph, write_graph
+from support.journal import Batch, InformationPoint, Journal
+from support.method import Answer, Prepared, Step
+from support.options import chosen_settings, graph_path, load_models, max_length, parse_questions, warn_if_unknown
 from support.sbert import similarities
-from support.settings import RESERVE, Settings, resolve
-from support.text import bullets, split, tokens_of
+from support.settings import PASS, RESERVE, Settings, resolve
+from support.text import bullets, in_a_loop, split, tokens_of
 from support.trace import Recorder, note
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
@@ -141,6 +142,8 @@ class Graph:
     model: str                    # fingerprint of the checkpoint that built it
     settings: dict
     flops: int = 0
+    repeats: int = 0              # bullets that were left out, because their reply had them before
+    loops: int = 0                # replies that were ended, because a line came three times in succession
 
     @property
     def top_level(self) -> list[int]:
@@ -151,7 +154,7 @@ class Graph:
         """Write a readable JSON file (support/graph_file.py)."""
         edges = [(i, j, e) for (i, j), e in zip(self.E.indices().T.tolist(), self.E.values().tolist(), strict=True)]
         write_graph(path, Fields([node.level for node in self.nodes], [node.text for node in self.nodes], edges,
-                                 self.document, self.model, self.settings, self.flops))
+                                 self.document, self.model, self.settings, self.flops, self.repeats, self.loops))
 
     @classmethod
     def load(cls, path: str | Path, document: Document | None = None, settings: dict | None = None,
@@ -159,7 +162,7 @@ class Graph:
         """Read a graph that save wrote; InputError if the file is damaged or belongs to something else."""
         file = read_graph(path, document and document.hash, model and model.fingerprint, settings)
         nodes = [Node(level, text) for level, text in zip(file.levels, file.texts)]
-        return cls(nodes, edge_matrix(file.edges, len(nodes)), file.document, file.model, file.settings, file.flops)
+        return cls(nodes, edge_matrix(file.edges, len(nodes)), *file[3:])
 
 
 def edge_matrix(edges: list[tuple[int, int, float]], V: int) -> torch.Tensor:
@@ -177,10 +180,7 @@ def chunks(tokenizer, document: Document, limit: int) -> list[str]:
     The paper does not say where to cut. We cut at the last white space that fits, because half a word says nothing.
     Newlines become blanks, because the prompt separates segments by them.
     """
-    texts = []
-    for passage in document.passages:
-        texts += split(tokenizer, passage, limit)
-    return texts
+    return [text for passage in document.passages for text in split(tokenizer, passage, limit)]
 
 
 def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
@@ -221,55 +221,56 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     return e / e.sum()
 
 
-class InformationPoint(NamedTuple):
-    """A bullet of a summary, before it becomes a node."""
-    text: str
-    window: list[int]             # ids of the N nodes that were summarised
-    e: list[float]                # its edges to them [N]
-
-
 def information_points(tokenizer, ids: list[int], a, window: list[int], limit: int,
-                       tree: bool) -> list[InformationPoint]:
-    """The IPs of a reply to the nodes of `window`; `ids` are the reply's tokens, a [tokens, at least N] their a(x, j).
+                       tree: bool) -> tuple[list[InformationPoint], int]:
+    """The IPs of a reply to the nodes of `window`, and how many bullets were left out as repeats.
 
-    With `tree` (w/o IP-based graph, section 4.2) the bullets joined are one summary node.
+    `ids` are the reply's tokens, a [tokens, at least N] their a(x, j). With `tree` (w/o IP-based graph, section 4.2)
+    the bullets joined are one summary node. The paper does not say what becomes of a bullet that repeats another one
+    of its reply word for word: the first one stays, with its own edges, because a second adds nothing to read.
     """
-    if not ids:
-        return []
     text, token_ends = tokenizer.ends(ids)
     spans = bullets(text, complete=len(ids) < limit)
-    texts = [" ".join(text[start:end].split()) for start, end in spans]
-    tokens = [tokens_of(span, token_ends) for span in spans]
-    if tree and spans:
-        texts = [" ".join(texts)]
-        tokens = [sorted(set().union(*tokens))]
+    tokens = {}                                             # text of a bullet -> its tokens
+    for start, end in spans:
+        tokens.setdefault(" ".join(text[start:end].split()), tokens_of((start, end), token_ends))
+    repeats = len(spans) - len(tokens)
+    if tree:
+        tokens = {" ".join(tokens): sorted(set().union(*tokens.values()))}
 
     # In a batch, a has the columns of the largest window. Those of a smaller window come first, the others are 0.
     return [InformationPoint(bullet, window, edge_weights(a, places)[:len(window)].tolist())
-            for bullet, places in zip(texts, tokens, strict=True) if places]
+            for bullet, places in tokens.items() if places], repeats
 
 
 def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, tree: bool,
-              written=None) -> list[InformationPoint]:
-    """Summarise the nodes of each window (ids) in up to `limit` tokens; returns the IPs of all windows, in order.
+              progress=lambda tokens: None) -> Batch:
+    """Summarise the nodes of each window (ids) in up to `limit` tokens; the IPs of all windows come in order.
 
     The windows run together. Their prompts go through the fused kernel; attention is taken from the tokens of the
-    replies alone, as they are generated. If a reply is empty, or markers alone, the nodes of its window get no edges
-    from above, and similarity alone can find them (the paper does not say).
+    replies alone, as they are generated. The paper does not say: if a reply is empty, or markers alone, the nodes of
+    its window get no edges from above, and similarity alone can find them; a reply that loops (text.in_a_loop) ends.
     """
+    tokenizer = model.tokenizer
+    flops_before = model.flops
+    loops = partial(in_a_loop, tokenizer)
+
     # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
-    prompts = [summary_prompt(model.tokenizer, {i: nodes[i].text for i in window}) for window in windows]
+    prompts = [summary_prompt(tokenizer, {i: nodes[i].text for i in window}) for window in windows]
     cache = Cache(model, len(windows), max(map(length_of, prompts)) + limit)
     hidden, _ = model.read(cache, prompts)
 
     # Decode: every token of the replies comes with its attention to the window's nodes, a(x, j).
-    replies, attention = model.generate(cache, hidden, limit, cache.averaging_matrix(windows), written)
+    replies, attention = model.generate(cache, hidden, limit, cache.averaging_matrix(windows), progress, loops)
 
     points = []
+    repeats = 0
     for window, ids, a in zip(windows, replies, attention, strict=True):
         note("window", nodes=window, reply=ids, a=a)
-        points += information_points(model.tokenizer, ids, a, window, limit, tree)
-    return points
+        new, left_out = information_points(tokenizer, ids, a, window, limit, tree)
+        points += new
+        repeats += left_out
+    return Batch(len(windows), points, model.flops - flops_before, repeats, sum(map(loops, replies)))
 
 
 def summarise_level(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings,
@@ -277,22 +278,17 @@ def summarise_level(model: Llama, nodes: list[Node], windows: list[list[int]], l
     """The IPs of a whole level: `settings.batch` windows run together, unless `recalled` has them (see build)."""
     points = []
     done = 0
-    with tqdm(total=len(windows), desc=f"level {nodes[-1].level + 1}", unit="window", leave=False,
+    with tqdm(desc=f"level {nodes[-1].level + 1}", total=len(windows) * limit, unit="token", leave=False,
               disable=not progress) as bar:
         while done < len(windows):
             batch = next(recalled, None)
             if batch is None:
-                flops_before = model.flops
-                together = windows[done:done + settings.batch]
-                new = summarise(model, nodes, together, limit, settings.tree,
-                                lambda tokens: bar.set_postfix_str(f"{tokens} tokens written"))
-                batch = len(together), new, model.flops - flops_before
+                batch = summarise(model, nodes, windows[done:done + settings.batch], limit, settings.tree, bar.update)
                 finished.append(batch)
 
-            number, new, _ = batch
-            points += [InformationPoint(*point) for point in new]
-            done += number
-            bar.update(number)
+            points += batch.points
+            done += batch.windows
+            bar.total = bar.n + (len(windows) - done) * limit             # at most; few replies take all that they may
     return points
 
 
@@ -300,8 +296,8 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges. Raises InputError if nothing fits.
 
     The paper does not say how much of the window a summary may take (settings.summary_share), nor when to stop (the two
-    comments that begin with "Silent"). `finished` is a list of batches, (windows, IPs, FLOPs) each: those that it holds
-    are not run again, and every new one is appended (graph_file.Journal keeps them on disk).
+    comments that begin with "Silent"). Batches that the list `finished` holds are not run again, and every new one is
+    appended (Journal keeps them on disk).
     """
     tokenizer = model.tokenizer
     finished = [] if finished is None else finished
@@ -340,9 +336,9 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         if len(windows) == 1:
             break
 
-    flops = sum(spent for _, _, spent in finished)
+    _, _, *counts = zip(*finished, strict=True)             # FLOPs, repeats and loops of each batch
     return Graph(nodes, edge_matrix(edges, len(nodes)), document.hash, model.fingerprint, settings.of_construction(),
-                 flops)
+                 *map(sum, counts))
 
 
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
@@ -381,20 +377,22 @@ class Search:
         self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)       # [|V|]
         self.trace: list[Step] = []                                       # of the nodes in S, in order
         self.tokens = 0
+        self.probe = self.tokenizer.frame.close if settings.fixed_nodes is None else []      # what a check reads
         self.flops_before = model.flops
-        self.bar = tqdm(desc="search", unit="node", leave=False, disable=not progress)
+        self.bar = tqdm(desc="search", total=settings.window, unit="token", leave=False, disable=not progress)
 
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         opening = question_prompt(self.tokenizer, question)
         self.nodes_end = length_of(opening) + room_for_nodes(self.tokenizer, question, settings)
-        self.cache = Cache(model, 1, settings.window)
+        self.cache = model.new_cache(1, settings.window)
         note("query", c=self.c, tokens=[length_of(line) for line in self.lines], room=self.nodes_end)
         self.read(opening)
 
-    def read(self, segments: list[Segment], averaging=None):
+    def read(self, segments: list[Segment], averaging=None, probe=()):
         """Read segments into the cache, counted; returns what Llama.read does."""
-        self.tokens += length_of(segments)
-        return self.model.read(self.cache, [segments], averaging)
+        self.tokens += length_of(segments) + len(probe)
+        self.bar.update(length_of(segments))
+        return self.model.read(self.cache, [segments], averaging, probe)
 
     @property
     def flops(self) -> int:
@@ -410,40 +408,36 @@ class Search:
         """Whether the node can be read and the question still answered."""
         return self.cache.lengths[0] + length_of(self.lines[node]) <= self.nodes_end
 
-    def visit(self, node: int, **why):
-        """Read a node into the cache and set r_i = position x mean attention of its tokens to the question's.
+    def visit(self, nodes: list[int], probe: list[int], **why):
+        """Read nodes into the cache and set r_i = position x mean attention of the tokens of i to the question's.
 
         Appendix C: the tokens of the node are the queries and those of the question the keys. Attention inside the node
         and to other nodes is left out, and r is not normalised. The position factor makes up for later nodes, which
-        spread their attention over more nodes.
+        spread their attention over more nodes. A `probe`, the ids that close the user's turn, runs in the same pass and
+        is rolled back, so that the next node can continue the turn.
         """
-        marker, _ = self.lines[node]
-        _, a = self.read(self.lines[node], self.cache.averaging_matrix([["q"]]))           # a [1, T, 1]
-        of_text = a[0, len(marker[1]):, 0].cpu().double()                                  # without the marker
+        before = self.cache.lengths[0]
+        rolled_back = self.tokens - before
+        lines = [segment for node in nodes for segment in self.lines[node]]
+        self.probed, a = self.read(lines, self.cache.averaging_matrix([["q"]]), probe)     # [1, D], [1, T, 1]
 
-        position = len(self.trace) + 2                                                     # the query has position 1
-        self.r[node] = position * of_text.mean()
-        note("visit", attention=of_text.mean().item(), cached=self.cache.lengths[0])
-        self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
-                               tokens=self.tokens, flops=self.flops))
-        self.bar.update()
+        for node in nodes:
+            start, end = self.cache.nodes[0][node]                                         # without the marker
+            attention = a[0, start - before:end - before, 0].cpu().double().mean().item()
+            position = len(self.trace) + 2                                                 # the query has position 1
+            self.r[node] = position * attention
+            note("visit", attention=attention, cached=end)
+            self.trace.append(Step(node, self.graph.nodes[node].level, position, self.r[node].item(), **why,
+                                   tokens=rolled_back + end, flops=self.flops))
 
     def check(self) -> bool:
-        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
-
-        The few tokens that close the user's turn are run against the cache and rolled back, so that the next node can
-        continue the turn.
-        """
-        close = self.tokenizer.frame.close
-        logits = self.model.probe(self.cache, close)[0]                                    # [vocabulary]
-        self.tokens += len(close)
-
+        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?"""
+        logits = self.model.logits(self.probed)[0]                                         # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
-        p_yes = logits[yes_no].cpu().double().softmax(0)[0].item()
 
         step = self.trace[-1]
-        step.p_yes = p_yes
-        step.verdict = "Yes" if p_yes > self.settings.confidence else "No"
+        step.p_yes = logits[yes_no].cpu().double().softmax(0)[0].item()
+        step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
         step.tokens = self.tokens
         step.flops = self.flops
         return step.verdict == "Yes"
@@ -475,8 +469,10 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        for i in sorted(chosen):
-            self.visit(i)
+        chosen.sort()
+        lengths = [length_of(self.lines[i]) for i in chosen]
+        for group in pack(lengths, max(PASS, *lengths)):
+            self.visit([chosen[place] for place in group], self.probe if len(chosen) - 1 in group else [])
 
     def next(self) -> bool:
         """Visit the node outside S with the highest final score (3.2.2), of any level; False if none is left that fits.
@@ -493,10 +489,9 @@ class Search:
         scores = final.tolist()
         order = sorted(candidates, key=lambda i: (-scores[i], i))
         note("choice", r=self.r, z=z, scores=final, order=order)
-        best = order[0]
-        runner_up = order[1] if len(order) > 1 else None
-        self.visit(best, z=z[best].item(), similarity=self.c[best].item(), score=scores[best], runner_up=runner_up,
-                   runner_up_score=None if runner_up is None else scores[runner_up])
+        best, runner_up = [*order, None][:2]
+        self.visit([best], self.probe, z=z[best].item(), similarity=self.c[best].item(), score=scores[best],
+                   runner_up=runner_up, runner_up_score=None if runner_up is None else scores[runner_up])
         return True
 
     def run(self) -> str:
@@ -527,7 +522,7 @@ class Search:
 
         verdict = self.tokenizer.first("No" if self.trace[-1].verdict == "No" else "Yes")
         hidden, _ = self.read(answer_turn(self.tokenizer, verdict))
-        ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
+        ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens, progress=self.bar.update)
         self.tokens += len(ids[0])
 
         self.bar.close()
@@ -567,29 +562,22 @@ class Pecan:
 
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)
-        return Prepared(texts, graph.flops + flops, graph, vectors)
+        return Prepared(texts, graph.flops + flops, graph, vectors, repeats=graph.repeats, loops=graph.loops)
 
     def answer(self, prepared: Prepared, question: str, progress: bool = False) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""
         flops_before = self.encoder.flops
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
+        of_query = self.encoder.flops - flops_before
         answer = Search(self.model, prepared.graph, question, c, self.settings, progress).answer()
-        answer.flops += self.encoder.flops - flops_before
+        answer.flops += of_query
         return answer
 
 
 # --- command line ---------------------------------------------------------------------------------------------------
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="pecan.py", description="Answer questions about a long document with PECAN.")
-    parser.add_argument("document", help="a UTF-8 text file")
-    parser.add_argument("questions", nargs="+", metavar="question")
-    parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
-    parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
-                        help="print every node that was read, and why; or write it to a file (view/README.md)")
-    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
-    add_model_options(parser)
-    args = parse_options(parser, argv)
+    args = parse_questions(argv)
     progress = sys.stderr.isatty()
 
     document = read_text(args.document)
@@ -604,15 +592,15 @@ def main(argv=None) -> int:
     prepared = method.prepare(document, path, progress)
     levels = [node.level for node in prepared.graph.nodes]
     by_level = [levels.count(level) for level in range(1, levels[-1] + 1)]
-    print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}", file=sys.stderr)
+    print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}; repeated bullets left out "
+          f"{prepared.repeats}, replies that looped {prepared.loops}", file=sys.stderr)
 
     for question in args.questions:
         answer = method.answer(prepared, question, progress)
-        print(f"{question}\n  {answer.text}\n  ({len(answer.nodes)} of {len(levels)} nodes read, "
-              f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})")
-        if args.trace == "-":
-            for step in answer.trace:
-                print(f"    {step.describe()}  {prepared.texts[step.node]}")
+        if args.json:
+            print(answer.as_json(question, prepared.texts))
+        else:
+            print(answer.as_text(question, prepared.texts, steps=args.trace == "-"))
     return 0
 
 

@@ -3,9 +3,7 @@
 A row of Table 1 differs from another by its method alone. Every method is read by the conversation of Table A2, with
 what it found in the place of PECAN's nodes, in the same window, through the same forward pass and FLOP counter.
 """
-import json
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
@@ -13,8 +11,7 @@ from tqdm import tqdm
 from data import Document
 from llama import Cache, Llama, length_of
 from pecan import Graph, Node, answer_turn, edge_matrix, node_line, question_prompt, room_for_nodes
-from support.files import InputError, read_json, write_file
-from support.graph_file import check_place
+from support.files import InputError
 from support.method import Answer
 from support.settings import Settings
 from support.text import split
@@ -96,115 +93,15 @@ def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1,
             progress: bool = False) -> list[list[int]]:
     """The model's greedy reply to each prompt, up to `limit` token ids; `batch` prompts run together."""
     said = []
-    for first in tqdm(range(0, len(prompts), batch), "summaries", unit="batch", leave=False, disable=not progress):
-        rows = [[(None, ids)] for ids in prompts[first:first + batch]]
-        cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
-        hidden, _ = model.read(cache, rows)
-        ids, _ = model.generate(cache, hidden, limit)
-        said += ids
+    with tqdm(desc="summaries", total=len(prompts) * limit, unit="token", leave=False, disable=not progress) as bar:
+        while len(said) < len(prompts):
+            rows = [[(None, ids)] for ids in prompts[len(said):len(said) + batch]]
+            cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
+            hidden, _ = model.read(cache, rows)
+            ids, _ = model.generate(cache, hidden, limit, progress=bar.update)
+            said += ids
+            bar.total = bar.n + (len(prompts) - len(said)) * limit        # at most
     return said
-
-
-ATTEMPTS = 3                      # replies to one prompt that may be refused, as in MeMWalker
-
-
-class Talk:
-    """What a method asks the model for: one user turn each, greedy. Counts tokens, replies and refused replies.
-
-    A subclass may put another speaker in the model's place (`say`).
-    """
-
-    def __init__(self, model: Llama, settings: Settings, method: str):
-        self.model = model
-        self.settings = settings
-        self.method = method                                # its name in messages
-        self.tokens = 0                                     # of prompts and replies
-        self.calls = 0
-        self.refused = 0
-
-    def length(self, text: str) -> int:
-        """Tokens of a user's turn that says `text`."""
-        return len(user_turn(self.model.tokenizer, text))
-
-    def check(self, stage: str, prompt: int, reply: int):
-        """InputError if a prompt and its reply, both in tokens, do not fit the window."""
-        window = self.settings.window
-        if prompt + reply > window:
-            raise InputError(f"window {window} is too small: {stage} of {self.method} takes {prompt} tokens and its "
-                             f"reply {reply}")
-
-    def ask(self, stage: str, texts: list[str], limit: int, progress: bool = False) -> list[str]:
-        """The reply to each text, up to `limit` tokens; `settings.batch` of them run together."""
-        prompts = [user_turn(self.model.tokenizer, text) for text in texts]
-        for prompt in prompts:
-            self.check(stage, len(prompt), limit)
-        self.calls += len(texts)
-        return self.say(texts, prompts, limit, progress)
-
-    def say(self, texts: list[str], prompts: list[list[int]], limit: int, progress: bool) -> list[str]:
-        """What the model says to each prompt; `texts` are the same prompts in words."""
-        said = replies(self.model, prompts, limit, self.settings.batch, progress)
-        self.tokens += sum(map(len, prompts)) + sum(map(len, said))
-        return [self.model.tokenizer.decode(ids) for ids in said]
-
-    def ask_until(self, stage: str, texts: list[str], limit: int, parse, wanted: str, progress: bool = False) -> list:
-        """What parse(n, reply) makes of the reply to text n; None if it refused three replies.
-
-        Decoding is greedy, so the same prompt gets the same reply. After a refused one the prompt is repeated with a
-        line that says what is `wanted`.
-        """
-        found = [None] * len(texts)
-        again = ""
-        for _ in range(ATTEMPTS):
-            left = [n for n, value in enumerate(found) if value is None]
-            if not left:
-                break
-
-            said = self.ask(stage, [texts[n] + again for n in left], limit, progress)
-            for n, reply in zip(left, said, strict=True):
-                found[n] = parse(n, reply)
-                self.refused += found[n] is None
-            again = reminder(wanted)
-        return found
-
-    def enter(self, answer: Answer, trace: list):
-        """Enter into an answer how it was found, and what was said for it besides the reader's tokens."""
-        answer.tokens += self.tokens
-        answer.trace = trace
-        answer.calls = self.calls
-        answer.refused = self.refused
-
-
-def reminder(wanted: str) -> str:
-    """The line that is added to a prompt after a refused reply."""
-    return f"\n\nYour last reply could not be used. {wanted}"
-
-
-KEPT = "method file 1"            # format of the files of `kept`
-
-
-def kept(path: str | Path | None, document: Document, model: Llama, construction: dict, make) -> dict:
-    """What a method has made of a document: read from `path`, or made and written there.
-
-    make() returns a dict of plain fields, among them flops, calls and refused. The file is readable JSON. InputError if
-    it is damaged, or belongs to another document, model or construction.
-    """
-    head = {"format": KEPT, "document": document.hash, "model": model.fingerprint, "settings": construction}
-    if path is None or not Path(path).exists():
-        check_place(path)
-        content = make()
-        if path is not None:
-            write_file(path, json.dumps(head | content, indent=1, ensure_ascii=False) + "\n")
-        return content
-
-    content = read_json(path)
-    for key, value in head.items():
-        if content.pop(key, None) != value:
-            raise InputError(f"{path}: is of another {key}; delete it, or choose another folder of graphs")
-    for key in ("flops", "calls", "refused"):
-        if type(content.get(key)) is not int or content[key] < 0:
-            raise InputError(f"{path}: {key} is {content.get(key)!r}, not a whole number")
-    return content
 
 
 # --- passages -------------------------------------------------------------------------------------------------------

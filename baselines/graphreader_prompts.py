@@ -214,3 +214,6 @@ Final answer:
 Danny's tennis career is longer than Alice's.
 #####
 """ + END
+
+# The stages of a walk.
+WALK = {"facts": FACTS, "chunk": CHUNK, "neighbours": NEIGHBOURS}

@@ -6,8 +6,7 @@ name are joined, unimportant ones pruned; the model writes pairs about each: one
 into sub-questions, each retrieves pairs; the model answers or rewrites the question once (4.5).
 
 The paper (anonymous, under review) publishes neither its two encoders, nor two of its five prompts, nor four of its
-constants, and works with a Chinese model. So this row is "MKRAG, prompted, with stand-in encoders", and what follows is
-ours:
+constants, and works with a Chinese model. So this row is "MKRAG, prompted, with stand-in encoders"; ours are:
 - EXTRACT, WEIGH, SPLIT and the two forms of a reply to LOOP; PAIRS and the rest of LOOP are the paper's (A.4.2, A.4.4)
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (its Table 9: 7 items have micro
   pairs, 2 have none)
@@ -16,18 +15,15 @@ ours:
   villager with two would stay, and its Table 7 keeps the core entities alone at 1
 - general times ("one day") are deleted from events; the entity stays, because nothing else is lost
 - a chunk whose replies are refused has no entities; it is never indexed itself, which would be RAG by another name
-- the shared reader answers from the pairs; `own_answer` takes LOOP's answer instead
 """
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from baselines.common import Talk, answer_from_best, kept, line_ids, pack_sentences, reminder, scaled
+from baselines.agent import Agent, Talk, reminder
+from baselines.common import answer_from_best, pack_sentences, scaled
 from data import Document
-from llama import Cache, Llama, length_of
-from pecan import question_prompt
-from support.graph_file import file_name
+from llama import Llama
 from support.method import Answer, Prepared
 from support.sbert import similarities
 from support.settings import Settings
@@ -68,6 +64,7 @@ GUIDELINES = {"macro": "One pair that joins all lines.", "feature": "One pair ab
               "micro": "One pair for each line."}
 LOOP_FORM = "Reply with \"Answer: ..\" or \"RewriteQ: ..\"."
 JSON_FORM = "Reply with one JSON object."
+WEIGHT_FORM = "One line each: entity | weight."
 PAIR_FORM = "Write each pair as two lines, \"Question: ..\" and \"Answer: ..\"."
 
 CHUNK_TOKENS = 500
@@ -195,26 +192,6 @@ def decision_of(reply: str) -> tuple[str, str] | None:
     return match and (match[1], match[2].strip())
 
 
-def p_yes(talk: Talk, question: str, texts: list[str]) -> list[float]:
-    """How sure the model is that each text alone can answer the question: Table A2's first turn, the re-ranker."""
-    model = talk.model
-    tokenizer = model.tokenizer
-    batch = talk.settings.batch
-    yes_no = [tokenizer.first("Yes"), tokenizer.first("No")]
-    sure = []
-    for first in range(0, len(texts), batch):
-        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))]
-                for text in texts[first:first + batch]]
-
-        close = tokenizer.frame.close
-        cache = Cache(model, len(rows), max(map(length_of, rows)) + len(close))
-        model.read(cache, rows)
-        logits = model.probe(cache, close)                                                 # [rows, vocabulary]
-        sure += logits[:, yes_no].cpu().double().softmax(1)[:, 0].tolist()
-        talk.tokens += sum(map(length_of, rows)) + len(rows) * len(close)
-    return sure
-
-
 @dataclass
 class LoopStep:
     """One stage of a question, for the trace."""
@@ -225,50 +202,35 @@ class LoopStep:
     action: str = ""
 
 
-class MKRAG:
-    """Build an index of question-answer pairs, retrieve from it, and read the pairs."""
+class MKRAG(Agent):
+    """Build an index of question-answer pairs, retrieve from it, and read the pairs. `own_answer` is LOOP's."""
+    name = "MKRAG"
 
     def __init__(self, model: Llama, encoder, settings: Settings, own_answer: bool = False, talk: type[Talk] = Talk,
-                 rerank=p_yes):
-        self.model = model
+                 rerank=Talk.p_yes):
+        super().__init__(model, settings, own_answer, talk)
         self.encoder = encoder
-        self.settings = settings
-        self.own_answer = own_answer
-        self.talk = talk
         self.rerank = rerank
-        self.chunk = scaled(CHUNK_TOKENS, settings)
-        self.extract = scaled(EXTRACT_TOKENS, settings)
-        self.reply = scaled(REPLY_TOKENS, settings)
+        lengths = (CHUNK_TOKENS, EXTRACT_TOKENS, REPLY_TOKENS)
+        self.chunk, self.extract, self.reply = (scaled(tokens, settings) for tokens in lengths)
+        self.must_fit("extraction", EXTRACT + reminder(JSON_FORM), self.chunk, self.extract)
 
-        check = talk(model, settings, "MKRAG")
-        check.check("extraction", check.length(EXTRACT + reminder(JSON_FORM)) + self.chunk, self.extract)
-        self.construction = {"method": "mkrag", "chunk": self.chunk, "entities": self.extract, "pairs": self.reply}
+    def construction(self, document: Document) -> dict:
+        return {"method": "mkrag", "chunk": self.chunk, "entities": self.extract, "pairs": self.reply}
 
-    def file_name(self, document: Document) -> str:
-        """Names the pairs of this document, this model and these lengths on disk."""
-        return file_name(document.hash, self.model.fingerprint, self.construction)
-
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Load the pairs at `path`, or make them (and save them there), and embed them (`index`, [pairs, D])."""
-        content = kept(path, document, self.model, self.construction, lambda: self.build(document, progress))
-        flops_before = self.encoder.flops
-        texts = [f"{question} {answer}" for _, _, question, answer in content["pairs"]]
-        vectors = self.encoder.encode(texts) if texts else None
-        return Prepared(texts, content["flops"] + self.encoder.flops - flops_before, content["pairs"], vectors,
-                        content["calls"], content["refused"])
-
-    def build(self, document: Document, progress: bool) -> dict:
+    def build(self, document: Document, talk: Talk, progress: bool) -> dict:
         """Entities, their weights, and pairs [grain, entity, question, answer] about those that are kept."""
-        flops_before = self.model.flops
-        talk = self.talk(self.model, self.settings, "MKRAG")
         chunks = pack_sentences(self.model.tokenizer, document, self.chunk)
         extracted = talk.ask_until("extraction", [EXTRACT + chunk for chunk in chunks], self.extract,
                                    lambda n, reply: json_object(reply), JSON_FORM, progress)
         entities = joined([found or {} for found in extracted])
 
-        # Pruning (equation 5).
+        # Pruning (equation 5). An entity that is given no weight has TAU.
         names = [name for name, items in entities.items() if items]
-        weights = self.weigh(names, talk)
+        groups = [names[first:first + NAMES] for first in range(0, len(names), NAMES)]
+        found = talk.ask_until("weights", [WEIGH + "\n".join(group) for group in groups], self.reply,
+                               lambda n, reply: weights_of(reply, groups[n]) or None, WEIGHT_FORM)
+        weights = {name: weight for of_group in found for name, weight in (of_group or {}).items()}
         names = [name for name in names if weights.get(name, TAU) >= TAU]
 
         # Pairs of all grains.
@@ -278,45 +240,31 @@ class MKRAG:
         written = talk.ask_until("pairs", texts, self.reply, lambda n, reply: pairs_of(reply, most[n]) or None,
                                  PAIR_FORM, progress)
 
-        pairs = []
-        for (name, grain, _), found in zip(requests, written, strict=True):
-            pairs += [[grain, name, *pair] for pair in found or []]
-        kept_entities = [{"name": name, "weight": weights.get(name), "items": entities[name]} for name in names]
-        return {"entities": kept_entities, "pairs": pairs, "flops": self.model.flops - flops_before,
-                "calls": talk.calls, "refused": talk.refused}
+        pairs = [[grain, name, *pair] for (name, grain, _), found in zip(requests, written, strict=True)
+                 for pair in found or []]
+        kept = [{"name": name, "weight": weights.get(name), "items": entities[name]} for name in names]
+        return {"entities": kept, "pairs": pairs}
 
-    def weigh(self, names: list[str], talk: Talk) -> dict[str, float]:
-        """Name -> weight, 50 names a call. One that gets none counts as TAU."""
-        groups = [names[first:first + NAMES] for first in range(0, len(names), NAMES)]
-        found = talk.ask_until("weights", [WEIGH + "\n".join(group) for group in groups], self.reply,
-                               lambda n, reply: weights_of(reply, groups[n]) or None, "One line each: entity | weight.")
-        return {name: weight for weights in found for name, weight in (weights or {}).items()}
+    def ready(self, content: dict) -> Prepared:
+        """The pairs and their vectors (`index`, [pairs, D])."""
+        texts = [f"{question} {answer}" for _, _, question, answer in content["pairs"]]
+        return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None)
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
-        """Split, retrieve, loop, read. `nodes` are the pairs that were read; the answer is empty if there are none."""
-        flops_before = self.model.flops
-        encoding_before = self.encoder.flops
-        talk = self.talk(self.model, self.settings, "MKRAG")
-        trace = []
-        own, order = self.loop(prepared, question, talk, trace) if prepared.texts else ("", [])
+    def reply_to(self, prepared: Prepared, question: str, talk: Talk) -> Answer | None:
+        """Split, retrieve, loop, read. `nodes` are the pairs that were read."""
+        if not prepared.texts:
+            return None
+        own, order = self.loop(prepared, question, talk)
+        if self.own_answer:
+            return Answer(text=own, nodes=order, flops=0, tokens=0)
+        return answer_from_best(self.model, question, prepared.texts, order, self.settings)
 
-        if not order:
-            answer = Answer(text="", nodes=[], flops=0, tokens=0, end="none")
-        elif self.own_answer:
-            answer = Answer(text=own, nodes=order, flops=0, tokens=0)
-        else:
-            answer = answer_from_best(self.model, question, prepared.texts, order, self.settings)
-        answer.flops = self.model.flops - flops_before
-        answer.flops += self.encoder.flops - encoding_before
-        talk.enter(answer, trace)
-        return answer
-
-    def loop(self, prepared: Prepared, question: str, talk: Talk, trace: list[LoopStep]) -> tuple[str, list[int]]:
+    def loop(self, prepared: Prepared, question: str, talk: Talk) -> tuple[str, list[int]]:
         """LOOP's answer ("" if it gave none) and the pairs that were retrieved, in the order in which they were."""
         [split] = talk.ask_until("sub-questions", [f"{SPLIT}Question: {question}"], self.reply,
                                  lambda n, reply: sub_questions(reply) or None, "One sub-question a line.")
         queries = split or [question]
-        trace.append(LoopStep("split", question, "; ".join(queries), []))
+        talk.trace.append(LoopStep("split", question, "; ".join(queries), []))
 
         order = []                                          # R
         observation = []                                    # of each query, the answer of its best pair
@@ -328,11 +276,12 @@ class MKRAG:
                 observation.append(f"{query}: {prepared.graph[found[0]][3]}")
                 order += [i for i in found if i not in order]
 
-            prompt = self.prompt(prepared, question, observation, order, talk)
-            [decision] = talk.ask_until("the loop", [prompt], self.reply, lambda n, reply: decision_of(reply),
-                                        LOOP_FORM)
+            def prompt(knowledge):
+                return LOOP + "\n".join([*observation, "Begin!", f"Question: {question}", "Knowledge:", *knowledge])
+            texts = [talk.shortened(prompt, [prepared.texts[i] for i in order], self.reply, LOOP_FORM)]
+            [decision] = talk.ask_until("the loop", texts, self.reply, lambda n, reply: decision_of(reply), LOOP_FORM)
             kind, text = decision or ("refused", "")
-            trace.append(LoopStep("loop", "; ".join(new), text, list(order), kind))
+            talk.trace.append(LoopStep("loop", "; ".join(new), text, list(order), kind))
             if kind == "Answer":
                 own = text
 
@@ -349,13 +298,3 @@ class MKRAG:
         closest = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:RETRIEVED]
         sure = dict(zip(closest, self.rerank(talk, query, [prepared.texts[i] for i in closest]), strict=True))
         return sorted(closest, key=lambda i: (-sure[i], i))[:RERANKED]
-
-    def prompt(self, prepared: Prepared, question: str, observation: list[str], order: list[int], talk: Talk) -> str:
-        """LOOP's prompt, with as many pairs, those found first, as fit the window."""
-        knowledge = [prepared.texts[i] for i in order]
-        while True:
-            text = LOOP + "\n".join([*observation, "Begin!", f"Question: {question}", "Knowledge:", *knowledge])
-            fits = talk.length(text + reminder(LOOP_FORM)) + self.reply <= self.settings.window
-            if fits or not knowledge:
-                return text
-            knowledge.pop()

@@ -1,57 +1,167 @@
-"""Figures 3 and 4 as pictures. matplotlib is an optional extra: requirements-extra.txt."""
+"""Tables as pictures, a PNG and an SVG of each. matplotlib is an optional extra: requirements-extra.txt.
+
+Whiskers and bands are 95 % bootstrap intervals. No meaning depends on colour alone: each series has its own marker or
+line as well. The colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which the colour-blind tell apart.
+"""
+import textwrap
 from pathlib import Path
 
+from evaluation import paper
 from evaluation.runs import runs_of
-from evaluation.tables import histogram_of
+from evaluation.tables import cut, histogram_of, quantity
+from support.files import InputError, writing
+
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
+    "#000000", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7")
+COLOURS = [BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY]           # of the compared methods; PECAN's is VERMILION
+MARKERS = "osD^v<>PXpd+x123"                                  # hollow, so that each is seen where some coincide
+WIDTH, HEIGHT = 4.6, 4.0                                      # of a data set's part, inches
+CAPTION = 80                                                  # characters of a caption's line below one part
+
+STYLE = {"font.size": 9, "axes.titlesize": 9, "legend.fontsize": 8, "axes.spines.top": False,
+         "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.6,
+         "axes.axisbelow": True, "legend.frameon": False, "errorbar.capsize": 2.5, "lines.markersize": 5.5,
+         "svg.hashsalt": "pecan"}                             # the same names inside the SVG in every run
 
 
-def draw(table: str, results: dict, folder: Path) -> str:
-    """Draw Figure 3 ("nodes") or 4 ("patience"), one panel for each data set.
-
-    Returns a line for the user: where the picture is, or why there is none.
-    """
+def check(table: str | None):
+    """Raise InputError if a table has no picture, or if matplotlib is not installed."""
+    if table not in DRAW:
+        raise InputError(f"--picture: --table {table} has no picture; choose from "
+                         f"{', '.join(name for name in DRAW if name)}, or leave --table out")
     try:
         import matplotlib
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
     except ImportError:
-        return "no picture: matplotlib is not installed (pip install -r requirements-extra.txt)"
+        raise InputError("--picture draws with matplotlib, which is not installed (pip install -r "
+                         "requirements-extra.txt)") from None
+    matplotlib.use("Agg")
 
+
+def draw(table: str | None, results: dict, path: Path) -> list[Path]:
+    """Draw what `table` shows, a part for each data set that was run, and write path.png and path.svg."""
+    check(table)
+    from matplotlib import pyplot
     drawn = {dataset: entry["runs"] for dataset, entry in results.items() if entry["runs"]}
-    figure, axes = pyplot.subplots(1, len(drawn), figsize=(5 * len(drawn), 3.5), squeeze=False)
-    for (dataset, runs), axis in zip(drawn.items(), axes[0], strict=True):
-        axis.set(title=dataset)
-        if table == "nodes":
-            draw_nodes(axis, runs["pecan"])
-        else:
-            draw_patience(axis, runs)
+    columns = min(len(drawn), 2)
+    rows = -(-len(drawn) // 2)
+    paint, caption = DRAW[table]
 
-    path = folder / f"figure-{3 if table == 'nodes' else 4}.png"
-    figure.tight_layout()
-    figure.savefig(path, dpi=120, metadata={"Software": None})
-    pyplot.close(figure)
-    return f"picture: {path}"
+    with pyplot.rc_context(STYLE):
+        figure = pyplot.figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
+        parts = figure.subfigures(rows, columns, squeeze=False).flat
+        for part, (dataset, runs) in zip(parts, drawn.items()):
+            first = next(iter(runs.values()))
+            part.suptitle(f"{dataset}: {first['n']:,} questions, {first['documents']:,} documents", fontsize=10)
+            paint(part, dataset, runs)
+        figure.supxlabel(textwrap.fill(caption, CAPTION * columns), fontsize=7.5, color="#555555")
+
+        files = [path.with_suffix(".png"), path.with_suffix(".svg")]
+        for file, metadata in zip(files, ({"Software": None}, {"Date": None})):
+            with writing(file):
+                figure.savefig(file, dpi=200, metadata=metadata)
+        pyplot.close(figure)
+    return files
 
 
-def draw_nodes(axis, run: dict):
+def whiskers(value: float, interval: list[float]) -> list[list[float]]:
+    """An interval as matplotlib wants it: distances below and above. A mean may lie outside by a rounding error."""
+    low, high = interval
+    return [[max(0.0, value - low)], [max(0.0, high - value)]]
+
+
+def flops_axis(axis):
+    """Write FLOPs as the tables do."""
+    axis.set_major_formatter(lambda value, _: quantity(value) if value else "0")
+    axis.set_minor_formatter(lambda value, _: "")
+
+
+# --- a part ---------------------------------------------------------------------------------------------------------
+
+def paint_nodes(part, dataset: str, runs: dict):
     """Figure 3: queries by the number of nodes read."""
+    run = runs["pecan"]
     histogram = histogram_of(run)
-    axis.bar(list(histogram), list(histogram.values()), width=1)
-    axis.set(xlabel="nodes read", ylabel="queries")
+    axis = part.subplots()
+    axis.bar(list(histogram), list(histogram.values()), width=0.9, color=SKY, edgecolor=BLUE, linewidth=0.5)
+
+    highest = max(histogram.values())
+    low, high = run["nodes_interval"]
+    axis.errorbar(run["nodes"], 1.08 * highest, xerr=whiskers(run["nodes"], run["nodes_interval"]), fmt="D",
+                  color=VERMILION, label=f"mean {run['nodes']:.1f} ({low:.1f} to {high:.1f})")
+    if dataset in paper.FIXED_NODES:
+        axis.plot(paper.FIXED_NODES[dataset], 1.08 * highest, "^", color=BLACK,
+                  label=f"published mean {paper.FIXED_NODES[dataset]} (GARLIC)")
+    axis.set(xlabel="nodes read for a query", ylabel="queries", xlim=(0, None), ylim=(0, 1.35 * highest))
+    axis.legend(loc="upper left")
 
 
-def draw_patience(axis, runs: dict):
-    """Figure 4: F1 (left axis) and FLOPs (right axis) by stop patience."""
-    t_n, f1, flops = [], [], []
-    for n, row_run in enumerate(runs_of("patience"), 1):
-        if row_run.name in runs:
-            t_n.append(n)
-            f1.append(runs[row_run.name]["f1"])
-            flops.append(runs[row_run.name]["flops"])
+def paint_patience(part, dataset: str, runs: dict):
+    """Figure 4: F1 and FLOPs by stop patience."""
+    sweep = {n: runs[row.name] for n, row in enumerate(runs_of("patience"), 1) if row.name in runs}
+    top, bottom = part.subplots(2, sharex=True)
+    for axis, name, colour, marker in ((top, "f1", VERMILION, "o"), (bottom, "flops", BLUE, "s")):
+        for n, run in sweep.items():
+            axis.errorbar(n, run[name], whiskers(run[name], run[f"{name}_interval"]), color=colour)
+        axis.plot(list(sweep), [run[name] for run in sweep.values()], marker=marker, color=colour)
 
-    axis.plot(t_n, f1, "o-", color="tab:blue")
-    axis.set(xlabel="stop patience t_n", ylabel="F1 (%)")
-    axis.yaxis.label.set_color("tab:blue")
-    right = axis.twinx()
-    right.plot(t_n, flops, "s--", color="tab:orange")
-    right.set_ylabel("FLOPs/query", color="tab:orange")
+    top.set(ylabel="F1 (%)")
+    bottom.set(xlabel="stop patience $t_n$", ylabel="FLOPs/query", xticks=list(sweep))
+    flops_axis(bottom.yaxis)
+
+
+def paint_cost(part, dataset: str, runs: dict):
+    """Table A4: what a query costs if 1 to 8 queries share the construction of a document's graph.
+
+    Long documents cost more in construction and in search, so the two intervals are added end to end, which is the
+    widest that they can be together.
+    """
+    axis = part.subplots()
+    shared = range(1, 9)
+    pecan = runs.get("pecan")
+    if pecan:
+        value, low, high = (lambda q, s=s, c=c: s + c / q for s, c in zip(
+            (pecan["flops"], *pecan["flops_interval"]),
+            (pecan["construction_flops"], *pecan["construction_flops_interval"])))
+        axis.fill_between(shared, list(map(low, shared)), list(map(high, shared)), color=VERMILION, alpha=0.2, lw=0)
+        axis.plot(shared, list(map(value, shared)), "o-", color=VERMILION, label="PECAN, search and construction")
+
+    whole = f"whole document, {cut(runs.get('whole'))} cut"
+    for name, label, colour, line in (("pecan", "PECAN, search", ORANGE, "--"), ("whole", whole, BLUE, "-.")):
+        if name in runs:
+            axis.axhspan(*runs[name]["flops_interval"], color=colour, alpha=0.2, linewidth=0)
+            axis.axhline(runs[name]["flops"], color=colour, linestyle=line, label=label)
+    axis.set(xlabel="queries that share a document's graph", ylabel="FLOPs/query", xticks=shared, ylim=(0, None))
+    flops_axis(axis.yaxis)
+    axis.legend()
+
+
+def paint_methods(part, dataset: str, runs: dict):
+    """F1 against FLOPs of all methods; the upper left is best."""
+    from matplotlib.ticker import LogLocator
+    axis = part.subplots()
+    others = [name for name in runs if name != "pecan"]
+    for name, run in sorted(runs.items(), key=lambda pair: pair[1]["flops"]):
+        look = {"color": VERMILION, "marker": "*", "markersize": 12, "zorder": 2}
+        if name in others:
+            n = others.index(name)
+            look = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[n % len(MARKERS)], "fillstyle": "none",
+                    "markersize": 7, "zorder": 3}
+        axis.errorbar(run["flops"], run["f1"], whiskers(run["f1"], run["f1_interval"]),
+                      whiskers(run["flops"], run["flops_interval"]), color=look["color"], linewidth=0.8, capsize=2)
+        axis.plot(run["flops"], run["f1"], linestyle="", label=run["label"], **look)
+
+    axis.set(xlabel="FLOPs/query, without construction", ylabel="F1 (%)", xscale="log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    flops_axis(axis.xaxis)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, columnspacing=1, handletextpad=0.2)
+
+
+OF_F1 = "F1 as LongBench defines it; FLOPs are counted, not timed. 95 % bootstrap intervals."
+METHODS = (paint_methods, OF_F1)
+# --table -> what paints a data set's part, and the caption below all of them.
+DRAW = {None: METHODS, "1": METHODS, "systems": METHODS,
+        "A4": (paint_cost, "Means of counted FLOPs (Table A4). Bands: 95 % bootstrap intervals, those of search and "
+                           "construction added."),
+        "patience": (paint_patience, OF_F1[:-1] + " (Figure 4)."),
+        "nodes": (paint_nodes, "Queries by the number of nodes that PECAN reads; the mean with its 95 % bootstrap "
+                               "interval (Figure 3).")}

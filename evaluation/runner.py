@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import datetime
 import io
+import itertools
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from evaluation import metrics
 from evaluation.layouts import Dataset
 from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
 from evaluation.runs import Models, Run, make, name_of, top_k_of
+from evaluation.together import answer_together, group_size
 from support.files import InputError, OutputError, read_json, reading, write_file, writing
 from support.method import Answer, Method, Prepared
 from support.options import chosen_settings, max_length
@@ -93,7 +95,9 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
             "nodes": len(answer.nodes), "tokens": answer.tokens, "flops": answer.flops,
             "construction_flops": prepared.flops, "graph": file_name, "end": answer.end, "cut": answer.cut,
             "calls": answer.calls, "refused": answer.refused, "construction_calls": prepared.calls,
-            "construction_refused": prepared.refused,
+            "construction_refused": prepared.refused, "construction_repeats": prepared.repeats,
+            "construction_loops": prepared.loops,
+            **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
             "trace": [asdict(step) for step in answer.trace]}
 
 
@@ -101,6 +105,7 @@ def answer_all(method: Method, documents: Iterator[Document], predictions: Predi
                bar: tqdm) -> dict[str, str]:
     """Answer what is not answered yet, document by document; returns what could not be answered, id -> reason."""
     failures = {}
+    tokens = 0
     for document in documents:
         unanswered = [question for question in document.questions if not predictions.holds(document, question)]
         bar.update(len(document.questions) - len(unanswered))
@@ -119,14 +124,23 @@ def answer_all(method: Method, documents: Iterator[Document], predictions: Predi
             bar.update(len(unanswered))
             continue
 
-        for question in unanswered:
-            try:
-                answer = method.answer(prepared, question.text)
-            except InputError as error:
-                failures[question.id] = f"question {question.id} of document {document.id}: {error}"
-            else:
-                predictions.add(prediction(document, question, prepared, answer, file_name))
-            bar.update()
+        # A group that was interrupted runs again as a whole: what runs together shares its rounding.
+        size = group_size(method)
+        for start in range(0, len(document.questions), size):
+            group = document.questions[start:start + size]
+            wanted = [question in unanswered for question in group]
+            if not any(wanted):
+                continue
+
+            outcomes = answer_together(method, prepared, [question.text for question in group])
+            for question, outcome in itertools.compress(zip(group, outcomes), wanted):
+                if isinstance(outcome, InputError):
+                    failures[question.id] = f"question {question.id} of document {document.id}: {outcome}"
+                else:
+                    predictions.add(prediction(document, question, prepared, outcome, file_name))
+                    tokens += outcome.tokens
+                bar.update()
+            bar.set_postfix_str(f"{tokens / max(1e-9, bar.format_dict['elapsed']):.0f} tokens/s", refresh=False)
     return failures
 
 
@@ -135,19 +149,24 @@ def mean(values: list) -> float:
 
 
 def summary(rows: list[dict]) -> dict:
-    """Scores in percent, and means: of FLOPs and nodes over the questions, of construction over the documents."""
+    """Scores in percent, and means: of FLOPs and nodes over the questions, of construction over the documents.
+
+    Means of nodes and FLOPs come with their intervals.
+    """
     construction = {row["hash"]: row["construction_flops"] for row in rows}
     nodes = [row["nodes"] for row in rows]
     replies = {}                                                 # of questions, and of documents once each
-    for name in ("calls", "refused"):
+    for name in ("calls", "refused", "repeats", "loops"):
         of_documents = {row["hash"]: row.get(f"construction_{name}", 0) for row in rows}
         replies[name] = sum(row.get(name, 0) for row in rows) + sum(of_documents.values())
+    counted = {"nodes": nodes, "flops": [row["flops"] for row in rows],
+               "construction_flops": list(construction.values())}
+
     return metrics.scores(rows) | replies | {
         "documents": len(construction),
-        "nodes": mean(nodes),
         "tokens": mean([row["tokens"] for row in rows]),
-        "flops": mean([row["flops"] for row in rows]),
-        "construction_flops": mean(list(construction.values())),
+        **{name: mean(values) for name, values in counted.items()},
+        **{f"{name}_interval": metrics.interval(values) for name, values in counted.items()},
         "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
         "histogram": {str(n): nodes.count(n) for n in sorted(set(nodes))}}
 

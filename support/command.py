@@ -1,13 +1,28 @@
-"""Command lines: what all of them refuse, and how errors are shown. Imports nothing heavy."""
+"""Command lines: their help, what all of them refuse, and how errors are shown. Imports nothing heavy."""
 import argparse
 import os
 import re
 import sys
+from pathlib import Path
 
 from support.files import InputError, OutputError, one_line
 
 # Each device words a shortage of memory in its own way.
 SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
+
+# This module is imported before torch (pyproject.toml), whose import takes seconds: Ctrl-C meanwhile is no traceback.
+if Path(sys.argv[0]).resolve().is_relative_to(Path(__file__).parents[1]):
+    usual_hook = sys.excepthook
+    sys.excepthook = lambda kind, *rest: (
+        print("interrupted", file=sys.stderr) if kind is KeyboardInterrupt else usual_hook(kind, *rest))
+
+
+def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
+    """A parser whose --help begins with the first line of a text and ends with the commands in it, as examples."""
+    lines = text.splitlines()
+    examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
+    return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:

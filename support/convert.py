@@ -1,11 +1,12 @@
-"""python -m support.convert FILE.gguf DIR: write the Llama of a GGUF file as the checkpoint folder that --model loads.
+"""Write the Llama of a GGUF file as the checkpoint folder that --model loads.
+
+    python -m support.convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2
 
 GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways: the rows of query and key matrices are
 ordered for the interleaved rotation, a tied output matrix is absent, llama3 scaling is a tensor of factors, and the
 tokenizer is a list of tokens with the name of the rule that cuts text into words. What is not known for certain is
 refused by name. The folder appears when it is complete, or not at all.
 """
-import argparse
 import json
 import math
 import os
@@ -14,12 +15,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from support.command import make_parser, parse_options, user_errors
+
 import numpy as np
 import torch
 
 from llama import inverse_frequencies
 from support.checkpoint import Config, read_config, save_checkpoint, tensor_shapes
-from support.command import user_errors
 from support.files import InputError, one_line, reading, write_file
 from support.gguf_tokenizer import require, tokenizer_config, tokenizer_of
 from support.tokenizer import Tokenizer
@@ -289,12 +291,11 @@ def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> s
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m support.convert",
-                                     description="Write the Llama of a GGUF file as a checkpoint folder.")
+    parser = make_parser("python -m support.convert", __doc__)
     parser.add_argument("file", help="a GGUF file of one part")
     parser.add_argument("folder", help="the folder to write; it must not exist")
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: as stored; quantised: float16)")
-    args = parser.parse_args(argv)
+    args = parse_options(parser, argv)
 
     print(f"{args.folder}: {convert(args.file, args.folder, args.dtype)}")
     return 0

@@ -1,6 +1,7 @@
 """A graph on disk: one readable JSON file. Plain fields go in and come out, and every one of them is checked.
 
     {"format": ..., "document": sha256, "model": fingerprint, "settings": {...}, "flops": ...,
+     "repeats": ..., "loops": ...,                                  bullets left out, replies ended (pecan.Graph)
      "nodes": [{"id": 0, "level": 1, "text": "..."}, ...],          ids count from 0, levels come in order
      "edges": [[i, j, e_ij], ...]}                                  from node i down to node j; rows sum to 1
 """
@@ -18,22 +19,20 @@ from support.files import (
     InputError,
     OutputError,
     Rule,
-    append_line,
     check_values,
-    open_own,
-    parse_json,
     read_json,
     reading,
     write_bytes,
     write_file,
 )
 
-FORMAT = "pecan graph 2"          # 1 counted the FLOPs of padding
+FORMAT = "pecan graph 3"          # 1 counted the FLOPs of padding, 2 kept repeated bullets
 
 RULES = {**dict.fromkeys(("document", "model"), Rule((str,), bool, "a text")),
          **dict.fromkeys(("nodes", "edges"), Rule((list,), lambda _: True, "a list")),
          "settings": Rule((dict,), lambda _: True, "an object"),
-         "flops": Rule((int,), lambda n: 0 <= n < 1e30, "a number of operations")}
+         "flops": Rule((int,), lambda n: 0 <= n < 1e30, "a number of operations"),
+         **dict.fromkeys(("repeats", "loops"), Rule((int,), lambda n: n >= 0, "a count"))}
 
 
 class Fields(NamedTuple):
@@ -45,6 +44,8 @@ class Fields(NamedTuple):
     model: str                                 # fingerprint of the checkpoint that built it
     settings: dict                             # those of the construction
     flops: int                                 # of the construction
+    repeats: int = 0                           # bullets that were left out
+    loops: int = 0                             # replies that were ended
 
 
 def file_name(document: str, model: str, settings: dict) -> str:
@@ -69,7 +70,7 @@ def check_place(path: str | Path | None):
 def write_graph(path: str | Path, graph: Fields):
     """Write the file. An existing one is replaced at once or not at all; OutputError if it cannot be written."""
     head = {"format": FORMAT, "document": graph.document, "model": graph.model, "settings": graph.settings,
-            "flops": graph.flops}
+            "flops": graph.flops, "repeats": graph.repeats, "loops": graph.loops}
     nodes = [{"id": i, "level": level, "text": text} for i, (level, text) in enumerate(zip(graph.levels, graph.texts))]
 
     # One line for each node and each edge, so that people and diff tools can read the file.
@@ -97,7 +98,7 @@ def read_graph(path: str | Path, document: str | None = None, model: str | None 
         if not all(isinstance(text, str) and text for text in texts):
             raise InputError(f"{path}: a node without text")
         graph = Fields(levels, texts, _edges(path, raw["edges"], levels), raw["document"], raw["model"],
-                       raw["settings"], raw["flops"])
+                       raw["settings"], raw["flops"], raw["repeats"], raw["loops"])
         _check_owner(path, graph, document, model, settings)
     return graph
 
@@ -144,43 +145,6 @@ def _edges(path, rows, levels: list[int]) -> list[tuple[int, int, float]]:
 
 
 # --- next to a graph ------------------------------------------------------------------------------------------------
-
-class Journal(list):
-    """The finished batches of a construction, (windows, IPs, FLOPs) each, kept on disk until it is complete.
-
-    The file is GRAPH.CONSTRUCTION.windows, where `construction` (file_name) names what is built: windows of another
-    document or model are never taken for these.
-    A batch is one line of JSON, on disk before the next one begins. A last line that a kill has torn is dropped.
-    Without a path, nothing is kept on disk. Raises InputError if the file holds something else.
-    """
-
-    def __init__(self, path: str | Path | None, construction: str):
-        super().__init__()
-        self.path = None if path is None else Path(f"{path}.{construction}.windows")
-        if self.path is None or not self.path.exists():
-            return
-
-        remedy = "; remove the file, and the graph is built from the start"
-        with reading(self.path, remedy=remedy):
-            lines, _, _ = self.path.read_bytes().rpartition(b"\n")
-        for number, line in enumerate(lines.split(b"\n") if lines else [], 1):
-            with reading(f"{self.path}, line {number}", "not a finished batch of windows", remedy):
-                windows, points, flops = parse_json(line, f"{self.path}, line {number}", list)
-                list.append(self, (int(windows), [(str(text), list(window), list(e)) for text, window, e in points],
-                                   int(flops)))
-        with open_own(self.path) as file:
-            file.truncate(len(lines) + 1 if lines else 0)
-
-    def append(self, batch: tuple):
-        super().append(batch)
-        if self.path is not None:
-            append_line(self.path, json.dumps(batch, ensure_ascii=False, allow_nan=False))
-
-    def remove(self):
-        """Forget the file: the graph is complete."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
-
 
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
     """Vectors of a graph's nodes [|V|, D] by this encoder, and the FLOPs they cost; kept in GRAPH.ENCODER.vectors.

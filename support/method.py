@@ -1,5 +1,6 @@
 """What PECAN and every compared method have in common: the contract that eval.py runs, and what an answer is."""
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +27,7 @@ class Step:
     p_yes: float | None = None    # None if no check was made
     verdict: str | None = None    # "Yes" or "No"
     tokens: int = 0               # read so far, probes included
-    flops: int = 0                # spent so far
+    flops: int = 0                # spent so far; nodes that were read in one pass have its end
 
     def describe(self) -> str:
         """The step in words, for the printed trace."""
@@ -46,6 +47,8 @@ class Prepared:
     index: object = None          # what finds the texts: their vectors [n, D], word counts, token ids
     calls: int = 0                # replies that preparing took, for methods that can refuse one
     refused: int = 0
+    repeats: int = 0              # bullets that were left out, because their reply had them before
+    loops: int = 0                # replies that were ended, because a line came three times in succession
 
 
 @dataclass
@@ -60,6 +63,21 @@ class Answer:
     trace: list = field(default_factory=list)         # PECAN's has a Step for each visited node
     calls: int = 0                # replies that were asked for, the reader's not counted
     refused: int = 0              # of these, replies that did not have the form that was asked for
+
+    def as_text(self, question: str, texts: list[str], steps: bool) -> str:
+        """The answer for a reader, with its steps if they are wanted; `texts` are those that could be retrieved."""
+        lines = [question, f"  {self.text}", f"  ({len(self.nodes)} of {len(texts)} nodes read, "
+                 f"{self.flops / 1e9:,.3g} GFLOPs; {ENDS[self.end]})"]
+        if steps:
+            lines += [f"    {step.describe()}  {texts[step.node]}" for step in self.trace]
+        return "\n".join(lines)
+
+    def as_json(self, question: str, texts: list[str]) -> str:
+        """The answer for a program: one line, the steps and the texts that were read included."""
+        steps = [asdict(step) | {"text": texts[step.node]} for step in self.trace]
+        found = {"question": question, "answer": self.text, "end": self.end, "nodes": self.nodes, "of": len(texts),
+                 "tokens": self.tokens, "flops": self.flops, "steps": steps}
+        return json.dumps(found, ensure_ascii=False, allow_nan=False)
 
 
 class Method(Protocol):

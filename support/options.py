@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from support.command import make_parser, parse_options
+
 import torch
 
 from data import Document
@@ -12,6 +14,14 @@ from support.files import InputError
 from support.sbert import load_encoder
 
 SMALL = 256                       # the width of a model that runs on one thread
+QUESTIONS = """Answer questions about a long document with PECAN.
+
+    python pecan.py tiny/story.txt "What is Paula's home?" "What is Tilda's pet?"
+    python pecan.py tiny/story.txt "What is Paula's home?" --trace               every node that was read, and why
+    python pecan.py tiny/story.txt "What is Paula's home?" --trace paula.jsonl   for view.replay and view.page
+    python pecan.py tiny/story.txt "What is Paula's home?" --json                for a program
+    python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
+"""
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
 
@@ -28,7 +38,7 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int, help="windows of a document that run together (default: 8)")
+    parser.add_argument("--batch", type=int, help="windows or searches of a document that run together (default: 8)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
@@ -36,6 +46,20 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first one available)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
                                                         "cuda, float32 elsewhere)")
+
+
+def parse_questions(argv: list[str] | None) -> argparse.Namespace:
+    """The options of pecan.py."""
+    parser = make_parser("pecan.py", QUESTIONS)
+    parser.add_argument("document", help="a UTF-8 text file")
+    parser.add_argument("questions", nargs="+", metavar="question")
+    parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
+    parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
+                        help="print every node that was read, and why; or write it to a file (view/README.md)")
+    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
+    add_model_options(parser)
+    return parse_options(parser, argv)
 
 
 def chosen_settings(args: argparse.Namespace) -> dict:

@@ -5,6 +5,7 @@ from pathlib import Path
 from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
+PASS = 512                        # tokens of the top level that run together: their attention is [H, PASS, P]
 RESERVE = 5                       # a top level that is too large for the window leaves room for this many chunks
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
 
@@ -48,7 +49,7 @@ class Settings:
     answer_tokens: int = 128      # length limit of an answer
 
     # not the method's: changes memory and the last bits of rounding
-    batch: int = 8                # windows of a level that run together
+    batch: int = 8                # windows of a level, or searches of a document, that run together
 
     def __post_init__(self):
         check_values(vars(self), RULES)

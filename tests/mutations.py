@@ -95,7 +95,7 @@ MUTATIONS = {
                                         "cache.lengths = [before + count for before, count in zip(start, counts)]",
                                         "cache.lengths = [before + T for before in start]",
                                         "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
-    "probe not rolled back": ("llama.py", "        cache.rollback(before)\n", "",
+    "probe not rolled back": ("llama.py", "cache.rollback([end - len(probe) for end in cache.lengths])", "pass",
                              "test_cache.py::test_a_probe_leaves_no_trace"),
     "nodes survive a rollback": ("llama.py", "for node, span in row.items() if span[1] <= end}",
                                           "for node, span in row.items()}",
@@ -103,13 +103,14 @@ MUTATIONS = {
     "a dropped row leaves its nodes": ("llama.py", "        self.nodes = [self.nodes[b] for b in rows]\n", "",
                                        "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
     # generation and FLOPs
-    "only the first eos ends a reply": ("llama.py", "token in self.config.eos or", "token in self.config.eos[:1] or",
+    "only the first eos ends a reply": ("llama.py", "not in self.config.eos\n", "not in self.config.eos[:1]\n",
                                         "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit"),
     "a finished row stays in the batch": ("llama.py", "rows = [rows[b] for b in running]",
                                           "rows = rows[:len(running)]",
                                           "test_llama.py::test_rows_of_different_lengths_are_independent"),
-    "probes cost nothing": ("llama.py", "        cache.rollback(before)\n",
-                            "        cache.rollback(before)\n        self.flops -= len(ids)\n",
+    "probes cost nothing": ("llama.py", "cache.rollback([end - len(probe) for end in cache.lengths])\n",
+                            "cache.rollback([end - len(probe) for end in cache.lengths])\n"
+                            "        self.flops -= len(probe)\n",
                             "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
     "attention counted as a triangle": (
         "llama.py", "4 * c.layers * c.heads", "2 * c.layers * c.heads",
@@ -165,6 +166,27 @@ MUTATIONS = {
     "sum over an IP's tokens, not normalised": (
         "pecan.py", ".double().mean(0)\n    note(\"edges\", tokens=tokens, e_prime=e)\n    return e / e.sum()",
         ".double().sum(0)\n    return e", "test_algorithm.py::test_edges_from_all_layers_and_heads"),
+    "a repeated bullet is kept": ("pecan.py", "tokens.setdefault(\" \".join(text[start:end].split())",
+                                  "tokens.setdefault(\" \".join(text[start:end].split()) + \" \" * start",
+                                  "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
+    "a repeated bullet brings its edges": ("pecan.py", "tokens.setdefault(", "tokens.__setitem__(",
+                                           "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
+    "repeats are not counted": ("pecan.py", "        repeats += left_out\n", "",
+                                "test_algorithm.py::test_building_equals_the_naive_one"),
+    "a loop goes on": ("pecan.py", "cache.averaging_matrix(windows), progress, loops)",
+                       "cache.averaging_matrix(windows), progress)",
+                       "test_algorithm.py::test_building_equals_the_naive_one"),
+    "two lines are a loop": ("support/text.py", "len(lines) >= 3 and lines[-3] == lines[-2] ==",
+                             "len(lines) >= 2 and lines[-2] ==",
+                             "test_pecan.py::test_the_same_line_three_times_in_succession"),
+    "a line that stops others": ("llama.py", "and not stop(ids[row])]", "and not stop(ids[0])]",
+                                 "test_llama.py::test_a_row_ends_when_stop_says_so"),
+    "a finished reply is still expected": ("pecan.py", "            bar.total = bar.n", "            bar.n = bar.n",
+                                           "test_pecan.py::test_progress_counts_tokens"),
+    "repeats counted for each question": ("evaluation/runner.py",
+                                          "{row[\"hash\"]: row.get(f\"construction_{name}\", 0) for row in rows}",
+                                          "{id(row): row.get(f\"construction_{name}\", 0) for row in rows}",
+                                          "test_results.py::test_repeats_are_counted_once_a_document"),
     "softmax over the edges": ("pecan.py", "return e / e.sum()", "return e.softmax(0)",
                                "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     "marker counted in an IP": ("support/text.py", "and token_end > start:", "and token_end >= start - 1:",
@@ -188,7 +210,7 @@ MUTATIONS = {
                                              "test_algorithm.py::test_building_equals_the_naive_one"),
     "one level too many": ("pecan.py", "        if len(windows) == 1:\n            break\n", "",
                            "test_algorithm.py::test_building_equals_the_naive_one"),
-    "passages mixed in a chunk": ("pecan.py", "in document.passages:\n", "in [\" \".join(document.passages)]:\n",
+    "passages mixed in a chunk": ("pecan.py", "in document.passages for", "in [\" \".join(document.passages)] for",
                                   "test_algorithm.py::test_building_equals_the_naive_one"),
     "builder ignored": ("pecan.py", "build(self.builder, ", "build(self.model, ", "test_pecan.py::test_two_models"),
     # stage 2
@@ -199,15 +221,58 @@ MUTATIONS = {
                            "test_algorithm.py::test_scores_equal_the_naive_ones"),
     "similarity clamped in the ablation": ("pecan.py", "        return z, c\n", "        return z, c.clamp(min=0)\n",
                                            "test_algorithm.py::test_scores_equal_the_naive_ones"),
-    "position factor dropped": ("pecan.py", "self.r[node] = position * of_text", "self.r[node] = of_text",
+    "position factor dropped": ("pecan.py", "self.r[node] = position * attention", "self.r[node] = attention",
                                 "test_algorithm.py::test_searching_equals_the_naive_one"),
     "position factor off by one": ("pecan.py", "position = len(self.trace) + 2", "position = len(self.trace) + 1",
                                    "test_algorithm.py::test_searching_equals_the_naive_one"),
-    "r is a sum over the node's tokens": ("pecan.py", "position * of_text.mean()",
-                                          "position * of_text.sum()",
+    "r is a sum over the node's tokens": ("pecan.py", ".cpu().double().mean().item()", ".cpu().double().sum().item()",
                                           "test_algorithm.py::test_searching_equals_the_naive_one"),
-    "marker counted in a visited node": ("pecan.py", "a[0, len(marker[1]):, 0]", "a[0, :, 0]",
+    "marker counted in a visited node": ("pecan.py", "a[0, start - before:end", "a[0, max(0, start - before - 2):end",
                                          "test_algorithm.py::test_searching_equals_the_naive_one"),
+    "a check too many in a large top level": (
+        "pecan.py", "self.probe if len(chosen) - 1 in group else []", "self.probe",
+        "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    "a large top level in one pass": ("pecan.py", "max(PASS, *lengths)", "10 ** 9",
+                                      "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    "a pass for each node of the top level": ("pecan.py", "max(PASS, *lengths)", "max(lengths)",
+                                              "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    "a step's tokens without its node": ("pecan.py", "tokens=rolled_back + end,", "tokens=rolled_back + start,",
+                                       "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    # searches that advance together
+    "every row of the longest one's length": (
+        "evaluation/together.py", "seat.row.lengths = [self.cache.lengths[b]]",
+        "seat.row.lengths = [max(self.cache.lengths)]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "another row stays when one leaves": (
+        "evaluation/together.py", "[b for b, seat in enumerate(self.seats) if seat in wishes]",
+        "list(range(len(wishes)))", "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the first row's attention for all": (
+        "evaluation/together.py", "a[b:b + 1, :count]", "a[:1, :count]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a read does not wait for logits": (
+        "evaluation/together.py", "self.logits(logits) if logits else self.append(running)",
+        "self.logits(logits) if len(logits) == len(running) > 0 else self.append(\n"
+        "                    {seat: wish for seat, wish in running.items() if seat not in logits})",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "logits that cost nothing": (
+        "evaluation/together.py", "self.flops += flops_of(self.config, 0, 0, len(hidden))", "pass",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the encoder's FLOPs of the whole group": (
+        "pecan.py", "        answer.flops += of_query\n", "        answer.flops += self.encoder.flops - flops_before\n",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a failed pass fails the group": (
+        "evaluation/together.py", "return None if failed else outcomes", "return outcomes",
+        "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
+    "a bug taken for an answer": (
+        "evaluation/together.py", "not isinstance(outcome, InputError):\n                raise outcome",
+        "not isinstance(outcome, InputError):\n                pass", "test_together.py::test_a_bug_is_no_answer"),
+    "only the questions that are left run together": (
+        "evaluation/runner.py", "[question.text for question in group])",
+        "[question.text if w else \"x\" for question, w in zip(group, wanted)])",
+        "test_together.py::test_a_group_that_was_interrupted_gives_the_same_bytes"),
+    "windows of other methods run together": (
+        "evaluation/together.py", "method.settings.batch if isinstance(method, Pecan) else 1", "method.settings.batch",
+        "test_together.py::test_how_many_run_together"),
     "instruction counted in the question": (
         "pecan.py", "(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), (\"q\", tokenizer.encode(question))",
         "(\"q\", tokenizer.frame.open + tokenizer.encode(ASK[0]) + tokenizer.encode(question))",
@@ -228,7 +293,7 @@ MUTATIONS = {
                                   "test_algorithm.py::test_searching_equals_the_naive_one"),
     "no room kept for the answer": ("pecan.py", "[node]) <= self.nodes_end", "[node]) <= self.nodes_end + 4",
                                     "test_algorithm.py::test_searching_equals_the_naive_one"),
-    "the top level in order of similarity": ("pecan.py", "for i in sorted(chosen):", "for i in chosen:",
+    "the top level in order of similarity": ("pecan.py", "        chosen.sort()\n", "",
                                              "test_algorithm.py::test_searching_equals_the_naive_one"),
     "always Yes in the answer turn": ("pecan.py", "\"No\" if self.trace[-1].verdict == \"No\" else \"Yes\"", "\"Yes\"",
                                       "test_search.py::test_the_last_verdict_stays_in_the_conversation"),
@@ -253,8 +318,7 @@ MUTATIONS = {
                                            "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
     "another wording of Table A2": ("pecan.py", "as concisely as you can.", "as shortly as you can.",
                                     "test_pecan.py::test_prompts_are_the_tables_of_the_paper"),
-    "half of construction's FLOPs": ("pecan.py", "spent for _, _, spent in finished)",
-                                     "spent for _, _, spent in finished[:1])",
+    "half of construction's FLOPs": ("pecan.py", "zip(*finished, strict=True)", "zip(*finished[:1], strict=True)",
                                      "test_pecan.py::test_construction_flops_are_those_that_ran"),
     "similarity of another node in the trace": ("pecan.py", "similarity=self.c[best].item()",
                                                 "similarity=self.c[0].item()",
@@ -284,8 +348,8 @@ MUTATIONS = {
                                       "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_"
                                       "document"),
     "construction FLOPs averaged over questions": (
-        "evaluation/runner.py", "mean(list(construction.values()))",
-        "mean([row[\"construction_flops\"] for row in rows])", "test_results.py::test_a_summary_by_hand"),
+        "evaluation/runner.py", "list(construction.values())}",
+        "[row[\"construction_flops\"] for row in rows]}", "test_results.py::test_a_summary_by_hand"),
     "median for mean": ("evaluation/runner.py", "return sum(values) / len(values)",
                         "return sorted(values)[len(values) // 2]", "test_results.py::test_a_summary_by_hand"),
     "a data set's t_p never reaches a run": (
@@ -522,11 +586,11 @@ MUTATIONS = {
     "half of a large top level is lost": ("pecan.py", "space -= min(RESERVE * self.settings.chunk, space // 2)",
                                           "space //= 2", "test_search.py::test_a_top_level_too_large_for_the_window"),
     "an interrupted construction begins again": (
-        "support/graph_file.py", "        lines, _, _ = self.path.read_bytes()", "        lines, _, _ = b\"\"",
+        "support/journal.py", "        lines, _, _ = self.path.read_bytes()", "        lines, _, _ = b\"\"",
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "an edge of no weight": ("pecan.py", "strict=True) if e > 0]", "strict=True)]",
                              "test_graph_file.py::test_a_weight_of_0_is_no_edge"),
-    "a torn batch is kept": ("support/graph_file.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
+    "a torn batch is kept": ("support/journal.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
                              "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "vectors of other texts": ("support/graph_file.py", "if texts_of == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
@@ -580,11 +644,11 @@ MUTATIONS = {
         'list(self.graph.neighbours[self.node])',
         "test_graphreader.py::test_the_walk_of_figure_23"),
     "no normalisation of key elements": (
-        "baselines/graphreader.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
+        "baselines/fact_graph.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
         'return element',
         "test_graphreader.py::test_forms_and_names"),
     "neighbours by appearance alone": (
-        "baselines/graphreader.py", '(-counts[j], j))',
+        "baselines/fact_graph.py", '(-counts[j], j))',
         'j)',
         "test_graphreader.py::test_forms_and_names"),
     "a missing notebook empties it": (
@@ -592,18 +656,18 @@ MUTATIONS = {
         'notebook_of(reply)',
         "test_graphreader.py::test_a_missing_notebook_leaves_the_old_one"),
     "the lower score of two counts": (
-        "baselines/graphreader.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))',
+        "baselines/fact_graph.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))',
         'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score)))',
         "test_graphreader.py::test_scores"),
     "the example of Figure 6 is a fact": (
-        "baselines/graphreader.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
+        "baselines/fact_graph.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
         'False',
         "test_graphreader.py::test_facts_of_a_reply"),
     "refused replies are not counted": (
         "baselines/graphreader.py", "            self.talk.refused += 1\n", "",
         "test_graphreader.py::test_branches_of_a_walk"),
     "facts extracted again for each question": (
-        "baselines/common.py", "    if path is None or not Path(path).exists():\n        check_place",
+        "baselines/agent.py", "    if path is None or not Path(path).exists():\n        check_place",
         "    if True:\n        check_place", "test_graphreader.py::test_kept_files_are_checked"),
     "micro pairs for every entity": (
         "baselines/mkrag.py", 'if len(items) >= MICRO_ITEMS:',
@@ -649,6 +713,21 @@ MUTATIONS = {
         "baselines/mkrag.py", 'in reply.splitlines() if "?" in line]',
         'in reply.splitlines()]',
         "test_mkrag.py::test_replies_to_questions"),
+    "the observation repeats the question": (
+        "baselines/mkrag.py", "{prepared.graph[found[0]][3]}", "{prepared.graph[found[0]][2]}",
+        "test_story.py::test_the_story"),
+    "a rewritten question forgets what was found": (
+        "baselines/mkrag.py", "            new = [text]\n", "            new = [text]\n            order = []\n",
+        "test_story.py::test_the_story"),
+    "relations of the nodes that lead here": (
+        "baselines/jerr.py", "memory[\"edges\"] if a == v]", "memory[\"edges\"] if b == v]",
+        "test_story.py::test_the_story"),
+    "a walk that forgets its actions": (
+        "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
+        "test_story.py::test_the_story"),
+    "options are no concern of the look-up": (
+        "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
+        "test_jerr.py::test_questions_with_options"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
@@ -681,6 +760,30 @@ MUTATIONS = {
     "the end is not replayed": ("view/replay.py", 'trace.answer["end"], ending(trace))',
                                 'trace.answer["end"], trace.answer["end"])',
                                 "test_view.py::test_tampering_is_refused"),
+    # command lines and pictures
+    "examples left out of --help": ("support/command.py", '("    python ", "    torchrun ")', '("    none ",)',
+                                    "test_command.py::test_help_has_examples_that_are_understood"),
+    "a traceback during the imports": ("support/command.py", "if kind is KeyboardInterrupt else", "if False else",
+                                       "test_command.py::test_an_interruption_during_the_imports"),
+    "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
+                               "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
+    "JSON without the steps": ("support/method.py", '"steps": steps}', '"steps": []}',
+                               "test_command.py::test_answers_as_json"),
+    "a shared cost of too many queries": ("evaluation/pictures.py", "s + c / q for", "s + c / (q + 1) for",
+                                          "test_pictures.py::test_the_cost_that_queries_share"),
+    "an interval of the methods' FLOPs for F1": (
+        "evaluation/pictures.py", 'whiskers(run["f1"], run["f1_interval"]),\n                      whiskers(',
+        'whiskers(run["f1"], run["flops_interval"]),\n                      whiskers(',
+        "test_pictures.py::test_f1_against_flops_of_all_methods"),
+    "methods that look the same": ("evaluation/pictures.py", "MARKERS[n % len(MARKERS)]", "MARKERS[n % 6]",
+                                   "test_pictures.py::test_f1_against_flops_of_all_methods"),
+    "a picture that another run draws otherwise": ("evaluation/pictures.py", '"svg.hashsalt": "pecan"', '',
+                                                   "test_pictures.py::test_both_files_of_every_picture"),
+    "a picture refused after the run": ("eval.py", "    if args.picture:\n        pictures.check(args.table)\n", "",
+                                        "test_pictures.py::test_what_cannot_be_drawn_is_refused_before_the_run"),
+    "the interval of nodes over documents": ("evaluation/runner.py", '{f"{name}_interval": metrics.interval(values)',
+                                             '{f"{name}_interval": metrics.interval(values[:2])',
+                                             "test_results.py::test_a_summary_by_hand"),
     # bad input
     "not a number read from JSON": ("support/files.py", "parse_constant=number, parse_float=number",
         "parse_float=float",
@@ -704,9 +807,32 @@ MUTATIONS = {
     "links followed": ("support/files.py", "getattr(os, \"O_NOFOLLOW\", 0)",
         "0",
         "test_hostile.py::test_a_link_is_not_followed"),
-    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *TAKEN)",
+    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *OTHER_DATASETS, *TAKEN)",
         "in DATASETS",
         "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
+    "every file like HotpotQA's is HotpotQA": (
+        "evaluation/layouts/hotpotqa.py", "super().recognise(start) if has_evidences else None", "None",
+        "test_datasets.py::test_2wikimultihopqa"),
+    "labels of options from 0": ("evaluation/layouts/quality.py", "answers = [options[gold - 1]]",
+                                 "answers = [options[gold % 4]]", "test_datasets.py::test_quality"),
+    "a label 0 is the last option": (
+        "evaluation/layouts/quality.py", "range(len(options)).index(gold - 1)", "gold - 1",
+        "test_datasets.py::test_quality"),
+    "a task of LongBench under the name of the zip file": (
+        "evaluation/layouts/dataset.py", "if is_task else", "if False else",
+        "test_datasets.py::test_any_task_of_longbench"),
+    "the first option named counts": ("evaluation/metrics.py", "if len(found) == 1 else None", "if found else None",
+                                      "test_metrics.py::test_options_by_hand"),
+    "a letter inside a reply is an option": (
+        "evaluation/metrics.py", "\\A\\W*([{letters}])\\W*\\Z", "\\b([{letters}])\\b",
+        "test_metrics.py::test_options_by_hand"),
+    "accuracy of the difficult questions over all": (
+        "evaluation/metrics.py", "            if row.get(\"difficult\"):\n", "            if True:\n",
+        "test_metrics.py::test_accuracy_by_hand"),
+    "exact match of a part": (
+        "evaluation/metrics.py", "any(words(prediction) == words(answer)",
+        "any(set(words(answer)) <= set(words(prediction))",
+        "test_metrics.py::test_exact_match_by_hand"),
     "letters of a text as answers": ("evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
         "texts([question.text, *question.answers])",
         "test_hostile.py::test_a_bad_question_drops_itself_alone"),
@@ -761,7 +887,7 @@ MUTATIONS = {
     "a letter cut from its accent": ("support/text.py", "return not mark and word",
         "return word",
         "test_hostile.py::test_a_long_word_is_cut_between_characters"),
-    "windows of another document": ("support/graph_file.py", "Path(f\"{path}.{construction}.windows\")",
+    "windows of another document": ("support/journal.py", "Path(f\"{path}.{construction}.windows\")",
         "Path(f\"{path}.windows\")",
         "test_hostile.py::test_windows_of_another_document_are_not_taken"),
     "numbers out of range in config.json": ("support/checkpoint.py",
@@ -773,35 +899,39 @@ MUTATIONS = {
         "",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
     "the reward of the last node alone": (
-        "baselines/jerr.py", 'found = set().union(*(self.held[v] for v in walked))',
+        "baselines/tree_search.py", 'found = set().union(*(self.held[v] for v in walked))',
         'found = self.held[walked[-1]]',
         "test_jerr.py::test_six_rounds_by_hand"),
     "the reward without the nodes of the tree": (
-        "baselines/jerr.py", 'found = set().union(*(self.held[v] for v in walked))',
+        "baselines/tree_search.py", 'found = set().union(*(self.held[v] for v in walked))',
         'found = set().union(*(self.held[v] for v in walked[len(path):]))',
         "test_jerr.py::test_six_rounds_by_hand"),
     "the search without exploration": (
-        "baselines/jerr.py", 'math.sqrt(2 * math.log(parent) / self.N[v])',
+        "baselines/tree_search.py", 'math.sqrt(2 * math.log(parent) / self.N[v])',
         '0',
         "test_jerr.py::test_six_rounds_by_hand"),
     "a sort by keywords": (
-        "baselines/jerr.py", '(-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v)',
+        "baselines/tree_search.py", '(-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v)',
         '(-len(self.held[v]), v)',
         "test_jerr.py::test_six_rounds_by_hand"),
     "a rollout without an end": (
-        "baselines/jerr.py", 'and len(walked) < len(path) + DEPTH:',
+        "baselines/tree_search.py", 'and len(walked) < len(path) + DEPTH:',
         ':',
         "test_jerr.py::test_rollouts_are_short_and_follow_the_edges"),
     "reversed edges": (
-        "baselines/jerr.py", '        if reaches(after, b, a):',
-        '        if reaches(after, a, b):',
+        "baselines/jerr.py", '        if a in reached[b]:',
+        '        if b in reached[a]:',
         "test_jerr.py::test_the_graph_stays_acyclic"),
     "cycles are kept": (
-        "baselines/jerr.py", '        if reaches(after, b, a):',
+        "baselines/jerr.py", '        if a in reached[b]:',
         '        if a == b:',
         "test_jerr.py::test_the_graph_stays_acyclic"),
+    "a cycle of more than two edges is kept": (
+        "baselines/jerr.py", '            if a in others:\n',
+        '            if others is reached[a]:\n',
+        "test_jerr.py::test_the_graph_stays_acyclic"),
     "plain PageRank": (
-        "baselines/jerr.py", 'restart = [n / (sum(matches) or 1) for n in matches]',
+        "baselines/tree_search.py", 'restart = [n / (sum(matches) or 1) for n in matches]',
         'restart = [1 / len(held) for n in matches]',
         "test_jerr.py::test_pagerank_equals_networkx"),
     "SimHash of single characters": (
@@ -816,13 +946,88 @@ MUTATIONS = {
         "baselines/jerr.py", "                    lines[chunk] = line\n",
         "                    lines[chunk + 1000] = line\n", "test_jerr.py::test_the_story_by_a_script"),
     "keywords found inside words": (
-        "baselines/jerr.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
+        "baselines/tree_search.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
         '{re.escape(form_of(phrase))}',
         "test_jerr.py::test_keywords"),
     "pages that do not exist": (
-        "baselines/jerr.py", 'if page < number][:LOOKED_UP]',
-        '][:LOOKED_UP]',
+        "baselines/jerr.py", 'if page < number][:most]',
+        '][:most]',
         "test_jerr.py::test_pages"),
+}
+
+# The bench: what is captured from outside, what is taken for true, and each measure.
+MUTATIONS |= {
+    "a row that has ended keeps its place": (
+        "study/capture.py", "rows_of[self] = [before[b] for b in rows]", "rows_of[self] = list(range(len(rows)))",
+        "test_study.py::test_rows_that_end_at_different_times"),
+    "the sink is the second token": ("study/capture.py", "of_heads[..., 0]))", "of_heads[..., 1]))",
+                                     "test_study.py::test_heads_by_hand"),
+    "attention of other points goes unnoticed": ("study/capture.py", "- E).abs().max() < 1e-4", "- E).abs().max() < 2",
+                                                 "test_study.py::test_attention_of_other_points_is_noticed"),
+    "the marker counts for a head's r": (
+        "study/capture.py", "seen.pop().a[0, :, :, len(marker[1]):, 0]", "seen.pop().a[0, :, :, :, 0]",
+        "test_study.py::test_r_of_heads_is_that_of_the_search"),
+    "nodes after the top level stay": (
+        "study/capture.py", "            cache.rollback(before)\n    return", "    return",
+        "test_study.py::test_r_of_heads_is_that_of_the_search"),
+    "the question stays before the next node": (
+        "study/capture.py", "cache.rollback(after if", "0 and cache.rollback(after if",
+        "test_study.py::test_the_query_after_the_nodes"),
+    "gold likelihood one token late": ("study/reading.py", "-len(gold) - 1:-1", "-len(gold):",
+                                       "test_study.py::test_the_gold_likelihood"),
+    "the gold probe is counted": ("study/reading.py", "    model.flops = spent\n", "",
+                                  "test_study.py::test_the_gold_likelihood"),
+    "chosen heads are not scaled": ("study/reading.py", "c.layers * c.heads / len(heads)", "1",
+                                    "test_study.py::test_chosen_heads_alone"),
+    "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
+                                       "if chunk_start <= start < chunk_end:", "test_study.py::test_needed_chunks"),
+    "the lightest edge leads": ("study/truth.py", "heaviest[i] = max(", "heaviest[i] = min(",
+                                "test_study.py::test_what_leads_where"),
+    "everybody leads to what is needed": ("study/truth.py", "for fact in stated & wanted", "for fact in stated",
+                                          "test_study.py::test_what_leads_where"),
+    "words of every node count as a source": ("study/truth.py", "& bag - common)", "& bag)",
+                                              "test_study.py::test_sources_of_a_bullet"),
+    "a source need not be clear": ("study/truth.py", "shared[best] >= 2 * runner_up", "shared[best] >= runner_up",
+                                   "test_study.py::test_sources_of_a_bullet"),
+    "a needed fact is enough": ("study/truth.py", "return wanted <= set()", "return wanted & set()",
+                                "test_study.py::test_enough"),
+    "a tie is lost": ("study/figures.py", "counts.cumsum() - (counts - 1) / 2", "counts.cumsum() - counts + 1",
+                      "test_study.py::test_the_area_under_the_curve"),
+    "bins weigh the same": ("study/figures.py", " * (places == b).mean() for", " / len(set(places)) for",
+                            "test_study.py::test_calibration"),
+    "intervals over items": ("study/figures.py", "    value = statistic(np.concatenate(documents))\n",
+                             "    value = statistic(np.concatenate(documents))\n"
+                             "    documents = [item[None] for item in np.concatenate(documents)]\n",
+                             "test_study.py::test_intervals_are_over_documents"),
+    "the lower half of the layers": ("study/choices.py", "e[:, e.shape[1] // 2:]", "e[:, :e.shape[1] // 2]",
+                                     "test_study.py::test_edges_by_hand"),
+    "edges by sum divide by the tokens": ("study/choices.py", "* raw.lengths[j]", "/ raw.lengths[j]",
+                                          "test_study.py::test_edges_by_hand"),
+    "positions of the bench from 1": ("study/choices.py", "np.arange(2, len(S) + 2)", "np.arange(1, len(S) + 1)",
+                                      "test_study.py::test_relevance_by_hand"),
+    "divergence is not squared": ("study/choices.py", "shares @ (divergence ** 2) / total",
+                                  "shares @ divergence / divergence.sum()", "test_study.py::test_concentrated_heads"),
+    "a replay's ties go to the higher id": ("study/retrieval.py", "(scores[i], -i)", "(scores[i], i)",
+                                            "test_study.py::test_the_order_of_a_replay"),
+    "a replay by E instead of its transpose": ("study/retrieval.py", "join(E.T @ r, asked.c)", "join(E @ r, asked.c)",
+                                               "test_study.py::test_a_replay_chooses_as_the_search_does"),
+    "ranks from the worst": ("study/retrieval.py", "1 / (60 + ranks(-z))", "1 / (60 + ranks(z))",
+                             "test_study.py::test_joining_by_hand"),
+    "information points have a place among the chunks": (
+        "study/retrieval.py", "[i for i in order if record.graph.nodes[i].level == 1]", "list(order)",
+        "test_study.py::test_retrieval_by_hand"),
+    "a verdict at the threshold stops": ("study/progress.py", "if p > t_p]", "if p >= t_p]",
+                                         "test_study.py::test_where_a_search_stops"),
+    "the check itself is too late": ("study/progress.py", "any(truth[:at])", "any(truth[:at + 1])",
+                                     "test_study.py::test_progress_by_hand"),
+    "what was read is lost": ("study/answers.py", "if i not in row[\"nodes\"] and not any", "if not any",
+                              "test_study.py::test_where_an_answer_went_wrong"),
+    "heads by their sum, not their share": ("study/record.py", "on_sources / e[of_point].sum(0).clip(1e-30)",
+                                            "on_sources", "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "the worst heads": ("study/record.py", "np.argsort(-mean,", "np.argsort(mean,",
+                        "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
+                                      "test_study.py::test_evidence_of_official_rows"),
 }
 
 

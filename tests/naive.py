@@ -131,6 +131,30 @@ def points(tokenizer, reply, cut):
     return [list(range(words[0], words[-1] + 1))]
 
 
+def without_repeats(tokenizer, reply, bullets):
+    """The bullets, but of those with the same words only the first."""
+    kept = {}
+    for bullet in bullets:
+        words = [word for place in bullet for word in tokenizer.decode([reply[place]]).split()]
+        if tuple(words) not in kept:
+            kept[tuple(words)] = bullet
+    return list(kept.values())
+
+
+def loops(tokenizer, reply):
+    """Has the last token ended a line that is like the two lines before it? Empty lines are no lines."""
+    newlines = [*tokenizer.encode("\n"), *tokenizer.encode("\n\n")]
+    if reply[-1] not in newlines:
+        return False
+    lines = [[]]
+    for token in reply:
+        if token not in newlines:
+            lines[-1].append(token)
+        elif lines[-1]:
+            lines.append([])
+    return len(lines) > 3 and lines[-4] == lines[-3] == lines[-2]
+
+
 def edges_of(attend, ids, tokens, places):
     """e_ij of one IP: the mean over its tokens (positions in `ids`) and over the tokens of j, normalised to sum to 1.
 
@@ -156,9 +180,12 @@ def summarise(tokenizer, attend, follow, eos, texts, window, limit, tree):
         if token == eos:
             break
         ids.append(token)
+        if loops(tokenizer, ids[len(prompt.ids):]):
+            break
 
     reply = ids[len(prompt.ids):]
     bullets = points(tokenizer, reply, cut=len(reply) == limit) if reply else []
+    bullets = without_repeats(tokenizer, reply, bullets)
     if tree and bullets:
         bullets = [sorted(place for bullet in bullets for place in bullet)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from baselines import graphreader_prompts as figures
 from baselines import jerr, mkrag
-from baselines.common import Talk
+from baselines.agent import Talk
 from tiny.world import facts_in, question
 
 

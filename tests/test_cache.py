@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_same
-from test_llama import read
+from test_llama import probe, read
 
 from llama import Cache, Llama
 
@@ -116,7 +116,7 @@ class Life:
     def probe(self, length):
         """Probe all rows and compare with one pass."""
         _, ids = self.segment(length)
-        logits = self.model.probe(self.cache, ids)
+        logits = probe(self.model, self.cache, ids)
         for n, row in enumerate(self.rows):
             wanted, _ = read(self.model, self.ids(row) + ids)
             error = (logits[n] - wanted[-1]).abs().max()
@@ -223,7 +223,7 @@ def test_a_probe_leaves_no_trace(folder, ids, dtype):
         never_probed, _ = model.read(plain, part)
         assert_same(after_probe, never_probed, "a read after a probe")
 
-        model.probe(probed, ids(5, seed=start + 1))
+        probe(model, probed, ids(5, seed=start + 1))
         assert probed.lengths == plain.lengths and probed.nodes == plain.nodes
         for one, other in ((probed.keys, plain.keys), (probed.values, plain.values)):
             for layer in range(model.config.layers):

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from support.command import user_errors
+
 import gguf
 import numpy as np
 import pytest
@@ -20,7 +22,6 @@ from test_tokenizer import NASTY, PLAIN, write_bpe, write_sentencepiece
 
 from llama import Llama
 from support.checkpoint import read_config
-from support.command import user_errors
 from support.convert import convert, main, scaling_of
 from support.files import InputError
 from support.gguf_tokenizer import tokenizer_of

@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+from support.command import user_errors
+
 import pytest
 import torch
 from benchmark import peak_of
@@ -25,14 +27,13 @@ import eval as command_line
 import pecan
 from baselines.whole import Whole
 from data import EMBEDDED, read_jsonl
-from evaluation import cost, paper, pictures, tables
+from evaluation import cost, metrics, paper, tables
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
 from evaluation.tables import as_markdown, as_text, quantity
 from pecan import build
 from support.checkpoint import read_config
-from support.command import user_errors
 from support.files import InputError, OutputError
 from support.settings import PAPER, Settings, resolve
 
@@ -330,7 +331,8 @@ def test_command_line_of_pecan(tmp_path):
 def result(f1, flops, **more):
     return {"label": "x", "n": 7, "documents": 2, "f1": f1, "f1_interval": [f1 - 1, f1 + 1], "rouge_l": f1 - 2,
             "em": f1 / 2, "nodes": 20.0, "tokens": 1.0, "flops": flops, "construction_flops": 4e13, "cut_documents": 1,
-            "histogram": {"10": 3, "30": 4}, "calls": 0, "refused": 0, "search by": "a", "graph by": "b"} | more
+            "histogram": {"10": 3, "30": 4}, "calls": 0, "refused": 0, "repeats": 0, "loops": 0,
+            "search by": "a", "graph by": "b"} | more
 
 
 def cells(table, first):
@@ -379,7 +381,31 @@ def test_systems_show_published_figures_with_their_model_and_refused_replies():
     table = tables.systems(results)[0]
     assert cells(table, "GARLIC")[0][-5:] == ["412 of 540", "7", "-", "F1 43.5", "Llama-3.1-8B"]
     assert tables.overview(results)[0].rows[0][1] == "x, refused 412 of 540"
-    assert cells(table, "PECAN")[0][1:10] == ["not run"] * 9
+    assert cells(table, "PECAN")[0][1:11] == ["not run"] * 10
+    by_title = {table.title: table for table in tables.systems(results)}
+    assert cells(by_title["Systems, QuALITY"], "JERR (reconstruction)")[0][-2:] == ["accuracy 86.39", "qwen-plus-128k"]
+    quality = tables.systems({"QuALITY": {"runs": {"garlic": result(50.0, 1e12, accuracy=25.0)}}})[0]
+    assert cells(quality, "GARLIC")[0][4] == "25.0" and cells(table, "GARLIC")[0][4] == "none"
+
+
+def test_questions_with_options(tmp_path):
+    """QuALITY from the file to the table: what was predicted is matched with the options, and scored again."""
+    document = read_jsonl(EMBEDDED, 1)[0]
+    questions = [{"question": question.text, "options": [*question.answers, "x", "y", "z"], "gold_label": 1,
+                  "difficult": n} for n, question in enumerate(document.questions[:2])]
+    row = {"article_id": "a", "set_unique_id": "w", "title": "t", "article": document.passages[0],
+           "questions": questions}
+    (tmp_path / "q.jsonl").write_text(json.dumps(row))
+    done = run("--dataset", tmp_path / "q.jsonl", "--method", "whole,jerr", "--output", tmp_path / "r")
+    assert done.returncode == 0 and done.stdout.splitlines()[0].split()[5:7] == ["accuracy", "ROUGE-L"]
+
+    of_run = json.loads((tmp_path / "r" / "results.json").read_text())["data"]["QuALITY"]["runs"]["whole"]
+    rows = [json.loads(line) for line in (tmp_path / "r" / "QuALITY" / "whole.jsonl").read_text().splitlines()]
+    wanted = [100.0 * (metrics.option_of(row["prediction"], row["options"]) == 0) for row in rows]
+    assert (of_run["accuracy"], of_run["accuracy_difficult"]) == (sum(wanted) / 2, wanted[1])
+    assert "\n(A) " in rows[0]["question"] and rows[0]["answers"] == questions[0]["options"][:1]
+    again = run("--score", tmp_path / "r" / "QuALITY" / "whole.jsonl").stdout.splitlines()
+    assert again[0].split()[-2:] == ["accuracy", "n"] and again[1].split()[-2] == f"{of_run['accuracy']:.1f}"
 
 
 def test_garlic_has_no_confidence_threshold():
@@ -448,14 +474,6 @@ def test_the_tables_of_the_paper_are_run(small, tmp_path):
     assert len(list((output / "graphs").glob("*.json"))) == 2
     patience = json.loads((output / "results-patience.json").read_text())["data"]["small"]["runs"]
     assert [run["setup"]["patience"] for run in patience.values()] == list(range(1, 9))
-
-
-def test_a_picture_or_the_reason_why_not(tmp_path, monkeypatch):
-    measured = {"mine": {"runs": {"pecan": result(50.0, 2e13)}}}
-    assert pictures.draw("nodes", measured, tmp_path) == f"picture: {tmp_path / 'figure-3.png'}"
-    assert (tmp_path / "figure-3.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "requirements-extra.txt" in pictures.draw("nodes", measured, tmp_path)
 
 
 def test_two_models_side_by_side(small, tmp_path, folder):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from benchmark import PAPER, ROOT, flops, whole_document
 from oracle import hugging_face, write_checkpoint
+from test_llama import probe
 from torch.utils.flop_counter import FlopCounterMode
 
 from llama import Cache, Llama, flops_of
@@ -48,7 +49,7 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
 
     # Probe, and roll back.
     wanted, past = counted(hf, 6, past)
-    assert spent(lambda: model.probe(cache, ids(6))) == wanted == flops_of(c, 6, 121, 1)
+    assert spent(lambda: probe(model, cache, ids(6))) == wanted == flops_of(c, 6, 121, 1)
     past.crop(-6)
 
     # Decode: 5 tokens are chosen, 4 are run.

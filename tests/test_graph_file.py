@@ -8,7 +8,8 @@ import pecan
 from data import EMBEDDED, Document, read_jsonl
 from pecan import Graph, Pecan, build
 from support.files import InputError
-from support.graph_file import Journal, node_vectors
+from support.graph_file import node_vectors
+from support.journal import Batch, InformationPoint, Journal
 from support.sbert import TokenMean
 from support.settings import resolve
 
@@ -76,7 +77,7 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
     assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".vectors"], "the journal is gone"
 
 
-@pytest.mark.parametrize("line", ["{}", "[1]", "[1, [[1]], 2]", "[1, 2, 3]", "x"])
+@pytest.mark.parametrize("line", ["{}", "[1]", "[1, [[1]], 2]", "[1, 2, 3]", "[1, [], 3]", "[1, [], 3, 0, 0, 0]", "x"])
 def test_a_damaged_journal_is_named(tmp_path, line):
     (tmp_path / "g.json.c.windows").write_text(line + "\n")
     with pytest.raises(InputError, match="g.json.c.windows, line 1: .*; remove the file, and the graph is built from"):
@@ -127,7 +128,8 @@ def test_a_graph_that_is_there_is_loaded(tiny, document, settings, tmp_path):
 def test_a_weight_of_0_is_no_edge(tiny, settings, tmp_path, monkeypatch):
     """Attention can round to 0. The graph is written and read again without that edge."""
     def summarise(model, nodes, windows, *_):
-        return [pecan.InformationPoint("Mara", window, [0.0] * (len(window) - 1) + [1.0]) for window in windows]
+        points = [InformationPoint("Mara", window, [0.0] * (len(window) - 1) + [1.0]) for window in windows]
+        return Batch(len(windows), points, 0, 0, 0)
     monkeypatch.setattr(pecan, "summarise", summarise)
     document = Document("d", ["Mara was in Oslo and Theo was in Lima. " * 20])
     graph = build(tiny, document, settings)

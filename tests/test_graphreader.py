@@ -9,19 +9,10 @@ import pytest
 from speaker import Script, Speaker, scripted  # noqa: F401
 
 from baselines import graphreader, graphreader_prompts
-from baselines.common import Talk, kept, pack_paragraphs, user_turn
-from baselines.graphreader import (
-    FactGraph,
-    GraphReader,
-    Walk,
-    action_of,
-    facts_of,
-    form_of,
-    notebook_of,
-    run_together,
-    scores_of,
-    stemmer,
-)
+from baselines.agent import Talk, kept
+from baselines.common import pack_paragraphs, user_turn
+from baselines.fact_graph import FactGraph, facts_of, form_of, scores_of, stemmer
+from baselines.graphreader import GraphReader, Walk, action_of, notebook_of, run_together
 from data import EMBEDDED, Document, read_jsonl
 from evaluation.cost import generation
 from support.files import InputError

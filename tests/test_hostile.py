@@ -12,6 +12,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from support.command import user_errors
+
 import pytest
 import tokenizers
 import torch
@@ -28,9 +30,8 @@ from evaluation.layouts.report import Report
 from evaluation.predictions import Predictions, lock
 from evaluation.runner import claim_file
 from pecan import Pecan
-from support.command import user_errors
 from support.files import InputError, OutputError, append_line, open_own, write_file
-from support.graph_file import Journal
+from support.journal import Batch, InformationPoint, Journal
 from support.sbert import TokenMean
 from support.text import bullets, split
 from support.tokenizer import Tokenizer
@@ -336,7 +337,8 @@ def change_row(key, n, change):
 BAD_GRAPHS = [
     *(lambda raw, content=content: content for content in ("", "{", "[]", DEEP, "null", '{"format": NaN}',
     "\ud800x"[1:])),
-    *(change_graph(**{key: value}) for key in ("nodes", "edges", "settings", "document", "model", "flops")
+    *(change_graph(**{key: value})
+      for key in ("nodes", "edges", "settings", "document", "model", "flops", "repeats", "loops")
       for value in (None, "x" * (key not in ("document", "model")), 3.5, [3])),
     change_graph(flops=10 ** 400), change_graph(flops=-1), change_graph(flops=True),
     change_graph(format="pecan graph 1"),
@@ -357,12 +359,12 @@ def test_a_bad_graph(damage, story, tmp_path, capsys):
 
 def test_windows_of_another_document_are_not_taken(tmp_path):
     """Two documents with one --graph: the interrupted construction of the first is not the second's."""
-    Journal(tmp_path / "g.json", "first").append((1, [("x", [0], [1.0])], 3))
+    Journal(tmp_path / "g.json", "first").append(Batch(1, [InformationPoint("x", [0], [1.0])], 3, 0, 0))
     assert list(Journal(tmp_path / "g.json", "first")) and not list(Journal(tmp_path / "g.json", "second"))
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"3", b"[1, 2]", b"[1, [[1]], 2]", DEEP.encode(), b"[NaN, [], 1]",
-                                  b'[1, [["x", 3, []]], 2]', b"\xff"])
+@pytest.mark.parametrize("line", [b"{", b"[]", b"3", b"[1, 2]", b"[1, [[1]], 2, 0, 0]", DEEP.encode(),
+                                  b"[NaN, [], 1, 0, 0]", b'[1, [["x", 3, []]], 2, 0, 0]', b"\xff"])
 def test_a_bad_journal(line, tmp_path):
     (tmp_path / "g.json.c.windows").write_bytes(line + b"\n")
     with pytest.raises(InputError, match="g.json.c.windows, line 1: .*remove the file"):

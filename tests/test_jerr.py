@@ -7,21 +7,20 @@ import pytest
 from speaker import Script, Speaker, follow, known, scripted  # noqa: F401
 
 from baselines import jerr
-from baselines.common import Talk, line_ids
+from baselines.agent import Talk
+from baselines.common import line_ids
 from baselines.jerr import (
     JERR,
-    TreeSearch,
     acyclic,
-    holds,
     join_names,
     keywords_of,
     names_of,
-    pagerank,
     pages_of,
     relations_of,
     simhash,
 )
-from data import EMBEDDED, Document, read_jsonl
+from baselines.tree_search import TreeSearch, holds, pagerank
+from data import EMBEDDED, Document, Question, read_jsonl
 from evaluation.cost import generation
 from pecan import room_for_nodes
 from support.files import InputError
@@ -149,12 +148,12 @@ def test_the_nearest_node_of_a_chain(monkeypatch):
 
 
 def test_the_graph_stays_acyclic():
-    edges, refused = acyclic([(0, "r", 1), (1, "s", 2), (2, "t", 0), (0, "u", 1), (0, "r", 1), (1, "x", 1)])
+    edges, refused = acyclic([(0, "r", 1), (1, "s", 2), (2, "t", 0), (0, "u", 1), (0, "r", 1), (1, "x", 1)], 3)
     assert edges == [[0, 1, "r; u"], [1, 2, "s"]] and refused == 2, "a cycle, and a node with itself"
     for seed in range(200):
         rng = random.Random(seed)
         relations = [(rng.randrange(8), "r", rng.randrange(8)) for _ in range(30)]
-        edges, refused = acyclic(relations)
+        edges, refused = acyclic(relations, 8)
         graph = networkx.DiGraph([(a, b) for a, b, _ in edges])
         assert networkx.is_directed_acyclic_graph(graph) and refused > 0
         for a, _, b in relations:
@@ -177,14 +176,14 @@ def test_names_and_relations_in_a_reply():
     ("Page [0, 1, 2, 3, 4, 5, 6]", [0, 1, 2]), ("Page [99]", None), ("Page [99, 4, 4]", [4]),
     ("The answer is: Casa Loma.", None), ("STOP", None)])
 def test_pages(reply, wanted):
-    assert pages_of(reply, 9) == wanted
+    assert pages_of(reply, 9, 3) == wanted
 
 
 def test_keywords():
     question = "What is the name of the castle in the city of Danko Jones?"
-    assert keywords_of(question, ["castle", "danko jones", "Prague", "cast"]) == ["castle", "danko jones"]
-    assert keywords_of(question, None) == keywords_of(question, ["Prague"]) == ["name", "castle", "city", "Danko",
-                                                                               "Jones"]
+    assert keywords_of(question, ["castle", "danko jones", "Prague", "cast", "Castle"]) == ["castle", "danko jones"]
+    assert keywords_of(question, None) == keywords_of(question, ["Prague"]) == ["name", "castle", "city", "danko",
+                                                                               "jones"]
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -234,6 +233,27 @@ def test_the_story_by_a_script(tiny, story):
     assert Script.heard[9] == (jerr.EDGES + "Never Too Loud\nDanko Jones\nmade\n\nText:\n" + SYNOPSES[0])
 
 
+def test_questions_with_options(tiny, settings, script, monkeypatch):
+    """Chunks of 600 tokens, the prompt says so, and five pages may be read again."""
+    lines = [f"Line {n} has words enough." for n in range(12)]
+    question = "Which castle?\n(A) Casa Loma\n(B) Prague"
+    documents = [Document("x", lines, [Question("q", text, ["a"])]) for text in (question, "Which castle?")]
+    tight = replace(settings, chunk=9)
+    method = JERR(tiny, tight)
+    chunks = [method.construction(document)["chunk"] for document in documents]
+    assert chunks == [18, 60] and method.file_name(documents[0]) != method.file_name(documents[1])
+
+    monkeypatch.setattr(jerr, "pack_paragraphs", lambda tokenizer, document, limit: document.passages[:7])
+    method = JERR(tiny, tight, talk=script(*["short"] * 7, *["* castle"] * 14, "* castle\n* casa loma",
+                                           "Page [0, 1, 2, 3, 4, 5]"))
+    answer = method.answer(method.prepare(documents[0]), question)
+    assert answer.nodes == [0, 1, 2, 3, 4]
+    asked = Script.heard[-1]
+    assert "an article and a multiple choice question related" in asked and "1 to 5 page(s)" in asked
+    assert answer.trace[0].result == "castle; casa loma" and asked.endswith(question)
+    assert jerr.has_options(question) and not jerr.has_options("Which (A) castle?\n(B) x")
+
+
 def test_look_up_refused(tiny, story):
     """No chunk is read again: the synopses alone answer."""
     answer, read, _ = story("* castle", *["The answer is: Casa Loma."] * 3)
@@ -268,7 +288,7 @@ def test_what_does_not_fit_is_cut(tiny, settings):
 
 def test_an_empty_synopsis_is_the_beginning_of_its_chunk(tiny, settings, script):
     talk = script("  ", "* a", "* b", "a | r | b")
-    built = JERR(tiny, settings, talk=talk).build(["first words"], False)
+    built = JERR(tiny, settings, talk=talk).prepare(Document("x", ["first words"])).graph
     assert built["synopses"] == ["first words"]
 
 

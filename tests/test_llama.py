@@ -28,6 +28,12 @@ def read(model, ids):
         return model.logits(hidden[0]), a[0]
 
 
+def probe(model, cache, ids):
+    """Logits [B, vocabulary] after ids, which are rolled back."""
+    hidden, _ = model.read(cache, [[]] * len(cache.lengths), probe=ids)
+    return model.logits(hidden)
+
+
 def load(folder, dtype) -> Llama:
     return Llama.load(folder, "cpu", str(dtype).removeprefix("torch."))
 
@@ -186,8 +192,23 @@ def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):
         assert generate(Llama(replace(model.config, eos=eos), model.weights), ids(100), 20) == unended[:stop]
 
 
+def test_a_row_ends_when_stop_says_so(model, ids):
+    """After the token that stop saw last, which has its row of attention; other rows go on."""
+    model = Llama(replace(model.config, eos=()), model.weights)
+    rows = [[("node", ids(30))], [("node", ids(30, seed=1))]]
+
+    def reply(**options):
+        cache = Cache(model, 2, 60)
+        hidden, _ = model.read(cache, rows)
+        return model.generate(cache, hidden, 20, cache.averaging_matrix([["node"]] * 2), **options)
+    unended, _ = reply()
+    first, second = unended
+    (ended, other), a = reply(stop=lambda so_far: so_far == first[:7])
+    assert ended == first[:7] and other == second and [len(rows) for rows in a] == [7, 20]
+
+
 def test_progress_counts_every_token(model, ids):
     counts = []
     model = Llama(replace(model.config, eos=()), model.weights)
     generate(model, ids(100), 5, progress=counts.append)
-    assert counts == [1, 2, 3, 4], "the last token needs no forward pass if no attention is wanted"
+    assert counts == [1] * 5

@@ -8,14 +8,13 @@ import torch
 from speaker import Script, Speaker, asked, known, scripted  # noqa: F401
 
 from baselines import mkrag
-from baselines.common import Talk
+from baselines.agent import Talk
 from baselines.mkrag import (
     MKRAG,
     decision_of,
     items_of,
     joined,
     json_object,
-    p_yes,
     pairs_of,
     requests_of,
     sub_questions,
@@ -52,7 +51,7 @@ def test_grains_by_hand(tiny, settings, script):
         return "\n".join(f"{k}. Question: q{k}?\nAnswer: a{k}" for k in range(n))
     talk = script(json.dumps(FOUND), weights, *map(pairs, (1, 1, 2, 1, 7, 1, 1, 9)))
     method = MKRAG(tiny, TokenMean(tiny), settings, talk=talk)
-    built = method.build(Document("x", ["text"]), False)
+    built = method.build(Document("x", ["text"]), method.conversation(), False)
     assert not Script.replies and len(built["pairs"]) == 14, "feature and macro take one pair"
     by = [(grain, name) for grain, name, _, _ in built["pairs"]]
     assert by.count(("micro", "Pierre Curie")) == 7 and by.count(("feature", "Pierre Curie")) == 3
@@ -162,11 +161,11 @@ def test_the_reranker_is_pecans_check(tiny, settings):
     wanted = []
     for i in range(2):
         search = Search(tiny, graph, question, torch.zeros(2), replace(settings, window=512))
-        search.visit(i)
+        search.visit([i], search.probe)
         search.check()
         wanted.append(search.trace[-1].p_yes)
     talk = Talk(tiny, settings, "x")
-    assert p_yes(talk, question, texts) == pytest.approx(wanted, abs=1e-5) and talk.tokens > 20
+    assert talk.p_yes(question, texts) == pytest.approx(wanted, abs=1e-5) and talk.tokens > 20
 
 
 QUESTIONS = ["Who performed Never Too Loud?", "Which castle is there?", "From which city is Danko Jones?"]
@@ -258,7 +257,7 @@ def test_costs_are_those_of_the_calls(tiny, settings, monkeypatch):
     assert answer.flops == tiny.flops - before + 1000, "the query is embedded once"
     talk = Talk(tiny, small, "x")
     before = tiny.flops
-    p_yes(talk, "Q?", prepared.texts)
+    talk.p_yes("Q?", prepared.texts)
     assert answer.flops == sum(flops for flops, _, _ in heard) + (tiny.flops - before) + read[0] + 1000
     for flops, prompts, limit in heard:
         length = len(prompts[0])

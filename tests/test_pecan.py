@@ -4,26 +4,29 @@ Every edge of a graph is computed again from Hugging Face's attention. (Stage 2:
 random attention: test_algorithm.py.)
 """
 import errno
+import io
 import json
 import random
 import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
+from support.command import user_errors
+
 import pytest
 import tokenizers
 import torch
 from oracle import TOLERANCE, ids_and_spans, mean_attention
+from tqdm import tqdm
 
 import pecan
 from data import Document
 from llama import Cache
 from pecan import Graph, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
-from support.command import user_errors
 from support.files import InputError
 from support.sbert import TokenMean
 from support.settings import resolve
-from support.text import bullets, split
+from support.text import bullets, in_a_loop, split
 from support.tokenizer import Frame
 
 # --- by hand --------------------------------------------------------------------------------------------------------
@@ -176,6 +179,58 @@ def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
 
     prepared = Pecan(tiny, encoder, settings).prepare(document)
     assert prepared.flops == graph.flops + encoder.flops and encoder.flops > 0
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_repeated_bullet_keeps_the_first(tiny, tree):
+    """Word for word, whatever blanks and newlines are between them; the first stays, with its own edges."""
+    reply = "* Mara's job is baker\n* Theo's job is pilot\n* Mara's job\nis baker\n* Mara's job is pilot"
+    ids = tiny.tokenizer.encode(reply)
+    sources = torch.eye(len(ids))                              # token x attends to "node" x alone
+    points, repeats = pecan.information_points(tiny.tokenizer, ids, sources, list(range(len(ids))), 99, tree)
+    assert repeats == 1
+
+    texts = ["Mara's job is baker", "Theo's job is pilot", "Mara's job is pilot"]
+    assert [point.text for point in points] == ([" ".join(texts)] if tree else texts)
+    first_line = ids.index(tiny.tokenizer.encode("\n")[0])
+    assert {x for x, e in enumerate(points[0].e) if e > 0 and x < 2 * first_line} >= set(range(1, first_line))
+    third = range(2 * first_line + 3, 3 * first_line + 4)
+    assert not any(points[0].e[x] for x in third), "the edges of the repeat"
+
+
+@pytest.mark.parametrize("reply, loops", [
+    ("Mara\nMara\nMara\n", True), ("* Mara\n\n* Mara\n\n* Mara\n", True), ("Theo\nMara\nMara\nMara\n\n", True),
+    ("Mara\nMara\n", False), ("Mara\nMara\nMara", False), ("Mara\nMara\nTheo\nMara\n", False), ("\n\n\n\n", False),
+    ("Mara\nTheo\nMara\nTheo\nMara\n", False), ("Mara\nMara\nMara\nTheo\n", False), ("", False)])
+def test_the_same_line_three_times_in_succession(tiny, reply, loops):
+    """It ends when the third is complete. Empty lines do not count."""
+    assert in_a_loop(tiny.tokenizer, tiny.tokenizer.encode(reply)) == loops
+
+
+def test_progress_counts_tokens(tiny, document, settings, graph, monkeypatch):
+    """So that tokens a second and the time left are shown; what a finished reply did not take is no longer expected."""
+    bars = []
+
+    class Bar(tqdm):
+        def __init__(self, **options):
+            super().__init__(**options, file=io.StringIO())
+            bars.append(self)
+
+        def close(self):
+            self.shown = self.fp.getvalue() + str(self)
+            super().close()
+    monkeypatch.setattr(pecan, "tqdm", Bar)
+    replies = []
+    monkeypatch.setattr(pecan, "note", lambda what, **values: replies.append(values.get("reply", [])))
+    build(tiny, document, settings, progress=True)
+    assert sum(bar.n for bar in bars) == sum(map(len, replies)) > 0
+    assert all(bar.total == bar.n for bar in bars), "a finished level expects no more"
+    assert all("token/s]" in bar.shown and "<" in bar.shown for bar in bars)
+
+    bars.clear()
+    search = pecan.Search(tiny, graph, "Who?", torch.zeros(len(graph.nodes)), settings, progress=True)
+    search.answer()
+    assert bars[0].n >= search.cache.lengths[0] > 100 and bars[0].total == settings.window
 
 
 def bullets_of(reply, star, newline):

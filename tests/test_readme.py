@@ -18,7 +18,7 @@ import pecan  # noqa: E402
 README = ROOT / "README.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *ROOT.glob("[a-z]*/README.md")]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
-FOLDERS = [".", "support", "baselines", "evaluation", "evaluation/layouts", "tiny", "tests"]
+FOLDERS = [".", "support", "baselines", "evaluation", "evaluation/layouts", "tiny", "tests", "study"]
 MODULES = {path.stem: path.relative_to(ROOT).as_posix()          # of the program: name -> file
            for folder in FOLDERS[:5] for path in (ROOT / folder).glob("*.py")}
 

@@ -33,7 +33,24 @@ def test_a_summary_by_hand():
     assert (found["nodes"], found["tokens"], found["flops"]) == (3, 30, 300)
     assert (found["construction_flops"], found["documents"], found["cut_documents"]) == (4, 2, 1)
     assert found["histogram"] == {"1": 3, "9": 1} and found["n"] == 4
+    for name, values in (("nodes", [1, 1, 1, 9]), ("flops", [100, 100, 100, 900]), ("construction_flops", [7, 1])):
+        assert found[f"{name}_interval"] == metrics.interval(values)
     assert (found["f1"], found["rouge_l"]) == (75, 50), "words in another order: F1 1, ROUGE-L 1/2"
+
+
+def test_repeats_are_counted_once_a_document():
+    """However many questions were asked about it; and said below the table, if there are any."""
+    line = runner.prediction(Document("d", ["x"]), Question("q", "Who?", ["x"]), Prepared(["x"], repeats=5, loops=7),
+                             Answer("x", [0], 2, 3), None)
+    assert (line["construction_repeats"], line["construction_loops"]) == (5, 7)
+
+    of_document = {"construction_repeats": 5, "construction_loops": 7}
+    rows = [prediction("a", "Tom", 1, **of_document), prediction("a", "Lee", 1, **of_document), prediction("b", "x", 1)]
+    found = summary(rows)
+    assert (found["repeats"], found["loops"]) == (5, 7)
+    runs = {"pecan": {"label": "PECAN"} | found, "bm25": {"label": "BM25", "repeats": 0, "loops": 0}}
+    assert tables.remarks({"mine": {"runs": runs}}) == [
+        "PECAN on mine: 5 repeated bullets left out, 7 replies looped."]
 
 
 def test_each_score_is_its_own_metric():
@@ -64,7 +81,8 @@ def test_a_line_is_scored_against_all_gold_answers():
 RESULT = {"label": "x", "n": 11, "documents": 12, "f1": 21.0, "f1_interval": [20.0, 22.0], "rouge_l": 31.0,
           "rouge_l_interval": [30.0, 32.0], "rouge": 41.0, "bleu4": 51.0, "nodes": 61.0, "tokens": 71.0, "flops": 81e9,
           "construction_flops": 91e9, "cut_documents": 5, "histogram": {"60": 5, "62": 6}, "search by": "s",
-          "graph by": "g", "calls": 13, "refused": 0, "difference": {"n": 11, "f1": 2.5, "interval": [1.5, 3.5]}}
+          "graph by": "g", "calls": 13, "refused": 0, "repeats": 0, "loops": 0,
+          "difference": {"n": 11, "f1": 2.5, "interval": [1.5, 3.5]}}
 WHERE = {"F1": "21.0", "95 %": "20.0-22.0", "ROUGE-L": "31.0", "FLOPs/query": "81.0G", "n": "11", "nodes": "61.0",
          "ratio": "1.00x", "FLOPs/document": "91.0G", "cut": "5/12", "graph by": "g", "search by": "s",
          "F1 - PECAN": "+2.5 (+1.5 to +3.5)"}

@@ -182,9 +182,9 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, simil
             s.trace[-1].verdict = verdict
             return satisfied
 
-        def recorder(segments, averaging=None):
+        def recorder(segments, *options):
             reads.append(segments)
-            return read(segments, averaging)
+            return read(segments, *options)
 
         s.check = check
         s.read = recorder
@@ -283,17 +283,20 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
     reads = []                                                # (tokens, keys that they see)
     length = 0                                                # of the cache
 
-    def read(tokens, keep=True):
+    def read(tokens):
         nonlocal length
-        reads.append((tokens, length + tokens))
-        if keep:
-            length += tokens
+        length += tokens
+        reads.append((tokens, length))
 
+    # The top level is one pass, and every other node; a check's tokens are part of its pass.
     read(length_of(pecan.question_prompt(t, question)))
+    line = 0
     for step in answer.trace:
-        read(length_of(node_line(t, step.node, graph.nodes[step.node].text)))
+        line += length_of(node_line(t, step.node, graph.nodes[step.node].text))
         if step.p_yes is not None:
-            read(len(t.frame.close), keep=False)
+            read(line + len(t.frame.close))
+            length -= len(t.frame.close)
+            line = 0
     read(length_of(pecan.answer_turn(t, t.first("Yes"))))
 
     # The last of the answer's tokens is chosen, not run.
@@ -306,3 +309,45 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
     wanted = sum(2 * matrices * n + 4 * c.layers * c.heads * c.head_width * n * keys for n, keys in reads)
     assert answer.flops == wanted + logits * 2 * c.vocab * c.width
     assert [step.flops for step in answer.trace] == sorted(step.flops for step in answer.trace)
+
+
+@pytest.mark.parametrize("most", [512, 30])
+def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, settings, monkeypatch, most):
+    """A pass for the question, for each group of the top level, for each node after it and for each word of the answer.
+    A check takes none, and is the last thing of a pass. What a group is changes no choice and no count."""
+    monkeypatch.setattr(pecan, "PASS", most)
+    passes = []
+    append = tiny.append
+
+    def counted(cache, rows, averaging=None):
+        passes.append(token_ids(rows[0]))
+        return append(cache, rows, averaging)
+
+    monkeypatch.setattr(tiny, "append", counted)
+    t = tiny.tokenizer
+    answer = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9)).answer()
+    start, after = [], []
+    for step in answer.trace:
+        (start if step.score is None else after).append(token_ids(node_line(t, step.node, graph.nodes[step.node].text)))
+
+    # The top level in groups of at most so many tokens, and no group that the next node would have fitted.
+    groups = [[]]
+    for line in start:
+        if len(groups[-1]) + len(line) > most:
+            groups.append([])
+        groups[-1] += line
+    assert (len(groups) > 2) == (most == 30) and len(after) > 2
+    groups[-1] += t.frame.close
+    wanted = [token_ids(pecan.question_prompt(t, question)), *groups, *(line + t.frame.close for line in after),
+              token_ids(pecan.answer_turn(t, t.first(answer.trace[-1].verdict)))]
+    assert passes[:len(wanted)] == wanted and all(len(word) == 1 for word in passes[len(wanted):])
+
+    # Prompt, nodes, probes and answer, no token more; and each step's share of it.
+    words = t.encode(answer.text)
+    probes = (1 + len(after)) * len(t.frame.close)
+    assert answer.tokens == sum(map(len, wanted)) + len(words)
+    opening = len(wanted[0])
+    so_far = [opening + sum(map(len, (start + after)[:n + 1])) for n in range(len(answer.trace))]
+    checked = [max(0, n + 2 - len(start)) * len(t.frame.close) for n in range(len(answer.trace))]
+    assert [step.tokens for step in answer.trace] == [a + b for a, b in zip(so_far, checked)]
+    assert probes == checked[-1]

@@ -453,7 +453,7 @@ def test_the_cache_receives_the_segments_token_for_token(tmp_path, write, monkey
     reads = [question_prompt(t, question), *(lines(t, {node: text}) for node, text in nodes.items())]
     for segments in reads:
         model.read(cache, [segments])
-        model.probe(cache, t.frame.close)
+        model.read(cache, [[]], probe=t.frame.close)
     model.read(cache, [answer_turn(t, t.first("Yes"))])
     assert [tokens for tokens, _ in received[1::2]] == [[t.frame.close]] * len(reads)
     for tokens, positions in received:

@@ -1,19 +1,21 @@
 """Score the embedded model against the world's truth, from what eval.py left on disk.
 
-    python eval.py && python -m tiny.measure [results [dataset]]
+    python eval.py
+    python -m tiny.measure
 
 In the synthetic world it is known which sentence states which fact, so more than answers can be scored: whether a
 verdict is right (are all needed facts in the visited nodes?), whether a bullet is true, whether edges lead to the
 sources.
 """
-import argparse
+import json
 import sys
 from collections import defaultdict
 from pathlib import Path
 
+from support.command import make_parser, parse_options, user_errors
+
 from data import EMBEDDED, Question, read_jsonl
 from pecan import Graph
-from support.command import parse_options, user_errors
 from support.files import InputError, parse_json
 from tiny.world import KEPT, facts_in
 
@@ -86,12 +88,17 @@ def measure(results: Path, dataset=EMBEDDED) -> dict[str, float]:
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser("python -m tiny.measure", __doc__)
     parser.add_argument("results", nargs="?", default="results", help="output folder of eval.py (default: %(default)s)")
     parser.add_argument("dataset", nargs="?", default=EMBEDDED, help="(default: the embedded set)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, all digits kept")
     args = parse_options(parser, argv)
 
-    for name, value in measure(Path(args.results), args.dataset).items():
+    measured = measure(Path(args.results), args.dataset)
+    if args.json:
+        print(json.dumps(measured, indent=2))
+        return
+    for name, value in measured.items():
         print(f"{value:8.3f}  {name}")
 
 

@@ -16,7 +16,7 @@ states something to keep, with all of that. The true summary of bullets keeps th
 So a question about a job is answered from the top level, about a home or a friend one step down, about a pet, drink or
 color two steps down. "What is Mara's friend's pet?" needs two facts from different places.
 
-    python -m tiny.world FILE      writes the held-out test set
+    python -m tiny.world test.jsonl      writes the held-out test set
 """
 import json
 import random
@@ -24,6 +24,8 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
+
+from support.command import make_parser, parse_options, user_errors
 
 NAMES = """Abel Ada Agnes Alba Alma Amos Anton Aron Axel Basil Berta Boris Bruno Carl Cora Cyrus Dana Daria Dora Edda
 Edgar Edith Elias Elsa Emil Enid Erik Ezra Fay Felix Flora Frank Freya Gerda Gilda Greta Gus Hana Hedda Henk
@@ -224,5 +226,11 @@ def write_test_set(path: str, documents: int = 30, seed: int = 2025):
             file.write(json.dumps(row) + "\n")
 
 
+def main(argv=None):
+    parser = make_parser("python -m tiny.world", __doc__)
+    parser.add_argument("file", help="the file to write")
+    write_test_set(parse_options(parser, argv).file)
+
+
 if __name__ == "__main__":
-    write_test_set(*sys.argv[1:2])
+    sys.exit(user_errors(main))

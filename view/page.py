@@ -1,21 +1,22 @@
 """Traces as one page: the graph, and each search through it step by step. Needs no model, the page no network.
 
-    python -m view.page FILE.jsonl ... -o out.html
+    python pecan.py tiny/story.txt "What is Paula's home?" --trace paula.jsonl
+    python -m view.page paula.jsonl -o paula.html
 
 The page is view/page.html.jinja with view/page.css and view/page.js inside. What a document or a model says is data: it
 is a block of JSON that the script puts on the page as text. The content security policy allows this one style and this
 one script, by their hashes, and nothing else.
 """
-import argparse
 import base64
 import hashlib
 import json
 import sys
 from pathlib import Path
 
+from support.command import make_parser, parse_options, user_errors
+
 import jinja2
 
-from support.command import user_errors
 from support.files import InputError, write_file
 from support.graph_file import Fields
 from view.trace_file import Trace, read_traces
@@ -67,11 +68,10 @@ def page(traces: list[Trace]) -> str:
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m view.page", description="Show traces on a page.",
-                                     epilog="example: python -m view.page paula.jsonl -o paula.html")
+    parser = make_parser("python -m view.page", __doc__)
     parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    args = parser.parse_args(argv)
+    args = parse_options(parser, argv)
     if Path(args.output).suffix != ".html":
         raise InputError(f"{args.output}: the name of a page must end with .html")
 

@@ -2,23 +2,23 @@
 
     python -m view.walk                                   the embedded model and its story
     python -m view.walk > docs/walk.md                    refreshes that file
-    python -m view.walk --model DIR DOC QUESTION          any checkpoint, your own document
+    python -m view.walk --model smollm2 book.txt "Who?"   any checkpoint, your own document
 
 The functions of the method are wrapped while they run. So file, function, shape and values are those of the running
 code; only a tensor's name and equation are written here.
 """
-import argparse
 import inspect
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+
+from support.command import make_parser, parse_options, user_errors
 
 import torch
 
 import llama
 import pecan
 from data import Document, read_text
-from support.command import user_errors
 from support.options import (
     EMBEDDED_MODEL,
     add_model_options,
@@ -41,10 +41,11 @@ llama.py. Of many equal calls the first is shown."""
 ABOUT_STAGE_1 = """Chunks are packed into windows; the model summarises all windows of a level together. Each token
 that it writes attends to the nodes of its window, a(x, j). The mean over an information point's tokens, normalised,
 is a row of E."""
-ABOUT_START = """Node vectors give c. The question is read, then the top level node by node; the attention of a
-node's tokens to the question's gives its r. The first of these nodes is shown."""
-ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits give p_yes, and the question's keys are rolled back. Then r "
-                   "flows\nalong E to z, and the node with the best score is read into the same cache.",
+ABOUT_START = """Node vectors give c. The question is read, then the top level in one pass, which ends with the
+tokens of the first check; the attention of a node's tokens to the question's gives its r. The first of these nodes is
+shown."""
+ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits of the pass before give p_yes. Then r flows along E to z, and "
+                   "the\nnode with the best score is read into the same cache, together with the next check.",
                    "With one more r that is not 0. The walk goes on after a Yes, where a search would end."]
 
 
@@ -86,11 +87,11 @@ class Walk:
 
 
 def few(values: torch.Tensor) -> str:
-    """The first values to four digits; of decimals, the first that are not 0."""
+    """The first values: whole numbers as they are; of decimals, the first that are not 0, to four digits."""
     flat = values.flatten()[:100_000]
     chosen = (flat[flat != 0] if flat.is_floating_point() else flat)[:SHOWN].tolist()
     dots = " .." if values.numel() > len(chosen) else ""
-    return " ".join(f"{value:.4g}" for value in chosen) + dots if chosen else "0"
+    return " ".join(f"{value:.4g}" if flat.is_floating_point() else str(value) for value in chosen) + dots or "0"
 
 
 # --- what to look at ------------------------------------------------------------------------------------------------
@@ -121,8 +122,7 @@ def from_final_scores(call, result):
 
 
 def from_visit(call, result):
-    search = call["self"]
-    step = search.trace[-1]
+    step = next(step for step in call["self"].trace if step.node == call["nodes"][0])
     return [("node", "the node that is read", step.node), ("position", "the query has position 1", step.position),
             ("r_i", "position x mean attention (Appendix C)", step.r)]
 
@@ -161,7 +161,7 @@ STAGE_2 = [
     (pecan, "similarities", one("c", "cosine of query and node [V]")),
 ]
 RETRIEVAL = [
-    (llama.Llama, "probe", one("logits", "after the user's turn [1, vocabulary]")),
+    (llama.Llama, "logits", one("logits", "after the user's turn [1, vocabulary]")),
     (pecan.Search, "check", from_check),
     (pecan, "final_scores", from_final_scores),
     *FORWARD,
@@ -229,12 +229,11 @@ def walk(model, encoder, settings: Settings, document: Document, question: str, 
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m view.walk", description="Print every tensor of the method.",
-                                     epilog="example: python -m view.walk --model DIR book.txt \"Who is Ahab?\"")
+    parser = make_parser("python -m view.walk", __doc__)
     parser.add_argument("document", nargs="?", default=str(STORY), help="a UTF-8 text file (default: tiny/story.txt)")
     parser.add_argument("question", nargs="?", default=QUESTION)
     add_model_options(parser)
-    args = parser.parse_args(argv)
+    args = parse_options(parser, argv)
 
     document = read_text(args.document)
     model, encoder, builder = load_models(args)

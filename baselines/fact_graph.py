@@ -1,0 +1,123 @@
+"""GraphReader's graph of atomic facts (section 3.2): facts from replies, key elements as nodes, edges between them.
+
+What the paper leaves open:
+- key elements are normalised by rules: lower case, no possessive, no special characters, stemmed words. The paper cites
+  #InsTag, whose other steps are made for 100,000 tags: they need tags seen 20 times, where a node has 2 facts
+- #InsTag's semantic clusters are made if an encoder is given, and not by default. Vectors merge "North Carolina" with
+  "South Carolina" (cosine .848, MiniLM) before "Canada" with "Canadian" (.777), as the paper's Figure 23 does
+- an edge needs two *listed* key elements of one fact, not a substring ("art" in "party")
+
+snowballstemmer is an optional package: requirements-extra.txt.
+"""
+import re
+from collections import Counter
+
+from baselines.common import MissingPackage
+
+EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
+NEAR = 0.95                       # least cosine of neighbours in a cluster: #InsTag's DBSCAN has a distance of 0.05
+
+
+def stemmer():
+    """Snowball's English stemmer, word to stem; MissingPackage if it is not installed."""
+    try:
+        import snowballstemmer
+    except ImportError:
+        raise MissingPackage("GraphReader stems key elements with snowballstemmer, which is not installed (pip install "
+                             "-r requirements-extra.txt)") from None
+    return snowballstemmer.stemmer("english").stemWord
+
+
+def form_of(element: str, stem) -> str:
+    """The form by which key elements are compared; empty for special characters alone."""
+    text = re.sub(r"['’]s?(?!\w)", "", element.lower())
+    return " ".join(map(stem, re.sub(r"[\W_]+", " ", text).split()))
+
+
+def facts_of(reply: str, chunk: str) -> list[list[str]]:
+    """The facts of a reply to Figure 6, each followed by its key elements: lines "number. fact | element | .."."""
+    facts = []
+    for line in reply.splitlines():
+        match = re.match(r"\s*\[?\d+\]?[.,:)]?\s+(\S.*\|.*)", line)
+        if match is None:
+            continue
+
+        fact, *elements = [part.strip(" []") for part in match[1].split("|")]
+        elements = [element for element in elements if element]
+        is_example = fact == EXAMPLE and EXAMPLE not in chunk
+        if fact and elements and not is_example:
+            facts.append([fact, *elements])
+    return facts
+
+
+def clusters(names: dict[str, str], encoder) -> dict[str, str]:
+    """Form -> the first form of its cluster, from form -> name.
+
+    Two names that are near are in one cluster, and so are the clusters of both. (This is DBSCAN with min_samples 1.)
+    """
+    vectors = encoder.encode(list(names.values()))                                         # [names, D]
+    vectors = vectors / vectors.norm(dim=1, keepdim=True)
+    near = vectors @ vectors.T >= NEAR                                                     # [names, names]
+
+    leader = list(range(len(names)))
+    for i, j in near.triu(1).nonzero().tolist():
+        first, second = sorted((leader[i], leader[j]))
+        leader = [first if n == second else n for n in leader]
+    forms = list(names)
+    return {form: forms[n] for form, n in zip(forms, leader, strict=True)}
+
+
+class FactGraph:
+    """Nodes with their facts and neighbours. `facts` are those of each chunk, with their key elements.
+
+    A node's name is its most frequent wording, of equals the first. Its facts are in document order; its neighbours in
+    order of the facts they share with it, then of their first appearance.
+    """
+
+    def __init__(self, facts: list[list[list[str]]], stem, encoder=None):
+        self.stem = stem
+        wordings: dict[str, Counter] = {}                   # form -> how often each wording occurs
+        for in_chunk in facts:
+            for _, *elements in in_chunk:
+                for element in elements:
+                    wordings.setdefault(form_of(element, stem), Counter())[element] += 1
+        wordings.pop("", None)
+
+        # A node for each form, or each cluster of forms, in order of appearance.
+        leader = {form: form for form in wordings}
+        if encoder and wordings:
+            leader = clusters({form: counts.most_common(1)[0][0] for form, counts in wordings.items()}, encoder)
+        number = {form: n for n, form in enumerate(dict.fromkeys(leader.values()))}
+        self.node_of = {form: number[leader[form]] for form in wordings}
+        of_node = [Counter() for _ in number]
+        for form, counts in wordings.items():
+            of_node[self.node_of[form]].update(counts)
+        self.names = [counts.most_common(1)[0][0] for counts in of_node]
+
+        # Facts, and edges between the nodes that a fact lists.
+        self.facts: list[list[tuple[int, str]]] = [[] for _ in number]       # of each node: (chunk, fact)
+        shared = [Counter() for _ in number]                # of each node: neighbour -> facts that list both
+        for chunk, in_chunk in enumerate(facts):
+            for fact, *elements in in_chunk:
+                listed = {self.find(element) for element in elements} - {None}
+                for node in listed:
+                    self.facts[node].append((chunk, fact))
+                    shared[node].update(listed - {node})
+        self.neighbours = [sorted(counts, key=lambda j, counts=counts: (-counts[j], j)) for counts in shared]
+
+    def find(self, name: str) -> int | None:
+        """The node that a reply names, in whatever wording."""
+        return self.node_of.get(form_of(name, self.stem))
+
+
+def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
+    """Node -> score in 0..100, from lines "Node: .., Score: ..". What is no node is left out.
+
+    If a node is named twice, the higher score counts.
+    """
+    scores = {}
+    for name, score in re.findall(r"Node:\s*(.+?)\s*,\s*Score:\s*\[?(-?\d+(?:\.\d+)?)", reply):
+        node = graph.find(name)
+        if node is not None:
+            scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))
+    return scores

@@ -1,0 +1,129 @@
+"""The search of JERR (section 3.4, Appendix B) and of its ablation: what a graph says about a question's keywords.
+
+The text of the paper came to us without its formulas. They are the standard ones: UCB1 with c = sqrt(2) (Browne et al.
+2012, which it cites), and a reward in [0, 1]: the share of the keywords on the whole path, from below the root. Without
+the node's own text, a node with children would not profit from its own keyword.
+"""
+import math
+import random
+import re
+
+ROUNDS = 100                      # of the search, at least; 10 a node
+FOUND = 5                         # k: nodes that the search returns
+DEPTH = 3                         # d: random steps of a simulation
+DAMPING = 0.85
+
+
+def form_of(name: str) -> str:
+    """The form by which names are compared."""
+    return " ".join(name.lower().split())
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Whether a text holds a phrase as whole words, in upper or lower case."""
+    return bool(re.search(rf"(?<!\w){re.escape(form_of(phrase))}(?!\w)", form_of(text)))
+
+
+def search(nodes: list[dict], edges: list[list], keywords: list[str], ranked: bool) -> tuple[list[int], str]:
+    """The k nodes (of name, text) that are most relevant to the keywords, and in words how they were found.
+
+    An edge is [a, b, relations]. By tree search, or if `ranked` by PageRank.
+    """
+    held = [{keyword for keyword in keywords if holds(node["text"], keyword)} for node in nodes]
+    after = [[b for a, b, _ in edges if a == v] for v in range(len(nodes))]
+
+    if ranked:
+        ranks = pagerank(held, after)
+        found = sorted(range(len(nodes)), key=lambda v: (-ranks[v], v))[:FOUND]
+        shown = [f"{nodes[v]['name']} {ranks[v]:.4f}" for v in found]
+    else:
+        tree = TreeSearch(held, after, len(keywords), random.Random(0))
+        for _ in range(max(ROUNDS, 10 * len(nodes)) if nodes else 0):
+            tree.round()
+        found = tree.best()
+        shown = [f"{nodes[v]['name']} {tree.W[v] / tree.N[v]:.3f} of {tree.N[v]}" for v in found]
+    return found, ("" if any(held) else "no node holds a keyword: ") + "; ".join(shown)
+
+
+# --- Monte Carlo tree search ----------------------------------------------------------------------------------------
+
+class TreeSearch:
+    """Monte Carlo tree search. held[v]: keywords in the text of node v; after[v]: where its edges lead.
+
+    A node is in the tree at most once, with visits N and rewards W. Children of the virtual root are the nodes that no
+    edge leads to: from these every node of an acyclic graph is reached.
+    """
+
+    def __init__(self, held: list[set[str]], after: list[list[int]], keywords: int, rng: random.Random):
+        self.held = held
+        self.after = after
+        self.keywords = keywords
+        self.rng = rng
+        entered = {v for targets in after for v in targets}
+        self.roots = [v for v in range(len(held)) if v not in entered]
+        self.children: dict[int, list[int]] = {}
+        self.in_tree = set(self.roots)
+        self.N = [0] * len(held)
+        self.W = [0.0] * len(held)
+        self.rounds = 0                                     # N of the root
+
+    def ucb(self, v: int, parent: int) -> float:
+        """Q(v) + c sqrt(ln N(parent) / N(v)), c = sqrt(2); infinite for a node that was never visited (equation 9)."""
+        if self.N[v] == 0:
+            return math.inf
+        return self.W[v] / self.N[v] + math.sqrt(2 * math.log(parent) / self.N[v])
+
+    def round(self):
+        """Select, expand, simulate, propagate back (equations 8 to 13)."""
+        # Selection: down the tree by UCB, ties to the lower id.
+        path = []
+        options, parent = self.roots, self.rounds
+        while options:
+            path.append(max(options, key=lambda v: (self.ucb(v, parent), -v)))
+            options, parent = self.children.get(path[-1], []), self.N[path[-1]]
+
+        # Expansion: all successors that are not in the tree; one of them is next.
+        new = [v for v in self.after[path[-1]] if v not in self.in_tree]
+        if new:
+            self.children[path[-1]] = new
+            self.in_tree.update(new)
+            path.append(self.rng.choice(new))
+
+        # Simulation: random steps along edges. The reward is the share of the keywords on the whole path.
+        walked = list(path)
+        while self.after[walked[-1]] and len(walked) < len(path) + DEPTH:
+            walked.append(self.rng.choice(self.after[walked[-1]]))
+        found = set().union(*(self.held[v] for v in walked))
+        reward = len(found) / self.keywords if self.keywords else 0.0
+
+        self.rounds += 1
+        for v in path:
+            self.N[v] += 1
+            self.W[v] += reward
+
+    def best(self) -> list[int]:
+        """The k visited nodes with the highest Q; then N, own keywords, and the lower id decide (equations 14, 15)."""
+        visited = [v for v in range(len(self.N)) if self.N[v]]
+        return sorted(visited, key=lambda v: (-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v))[:FOUND]
+
+
+# --- the ablation ---------------------------------------------------------------------------------------------------
+
+def pagerank(held: list[set[str]], after: list[list[int]]) -> list[float]:
+    """Personalised PageRank, which replaces the search in the paper's ablation (Table 4).
+
+    It restarts at nodes by their share of the keyword matches; without these, every question of a document would get
+    the same nodes. What a node without successors has goes to the restart.
+    """
+    matches = [len(keywords) for keywords in held]
+    restart = [n / (sum(matches) or 1) for n in matches]
+    rank = list(restart)
+    for _ in range(100):
+        new = [(1 - DAMPING) * share for share in restart]
+        for v, targets in enumerate(after):
+            for target in targets:
+                new[target] += DAMPING * rank[v] / len(targets)
+            if not targets:
+                new = [value + DAMPING * rank[v] * share for value, share in zip(new, restart)]
+        rank = new
+    return rank

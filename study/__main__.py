@@ -1,0 +1,123 @@
+"""What attention is worth, step by step, with intervals (study/README.md).
+
+    python -m study                 the bench on the embedded model; options name other models and data
+    python -m study heads           choose heads on documents that are not reported, and write MODEL/heads.json
+"""
+import argparse
+import itertools
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from support.command import parse_options, user_errors
+
+import torch
+from tqdm import tqdm
+
+from data import EMBEDDED, Document, read_jsonl
+from llama import Llama
+from study.heads import choose, read_heads
+from study.report import report
+from study.rows import DATA, FOR_HEADS
+from study.run import Bench, run_ablations, run_document
+from support.files import InputError
+from support.options import EMBEDDED_MODEL, SMALL
+from support.sbert import load_encoder
+from support.settings import resolve
+
+KNOWN = {"embedded": EMBEDDED, "hotpotqa": DATA / "hotpotqa.jsonl", "musique": DATA / "musique.jsonl"}
+
+
+def documents_of(names: list[str], limit: int | None, questions: int | None = None,
+                 for_heads: bool = False) -> dict[str, list[Document]]:
+    """The documents of each data set that are reported, or those on which heads are chosen (the last ones first).
+
+    InputError if a question has no evidence.
+    """
+    found = {}
+    for name in names:
+        path = KNOWN.get(name, Path(name))
+        documents = world_for_heads() if for_heads and name == "embedded" else read_jsonl(path)
+        if path.parent == DATA:
+            documents = documents[:-FOR_HEADS - 1:-1] if for_heads else documents[:-FOR_HEADS]
+        documents = documents[:limit]
+
+        for document in documents:
+            if questions is not None:
+                del document.questions[questions:]
+            for question in document.questions:
+                evidence = question.extra.get("evidence")
+                if not isinstance(evidence, list) or not evidence or not all(isinstance(s, str) for s in evidence):
+                    raise InputError(f"{path}: question {question.id} needs \"evidence\", a list of sentences of its "
+                                     "document that the answer needs")
+        found[name if name in KNOWN else path.stem] = [document for document in documents if document.questions]
+    return found
+
+
+def world_for_heads() -> list[Document]:
+    """Documents of the embedded world that are not those of its test set."""
+    from tiny.world import write_test_set  # here, because it takes a moment
+    with tempfile.TemporaryDirectory() as folder:
+        write_test_set(f"{folder}/world.jsonl", 8, seed=1)
+        return read_jsonl(f"{folder}/world.jsonl")
+
+
+def load(args) -> Bench:
+    """The model, the encoder, the settings, and the heads that are written next to the checkpoint."""
+    model = Llama.load(args.model, args.device, args.dtype)
+    if model.config.width < SMALL and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    encoder = load_encoder(args.encoder, model)
+    settings = resolve(model.folder, model.config.max_length)
+    path = Path(args.heads) if args.heads else model.folder / "heads.json"
+    heads = read_heads(path, model.config) if args.heads or path.exists() else None
+    return Bench(model, encoder, settings, Path(args.output), heads)
+
+
+def run(bench: Bench, data: dict[str, list[Document]], with_ablations: bool):
+    """All stages, a document of each data set in turn, so that what is there after an interruption is even."""
+    turns = [(name, document) for documents in itertools.zip_longest(*data.values())
+             for name, document in zip(data, documents, strict=True) if document is not None]
+    for stage in (run_document, run_ablations) if with_ablations else (run_document,):
+        for name, document in tqdm(turns, stage.__name__, unit="document", disable=not sys.stderr.isatty()):
+            stage(bench, name, document)
+
+
+def main(argv=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m study", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["bench", "heads"], default="bench")
+    parser.add_argument("--model", default=str(EMBEDDED_MODEL), metavar="DIR", help="(default: the embedded model)")
+    parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
+    parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
+                        help="embedded, hotpotqa, musique, or files in data.py's format with evidence")
+    parser.add_argument("--heads", metavar="FILE", help="chosen heads (default: heads.json next to the checkpoint)")
+    parser.add_argument("--limit", type=int, help="first documents of each data set")
+    parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
+    parser.add_argument("--report", action="store_true", help="run nothing; report what is there")
+    parser.add_argument("--short", action="store_true", help="two documents, two questions each, no ablations")
+    parser.add_argument("--pictures", action="store_true", help="draw pictures too (needs matplotlib)")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    args = parse_options(parser, argv)
+
+    limit, questions = (2, 2) if args.short else (args.limit, None)
+    data = documents_of(args.data, limit, questions, args.command == "heads")
+    bench = load(args)
+    if args.command == "heads":
+        print(choose(bench, data))
+        return 0
+
+    if not args.report:
+        run(bench, data, not args.short)
+    found = report(bench.folder, data, {"model": args.model, "encoder": args.encoder or "its own embeddings"})
+    print((bench.folder / "report.md").read_text(encoding="utf-8"))
+    if args.pictures:
+        from study.pictures import draw  # here, because matplotlib is an extra
+        print("\n".join(draw(found, bench.folder)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(user_errors(main))

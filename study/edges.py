@@ -1,0 +1,40 @@
+"""Do edges lead to the sources? Precision at 1, mass and coverage of E, for the paper's reading and alternatives.
+
+An information point counts if its sources are known (truth.sources) and are not its whole window.
+
+    precision at 1   whether the heaviest edge of an information point leads to one of its sources; ties count in part
+    mass             the weight of its edges on its sources; they sum to 1
+    coverage         share of the nodes of a level that are the heaviest source of some information point. What is not
+                     covered can be found by similarity only, or by edges of little weight
+"""
+from study.choices import edge_choices
+from study.figures import Table
+from study.record import Heads, Record
+
+
+def level_name(level: int) -> str:
+    return "level 2" if level == 2 else "above"
+
+
+def add_edges(table: Table, record: Record, heads: Heads):
+    """Add a document; `heads` were chosen on other documents."""
+    graph = record.graph
+    for name, E in edge_choices(record.raw, heads).items():
+        covered = set()
+        for i, known in record.known.items():
+            window = record.raw.pairs[record.raw.pairs[:, 0] == i, 1].tolist()
+            weights = E[i, window]
+            heaviest = [window[n] for n in (weights == weights.max()).nonzero().flatten().tolist()]
+            if len(heaviest) == 1:
+                covered.add(heaviest[0])
+
+            if known and len(known) < len(window):
+                level = level_name(graph.nodes[i].level)
+                table.add(name, f"precision at 1, {level}", record.document.id,
+                          sum(j in known for j in heaviest) / len(heaviest))
+                table.add(name, f"mass, {level}", record.document.id, E[i, known].sum().item())
+
+        for j, node in enumerate(graph.nodes):
+            if node.level < graph.nodes[-1].level:
+                level = "of chunks" if node.level == 1 else "above"
+                table.add(name, f"coverage {level}", record.document.id, j in covered)

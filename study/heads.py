@@ -1,0 +1,62 @@
+"""Which heads carry edges and relevance: chosen by their own figures on documents that no table reports.
+
+A file of heads names them "layer-head", both counted from 0, best first:
+
+    {"edges": "1-0,1-1", "relevance": "1-0,1-1", "chosen": "how"}
+"""
+import json
+from pathlib import Path
+
+from data import Document
+from study.choices import Heads
+from study.record import area_of_heads, best, how_many, mass_of_heads, read_record
+from study.run import Bench, build_stage, heads_stage, place
+from support.files import InputError, read_json, reading, write_file
+
+
+def read_heads(path: Path, config) -> dict[str, Heads]:
+    """The heads in a file, for edges and for relevance; InputError if the model has no such head."""
+    content = read_json(path)
+    found = {}
+    for name in ("edges", "relevance"):
+        with reading(path, f"{name} is no list of heads like \"1-0,1-1\""):
+            found[name] = [tuple(map(int, head.split("-"))) for head in content[name].split(",")]
+            if any(len(head) != 2 for head in found[name]):
+                raise ValueError(content[name])
+        for layer, head in found[name]:
+            if not (layer < config.layers and head < config.heads):
+                raise InputError(f"{path}: {name} names head {layer}-{head}; the model has {config.layers} layers of "
+                                 f"{config.heads} heads")
+    return found
+
+
+def text_of(heads: Heads) -> str:
+    """Heads as in a file."""
+    return ",".join(f"{layer}-{head}" for layer, head in heads)
+
+
+def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
+    """Build the graphs of these documents, choose heads by them, and write them next to the checkpoint.
+
+    Edges: the head's share of attention on the sources of each information point. Relevance: the area under the ROC
+    curve of the head's attention to the question, over all nodes. Returns what was found, in words.
+    """
+    records = []
+    for name, documents in data.items():
+        for document in documents:
+            heads_stage(bench, name, document, build_stage(bench, name, document))
+            records.append(read_record(place(bench, name, document), document))
+
+    k = how_many(bench.model.config.layers, bench.model.config.heads)
+    scores = {"edges": [mass_of_heads(record) for record in records],
+              "relevance": [area_of_heads(record) for record in records]}
+    found = {name: best(of_name, k) for name, of_name in scores.items()}
+    points, questions = (sum(n for _, n in of_name) for of_name in scores.values())
+    how = (f"python -m study heads: the {k} heads with the largest mass on the sources of {points} information points, "
+           f"and the largest area of r over the nodes for {questions} questions, on {len(records)} documents of "
+           f"{', '.join(data)} that no table reports")
+
+    path = bench.model.folder / "heads.json"
+    write_file(path, json.dumps({name: text_of(heads) for name, heads in found.items()} | {"chosen": how}, indent=1)
+               + "\n")
+    return f"{path}\n  edges      {text_of(found['edges'])}\n  relevance  {text_of(found['relevance'])}\n  {how}"

@@ -1,0 +1,107 @@
+"""The bench's tables from the raw tensors of a run: JSON and Markdown."""
+import json
+from pathlib import Path
+
+from data import Document
+from study.answers import add_answers
+from study.edges import add_edges
+from study.figures import Figure, Table
+from study.progress import add_progress, curve
+from study.record import Heads, Record, area_of_heads, best, how_many, mass_of_heads, read_record
+from study.relevance import add_relevance
+from study.retrieval import add_retrieval
+from support.files import InputError, write_file
+
+TITLES = {"edges": "Edges", "relevance": "Relevance", "retrieval": "Retrieval, replayed",
+          "progress": "Progress control", "sweep": "Thresholds", "answers": "Answers",
+          "errors": "Where answers went wrong (share)"}
+
+
+def other_heads(records: list[Record]) -> list[tuple[Heads, Heads]]:
+    """For each document the heads chosen on all others, for edges and for r."""
+    k = how_many(*records[0].raw.e.shape[1:])
+    masses = [mass_of_heads(record) for record in records]
+    areas = [area_of_heads(record) for record in records]
+    return [tuple(best(scores[:n] + scores[n + 1:] or scores, k) for scores in (masses, areas))
+            for n in range(len(records))]
+
+
+def tables_of(records: list[Record]) -> dict[str, Table]:
+    """Every table of a data set."""
+    tables = {name: Table(title) for name, title in TITLES.items()}
+    for record, (edge_heads, r_heads) in zip(records, other_heads(records), strict=True):
+        add_edges(tables["edges"], record, edge_heads)
+        add_relevance(tables["relevance"], record, r_heads)
+        add_retrieval(tables["retrieval"], record, edge_heads, r_heads)
+        add_progress(tables["progress"], tables["sweep"], record)
+        add_answers(tables["answers"], tables["errors"], record)
+    return tables
+
+
+def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
+    """Write report.json and report.md of what is in `folder`, and return what report.json holds.
+
+    Documents that were not run to their heads are left out. With a single document the heads are chosen on itself, and
+    the rows of chosen heads mean nothing.
+    """
+    found = {**about, "data": {}}
+    for name, documents in data.items():
+        records = [read_record(folder / name / document.id, document) for document in documents]
+        records = [record for record in records if record is not None and len(record.raw.pairs)]
+        if not records:
+            continue
+
+        figures = {key: table.figures() for key, table in tables_of(records).items()}
+        found["data"][name] = {
+            "documents": len(records), "questions": sum(len(record.asked) for record in records),
+            "levels": sum(record.graph.nodes[-1].level for record in records) / len(records),
+            "nodes": sum(len(record.graph.nodes) for record in records) / len(records),
+            "figures": {key: {row: {column: value._asdict() for column, value in columns.items()}
+                              for row, columns in rows.items()} for key, rows in figures.items()},
+            "curve": list(curve(records))}
+
+    if not found["data"]:
+        raise InputError(f"{folder}: holds no document that was run; leave --report out")
+    write_file(folder / "report.json", json.dumps(found, indent=1) + "\n")
+    write_file(folder / "report.md", markdown(found))
+    return found
+
+
+def markdown(found: dict) -> str:
+    """The report: for each data set, a table for each kind of figure."""
+    lines = [f"# The bench: {found['model']}, similarity by {found['encoder']}", ""]
+    for name, entry in found["data"].items():
+        lines += [f"{name}: {entry['documents']} documents, {entry['questions']} questions; {entry['nodes']:.0f} nodes "
+                  f"in {entry['levels']:.1f} levels a document. 95 % bootstrap intervals over documents.", ""]
+        for key, rows in entry["figures"].items():
+            if rows:
+                lines += [f"## {name}: {TITLES[key]}", "", *table_lines(rows), ""]
+    return "\n".join(lines)
+
+
+def table_lines(rows: dict[str, dict]) -> list[str]:
+    """A Markdown table. The first row is n, unless it differs from row to row: then each cell has its own."""
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    sizes = {column: {row[column]["n"] for row in rows.values() if column in row} for column in columns}
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|",
+             "| n | " + " | ".join(str(*of) if len(of) == 1 else "" for of in sizes.values()) + " |"]
+    for name, row in rows.items():
+        cells = [cell(row.get(column), len(sizes[column]) > 1) for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def cell(figure: dict | None, with_n: bool = False) -> str:
+    """A figure and its interval: .62 [.58, .67]."""
+    if figure is None:
+        return ""
+    value = Figure(**figure)
+    text = f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
+    return f"{text}, n {value.n}" if with_n else text
+
+
+def number(x: float) -> str:
+    """Three digits at most: .62, 7.3, 62, 1,234."""
+    if abs(x) < 1:
+        return f"{x:.2f}".replace("0.", ".", 1)
+    return f"{x:.1f}" if abs(x) < 20 else f"{x:,.0f}"

@@ -1,0 +1,107 @@
+"""Does z find the needed chunk? Searches are replayed from the top level on, without the model, until all is read.
+
+A replay reads the node with the highest score outside S, as pecan.Search does: of any level, the lower id if scores are
+equal. What a node adds to r was measured once (capture.to_question); its position is that of the replay.
+
+    rank              place of a needed chunk among the chunks, in the order in which the replay reads them
+    recall at k       share of the needed chunks among the first k chunks that are read
+    steps             nodes read after the top level until all needed chunks are read
+"""
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from baselines.bm25 import Okapi, words
+from study.choices import RELEVANCE, edge_choices
+from study.figures import Table, ranks
+from study.record import Asked, Heads, Record
+
+RECALL = (1, 2, 5, 10)
+
+
+def share(x: np.ndarray) -> np.ndarray:
+    """x / sum(x), as pecan.share."""
+    return x / x.sum() if x.sum() > 0 else np.zeros_like(x)
+
+
+# How z and c are joined. Names say what is not the paper's.
+JOINED = {
+    "z + c": lambda z, c: share(z) + share(c.clip(0)),
+    "z": lambda z, c: z,
+    "z + c by ranks": lambda z, c: 1 / (60 + ranks(-z)) + 1 / (60 + ranks(-c)),
+    "z + c by maximum": lambda z, c: np.maximum(share(z), share(c.clip(0))),
+}
+
+
+def replay(score: Callable, start: list[int], V: int, candidates: set[int] | None = None) -> list[int]:
+    """The nodes read after `start`, in order, until no candidate is left; score(S) gives the scores [|V|]."""
+    S = list(start)
+    left = sorted(set(range(V) if candidates is None else candidates) - set(S))
+    while left:
+        scores = score(S)
+        S.append(max(left, key=lambda i: (scores[i], -i)))
+        left.remove(S[-1])
+    return S[len(start):]
+
+
+def by_attention(asked: Asked, E: np.ndarray, relevance: Callable, join: Callable, heads: Heads) -> Callable:
+    """The score of a search by z = E^T r, joined with c."""
+    def score(S):
+        r = np.zeros(len(E))
+        r[S] = relevance(asked, S, heads)
+        return join(E.T @ r, asked.c)
+    return score
+
+
+def constant(scores) -> Callable:
+    """A score that does not depend on what was read."""
+    return lambda S: scores
+
+
+def orders(record: Record, asked: Asked, E: dict[str, np.ndarray], r_heads: Heads) -> dict[str, list[int]]:
+    """Name -> nodes read after the top level, in order, for every way of choosing the next node."""
+    graph = record.graph
+    V, top = len(graph.nodes), graph.top_level
+    chunks = {i for i, node in enumerate(graph.nodes) if node.level == 1}
+    texts = [words(node.text) for node in graph.nodes]
+    rng = random.Random(asked.text.id)
+    found = {}
+
+    def attention(name, edges, relevance, join):
+        score = by_attention(asked, E[edges], RELEVANCE[relevance], JOINED[join], r_heads)
+        found[name] = replay(score, top, V)
+
+    for name in JOINED:
+        attention(name, "the paper", "the paper", name)
+    for name in ("z", "z + c"):
+        attention(f"{name}, E uniform", "uniform", "the paper", name)
+        attention(f"{name}, E by chosen heads", "chosen heads", "the paper", name)
+        for relevance in RELEVANCE:
+            if relevance != "the paper":
+                attention(f"{name}, r {relevance}", "the paper", relevance, name)
+        attention(f"{name}, E and r by chosen heads", "chosen heads", "chosen heads", name)
+        attention(f"{name}, E and r by chosen heads, r above its mean", "chosen heads",
+                  "chosen heads, above its mean", name)
+
+    found["c"] = replay(constant(asked.c), top, V)
+    found["random"] = replay(constant([rng.random() for _ in range(V)]), top, V)
+    okapi = Okapi([texts[i] for i in sorted(chunks)]).scores(words(asked.text.text))
+    found["BM25 over chunks"] = replay(constant([*okapi, *[0] * (V - len(chunks))]), top, V, chunks)
+    found["BM25 over all nodes"] = replay(constant(Okapi(texts).scores(words(asked.text.text))), top, V)
+    return found
+
+
+def add_retrieval(table: Table, record: Record, edge_heads: Heads, r_heads: Heads):
+    """Add a document. Graphs without information points have nothing to retrieve by."""
+    if record.graph.nodes[-1].level == 1:
+        return
+    E = {name: E.numpy() for name, E in edge_choices(record.raw, edge_heads).items()}
+    for asked in record.asked:
+        for name, order in orders(record, asked, E, r_heads).items():
+            chunks = [i for i in order if record.graph.nodes[i].level == 1]
+            for i in asked.needed:
+                table.add(name, "rank", record.document.id, chunks.index(i) + 1)
+                for k in RECALL:
+                    table.add(name, f"recall at {k}", record.document.id, i in chunks[:k])
+            table.add(name, "steps", record.document.id, max(order.index(i) for i in asked.needed) + 1)

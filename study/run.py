@@ -1,0 +1,138 @@
+"""Run a model over documents with known evidence, and keep the raw tensors: what is there is never run again.
+
+Each document has a folder with a file for each stage, and no stage starts before the one above it is complete:
+
+    graph.json           the graph, as pecan.py writes it (a tree's: tree.json)
+    edges.safetensors    pairs [M, 2], e and without_sink [M, L, H] (capture.py), vectors of the nodes [|V|, D]
+    heads.safetensors    by question n: n.c [|V|], n.question, n.empty and n.after [|V|, L, H] (capture.py)
+    search.json          by question: a search that no verdict stops
+    ways.json            by question: each way of reading
+    ablations.json       by question: each ablation, and PECAN with chosen heads
+"""
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors.torch
+import torch
+
+from data import Document
+from llama import Llama
+from pecan import Graph, build
+from study.capture import construct, from_question, to_question
+from study.choices import weighted_edges
+from study.reading import ChosenHeads, ablations, full_search, searched, ways
+from study.truth import needed_chunks
+from support.files import read_json, write_bytes, write_file
+from support.sbert import similarities
+from support.settings import PAPER, Settings
+
+SEARCH_WINDOW = 2048              # a search of a model with small windows of construction may read up to this
+EMPTY = "N/A"                     # the question without content
+FIXED = {"hotpotqa": 17, "musique": 30}         # nodes without progress control (GARLIC 4.4)
+
+
+class Bench(NamedTuple):
+    """What a run needs besides documents."""
+    model: Llama
+    encoder: object
+    settings: Settings            # of the construction
+    folder: Path
+    heads: dict | None = None     # chosen heads: "edges" and "relevance", lists of (layer, head)
+
+    def of_search(self, data: str) -> Settings:
+        """The settings of a search: a larger window if the model allows it, and Appendix E's t_p."""
+        paper = PAPER.get({"hotpotqa": "HotpotQA", "musique": "MuSiQue"}.get(data), {})
+        window = max(self.settings.window, min(SEARCH_WINDOW, self.model.config.max_length))
+        return replace(self.settings, window=window, **paper)
+
+
+def place(bench: Bench, data: str, document: Document) -> Path:
+    """The folder of a document."""
+    folder = bench.folder / data / document.id
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def build_stage(bench: Bench, data: str, document: Document) -> Graph:
+    """graph.json and edges.safetensors."""
+    folder = place(bench, data, document)
+    if not (folder / "edges.safetensors").exists():
+        found = construct(bench.model, document, bench.settings)
+        found.graph.save(folder / "graph.json")
+        vectors = bench.encoder.encode([node.text for node in found.graph.nodes])
+        write_bytes(folder / "edges.safetensors", safetensors.torch.save(
+            {"pairs": found.pairs, "e": found.e, "without_sink": found.without_sink,
+             "vectors": vectors.float().contiguous()}))
+    return Graph.load(folder / "graph.json", document, bench.settings.of_construction(), bench.model)
+
+
+def heads_stage(bench: Bench, data: str, document: Document, graph: Graph) -> dict[str, torch.Tensor]:
+    """heads.safetensors."""
+    path = place(bench, data, document) / "heads.safetensors"
+    if not path.exists():
+        vectors = safetensors.torch.load_file(path.with_name("edges.safetensors"))["vectors"]
+        tensors = {}
+        for n, question in enumerate(document.questions):
+            tensors[f"{n}.c"] = similarities(vectors, bench.encoder.encode([question.text])[0])
+            tensors[f"{n}.question"] = to_question(bench.model, graph, question.text)
+            tensors[f"{n}.after"] = from_question(bench.model, graph, question.text)
+        empty = to_question(bench.model, graph, EMPTY)
+        write_bytes(path, safetensors.torch.save({"empty": empty, **tensors}))
+    return safetensors.torch.load_file(path)
+
+
+def rows_stage(path: Path, document: Document, row_of) -> list[dict]:
+    """The rows of a file, a row for each question, made by row_of(n, question) if the file is not there."""
+    if not path.exists():
+        rows = [row_of(n, question) for n, question in enumerate(document.questions)]
+        write_file(path, json.dumps({"rows": rows}) + "\n")
+    return read_json(path)["rows"]
+
+
+def run_document(bench: Bench, data: str, document: Document):
+    """All stages but the ablations."""
+    graph = build_stage(bench, data, document)
+    tensors = heads_stage(bench, data, document, graph)
+    settings = bench.of_search(data)
+    folder = place(bench, data, document)
+
+    def search(n, question):
+        return full_search(bench.model, graph, question, tensors[f"{n}.c"], settings)
+
+    def read(n, question):
+        needed = needed_chunks(document, graph, question)
+        return ways(bench.model, document, graph, question, tensors[f"{n}.c"], needed, settings)
+
+    rows_stage(folder / "search.json", document, search)
+    rows_stage(folder / "ways.json", document, read)
+
+
+def run_ablations(bench: Bench, data: str, document: Document):
+    """ablations.json: section 4.2's, and PECAN with chosen heads in E and r if there are any."""
+    folder = place(bench, data, document)
+    if (folder / "ablations.json").exists():
+        return
+    graph = build_stage(bench, data, document)
+    tensors = heads_stage(bench, data, document, graph)
+    settings = bench.of_search(data)
+
+    if not (folder / "tree.json").exists():
+        build(bench.model, document, replace(bench.settings, tree=True)).save(folder / "tree.json")
+    tree = Graph.load(folder / "tree.json", document)
+    vectors = bench.encoder.encode([node.text for node in tree.nodes])
+
+    def row(n, question):
+        c = tensors[f"{n}.c"]
+        tree_c = similarities(vectors, bench.encoder.encode([question.text])[0])
+        found = ablations(bench.model, graph, tree, question, c, tree_c, FIXED.get(data, 20), settings)
+        if bench.heads:
+            edges = safetensors.torch.load_file(folder / "edges.safetensors")
+            E = weighted_edges(edges["pairs"], edges["e"], bench.heads["edges"], len(graph.nodes))
+            with ChosenHeads(bench.model, bench.heads["relevance"]):
+                found["PECAN, chosen heads (not in the paper)"] = searched(
+                    bench.model, replace(graph, E=E), question, c, settings)
+        return found
+
+    rows_stage(folder / "ablations.json", document, row)

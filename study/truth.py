@@ -1,0 +1,124 @@
+"""What is known to be true: the chunks that an answer needs, the nodes that a bullet comes from, what leads where.
+
+Truth comes from the `evidence` of a question, sentences of its document that the answer needs, in any data set. The
+embedded world states facts in sentences of one form, so there the sources of every bullet are exact. Elsewhere a bullet
+has a source only if its words point to one node clearly.
+"""
+import re
+from collections.abc import Callable
+
+import torch
+
+from data import Document, Question
+from pecan import Graph
+from support.files import InputError
+
+
+def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
+    """What finds the facts of the embedded world that a text states; None for a document from elsewhere.
+
+    A document is of the world if every piece of its evidence states a fact. Each fact has a `name`, whom it is about.
+    """
+    from tiny.world import facts_in  # here, because only this function knows the world
+    evidence = [text for question in document.questions for text in question.extra.get("evidence", [])]
+    return facts_in if evidence and all(facts_in(text) for text in evidence) else None
+
+
+def bare(text: str) -> str:
+    """A text without white space."""
+    return "".join(text.split())
+
+
+def needed_chunks(document: Document, graph: Graph, question: Question) -> list[int]:
+    """Ids of the chunks that hold a sentence of the question's evidence, or a part of one that was cut.
+
+    Raises InputError if the document does not hold it.
+    """
+    whole = "".join(bare(passage) for passage in document.passages)
+    needed = set()
+    for sentence in question.extra["evidence"]:
+        start = whole.find(bare(sentence))
+        if start < 0:
+            raise InputError(f"question {question.id}: its evidence is not in the document: {sentence!r:.60}")
+
+        end = start + len(bare(sentence))
+        chunk_start = 0
+        for i, node in enumerate(graph.nodes):
+            if node.level > 1:
+                break
+            chunk_end = chunk_start + len(bare(node.text))
+            if chunk_start < end and start < chunk_end:
+                needed.add(i)
+            chunk_start = chunk_end
+    return sorted(needed)
+
+
+def windows(graph: Graph, pairs: torch.Tensor) -> dict[int, list[int]]:
+    """The nodes of the window that each information point summarises, by pairs (i, j) [M, 2]."""
+    found = {i: [] for i, node in enumerate(graph.nodes) if node.level > 1}
+    for i, j in pairs.tolist():
+        found[i].append(j)
+    return found
+
+
+def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
+    """Places of the texts that a bullet comes from; none if that is not known.
+
+    In the embedded world, all that state a fact of the bullet. Elsewhere the one that clearly shares most words with
+    it: at least three words that not all of the texts have, and twice as many as the next. Words have four letters or
+    more, or are numbers.
+    """
+    if facts:
+        return [n for n, other in enumerate(below) if facts(text) & facts(other)]
+
+    bags = [content_words(other) for other in below]
+    common = set.intersection(*bags) if len(bags) > 1 else set()
+    shared = [len(content_words(text) & bag - common) for bag in bags]
+    best = max(range(len(shared)), key=shared.__getitem__)
+    runner_up = max((count for n, count in enumerate(shared) if n != best), default=0)
+    return [best] if len(below) > 1 and shared[best] >= 3 and shared[best] >= 2 * runner_up else []
+
+
+def content_words(text: str) -> set[str]:
+    """The words of a text of four letters or more, and its numbers, in lower case."""
+    return {word for word in re.findall(r"\w+", text.lower()) if len(word) >= 4 or word.isdigit()}
+
+
+def sources_of(graph: Graph, pairs: torch.Tensor, facts: Callable | None) -> dict[int, list[int]]:
+    """The known sources of each information point, as node ids."""
+    found = {}
+    for i, window in windows(graph, pairs).items():
+        texts = [graph.nodes[j].text for j in window]
+        found[i] = [window[n] for n in sources(graph.nodes[i].text, texts, facts)]
+    return found
+
+
+def leading(graph: Graph, question: Question, needed: list[int], facts: Callable | None) -> list[bool]:
+    """Whether each node leads down to one of these needed chunks [|V|].
+
+    A chunk leads to itself. An information point leads where its heaviest edge leads. In the embedded world it leads to
+    what is needed if it is about the same person: a summary of a summary keeps the person and drops most facts, so
+    a bullet seldom states the fact itself.
+    """
+    leads = [i in needed for i in range(len(graph.nodes))]
+    if facts:
+        stated = set().union(*(facts(graph.nodes[i].text) for i in needed))
+        wanted = set().union(*map(facts, question.extra["evidence"]))
+        people = {fact.name for fact in stated & wanted}
+        return [leads[i] or node.level > 1 and any(fact.name in people for fact in facts(node.text))
+                for i, node in enumerate(graph.nodes)]
+
+    heaviest = {}                                           # information point -> (weight, node)
+    for (i, j), weight in zip(graph.E.indices().T.tolist(), graph.E.values().tolist(), strict=True):
+        heaviest[i] = max(heaviest.get(i, (0, -1)), (weight, j))
+    for i, (_, j) in sorted(heaviest.items()):              # levels come in order, so j is known before i
+        leads[i] = leads[j]
+    return leads
+
+
+def enough(question: Question, texts: list[str], nodes: list[int], needed: list[int], facts: Callable | None) -> bool:
+    """Whether what was read answers the question: all needed facts stated, elsewhere all needed chunks read."""
+    if facts:
+        wanted = set().union(*map(facts, question.extra["evidence"]))
+        return wanted <= set().union(*(facts(texts[i]) for i in nodes))
+    return set(needed) <= set(nodes)

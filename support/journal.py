@@ -1,0 +1,59 @@
+"""What keeps an interrupted construction: the windows summarised so far, on disk until the graph is complete."""
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from support.files import append_line, open_own, parse_json, reading
+
+
+class InformationPoint(NamedTuple):
+    """A bullet of a summary, before it becomes a node."""
+    text: str
+    window: list[int]                          # ids of the N nodes that were summarised
+    e: list[float]                             # its edges to them [N]
+
+
+class Batch(NamedTuple):
+    """What some windows that were summarised together gave, and what they cost."""
+    windows: int                               # how many
+    points: list[InformationPoint]
+    flops: int
+    repeats: int                               # as in Fields
+    loops: int
+
+
+class Journal(list):
+    """The finished batches of a construction, kept on disk until it is complete.
+
+    The file is GRAPH.CONSTRUCTION.windows, where `construction` (file_name) names what is built: windows of another
+    document or model are never taken for these.
+    A batch is one line of JSON, on disk before the next one begins. A last line that a kill has torn is dropped.
+    Without a path, nothing is kept on disk. Raises InputError if the file holds something else.
+    """
+
+    def __init__(self, path: str | Path | None, construction: str):
+        super().__init__()
+        self.path = None if path is None else Path(f"{path}.{construction}.windows")
+        if self.path is None or not self.path.exists():
+            return
+
+        remedy = "; remove the file, and the graph is built from the start"
+        with reading(self.path, remedy=remedy):
+            lines, _, _ = self.path.read_bytes().rpartition(b"\n")
+        for number, line in enumerate(lines.split(b"\n") if lines else [], 1):
+            with reading(f"{self.path}, line {number}", "not a finished batch of windows", remedy):
+                windows, points, *counts = parse_json(line, f"{self.path}, line {number}", list)
+                points = [InformationPoint(str(text), list(window), list(e)) for text, window, e in points]
+                list.append(self, Batch(int(windows), points, *map(int, counts)))
+        with open_own(self.path) as file:
+            file.truncate(len(lines) + 1 if lines else 0)
+
+    def append(self, batch: Batch):
+        super().append(batch)
+        if self.path is not None:
+            append_line(self.path, json.dumps(batch, ensure_ascii=False, allow_nan=False))
+
+    def remove(self):
+        """Forget the file: the graph is complete."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

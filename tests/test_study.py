@@ -1,0 +1,441 @@
+"""The bench: each measure by hand, what is captured against the program itself, and a short run."""
+import json
+import math
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from oracle import ids_and_spans
+
+import llama
+import pecan
+from data import EMBEDDED, Document, Question, read_jsonl
+from llama import Cache, Llama
+from pecan import Graph, Node, Search, edge_matrix
+from study import answers, capture, choices, figures, progress, reading, retrieval, truth
+from study.__main__ import main
+from study.heads import read_heads
+from study.record import Asked, Record, best, how_many, mass_of_heads
+from study.rows import hotpotqa, musique
+from support.files import InputError
+from tiny.world import facts_in
+
+
+@pytest.fixture(scope="module")
+def built(tiny, document, settings):
+    return capture.construct(tiny, document, settings)
+
+
+# --- what is captured -----------------------------------------------------------------------------------------------
+
+def test_heads_of_a_construction_give_its_graph(built, graph):
+    """The mean over layers and heads of what was captured is E."""
+    E = choices.edges_of(built.pairs, built.e.mean((1, 2)), len(graph.nodes))
+    assert [node.text for node in built.graph.nodes] == [node.text for node in graph.nodes]
+    assert (E - graph.E.to_dense()).abs().max() < 1e-5
+    assert built.e.shape[1:] == (6, 4)
+
+
+def test_rows_that_end_at_different_times(tiny, document, settings):
+    """In these windows the second of a batch goes on after the first has ended, so it moves to another place."""
+    found = capture.construct(tiny, document, replace(settings, window=420))
+    E = choices.edges_of(found.pairs, found.e.mean((1, 2)), len(found.graph.nodes))
+    assert (E - found.graph.E.to_dense()).abs().max() < 1e-5
+
+
+def test_heads_by_hand(tiny, document, settings, spy, monkeypatch):
+    """Each head's e' of every bullet of one window, with and without the first token, from the attention itself."""
+    calls, tokens = spy("attention"), []
+    edge_weights = pecan.edge_weights
+    monkeypatch.setattr(pecan, "edge_weights", lambda a, places: tokens.append(places) or edge_weights(a, places))
+    found = capture.construct(tiny, Document("short", document.passages[:3]), settings)
+    chunks = {i: node.text for i, node in enumerate(found.graph.nodes) if node.level == 1}
+    _, spans = ids_and_spans(pecan.summary_prompt(tiny.tokenizer, chunks))
+
+    weights = [torch.stack([result[1][0, :, :, 0].flatten(0, 1) for _, result in calls[start:start + 6]])
+               for start in range(0, len(calls), 6)]                      # of each token: [L, H, P]
+    for i, places in enumerate(tokens, len(chunks)):
+        for j in chunks:
+            row = (found.pairs == torch.tensor([i, j])).all(1)
+            a = torch.stack([weights[x][:, :, list(spans[j])].mean(2) for x in places])
+            rest = torch.stack([1 - weights[x][:, :, 0] for x in places])
+            assert (found.e[row][0] - a.mean(0)).abs().max() < 1e-6
+            assert (found.without_sink[row][0] - (a / rest).mean(0)).abs().max() < 1e-5
+    assert len(tokens) == len(found.graph.nodes) - len(chunks) > 1
+
+
+def test_attention_of_other_points_is_noticed(built):
+    graph = built.graph
+    first = sum(node.level == 1 for node in graph.nodes)
+    window = graph.E.to_dense()[first].nonzero().flatten().tolist()
+    with pytest.raises(AssertionError, match="does not give E"):
+        capture.of_pairs(graph, [(window, torch.rand(2, 6, 4, len(window)))] * (len(graph.nodes) - first))
+
+
+def test_r_of_heads_is_that_of_the_search(tiny, built, question, similarity, settings):
+    """For the top level and for the first node that is read after it."""
+    search = Search(tiny, built.graph, question, similarity(question), settings)
+    search.start()
+    search.next()
+    a = capture.to_question(tiny, built.graph, question).mean((1, 2))
+    for step in search.trace:
+        assert abs(step.position * a[step.node].item() - step.r) < 1e-6
+
+
+def test_the_query_after_the_nodes(tiny, built, question):
+    """By one pass over the whole prompt, for two nodes of the top level and one that is read after it."""
+    graph, t = built.graph, tiny.tokenizer
+    a = capture.from_question(tiny, graph, question)
+    top = graph.top_level
+    for read, node in ((top[:1], top[0]), (top, top[-1]), ([*top, 0], 0)):
+        prompt = [(None, t.frame.open + t.encode(pecan.ASK[0].split("\n\n")[0] + pecan.ASK[1]))]
+        for i in read:
+            prompt += pecan.node_line(t, i, graph.nodes[i].text)
+        asked = t.encode(question)
+        prompt += [(None, t.encode("\n\nQuestion:\n")), ("q", asked)]
+
+        ids = [token for _, part in prompt for token in part]
+        cache = Cache(tiny, 1, len(ids))
+        cache.register(0, prompt)
+        start, end = cache.nodes[0][node]
+        averaging = torch.zeros(1, len(ids), 1)
+        averaging[0, start:end] = 1 / (end - start)
+        mask = torch.ones(1, len(ids), len(ids)).tril().bool()
+        with torch.no_grad():
+            _, mean = tiny.forward(torch.tensor([ids]), torch.arange(len(ids))[None], mask, averaging=averaging)
+        assert abs(mean[0, -len(asked):, 0].mean() - a[node].mean()) < 1e-6
+
+
+def test_watching_leaves_the_model_as_it_was(tiny, built):
+    before = llama.attention, Llama.append, Cache.keep_rows
+    with pytest.raises(KeyError), capture.watching(print):
+        raise KeyError
+    assert (llama.attention, Llama.append, Cache.keep_rows) == before
+
+
+def test_the_gold_likelihood(tiny, question):
+    """By one pass over conversation and answer; the cache and the count of FLOPs stay as they were."""
+    t = tiny.tokenizer
+    prompt = [*pecan.question_prompt(t, question), *pecan.node_line(t, 0, "Anna's job is baker")]
+    turn = pecan.answer_turn(t, t.first("Yes"))
+    gold = t.encode("baker") + t.encode(" tea")
+    cache = Cache(tiny, 1, 512)
+    tiny.read(cache, [prompt])
+    before = list(cache.lengths), tiny.flops
+    likelihood = reading.gold_likelihood(tiny, cache, "baker tea")
+    assert (cache.lengths, tiny.flops) == before
+
+    ids = [token for _, part in [*prompt, *turn] for token in part] + gold
+    with torch.no_grad():
+        hidden, _ = tiny.forward(torch.tensor([ids]), torch.arange(len(ids))[None])
+        logits = tiny.logits(hidden[0]).log_softmax(-1)
+    wanted = [logits[len(ids) - len(gold) - 1 + n, token].item() for n, token in enumerate(gold)]
+    assert len(gold) == 2 and abs(likelihood - sum(wanted) / 2) < 1e-5
+
+
+def test_chosen_heads_alone(tiny, built, question, similarity, settings):
+    """r of a search within the block is position times the mean of the chosen heads."""
+    attention = llama.attention
+    a = capture.to_question(tiny, built.graph, question)
+    found = []
+    for heads in ([(1, 0), (1, 3)], [(layer, head) for layer in range(6) for head in range(4)]):
+        with reading.ChosenHeads(tiny, heads):
+            search = Search(tiny, built.graph, question, similarity(question), settings)
+            search.start()
+        found.append(search.trace)
+    wanted = [step.position * a[step.node, 1, [0, 3]].mean().item() for step in found[0]]
+    assert np.allclose([step.r for step in found[0]], wanted, atol=1e-6)
+    assert np.allclose([step.r for step in found[1]],
+                       [step.position * a[step.node].mean().item() for step in found[1]], atol=1e-6)
+    assert llama.attention is attention
+
+
+# --- truth ----------------------------------------------------------------------------------------------------------
+
+def graph_of(texts, edges, document="d") -> Graph:
+    """A graph from (level, text) and edges."""
+    nodes = [Node(level, text) for level, text in texts]
+    return Graph(nodes, edge_matrix(edges, len(nodes)), document, "m", {})
+
+
+REAL = graph_of([(1, "Ann A. Ann was born in"), (1, "Rome in 1901."), (1, "Bob Bob likes tea."), (2, "Ann's birth"),
+                 (2, "Bob's tea"), (3, "Both")],
+                [(3, 0, .6), (3, 1, .4), (4, 1, .3), (4, 2, .7), (5, 3, .5), (5, 4, .5)])
+
+
+def asked(evidence, id="q"):
+    return Question(id, "Who?", ["Rome"], {"evidence": evidence})
+
+
+def test_needed_chunks():
+    """A sentence that a cut went through needs both chunks; one that is not there is refused."""
+    document = Document("d", ["Ann A.\nAnn was born  in Rome in 1901.", "Bob\nBob likes tea."])
+    assert truth.needed_chunks(document, REAL, asked(["Ann was born in Rome in 1901."])) == [0, 1]
+    assert truth.needed_chunks(document, REAL, asked(["Bob likes tea.", "in 1901."])) == [1, 2]
+    assert truth.needed_chunks(document, REAL, asked(["Ann A."])) == [0]
+    with pytest.raises(InputError, match="question q: its evidence is not in the document: 'Eve"):
+        truth.needed_chunks(document, REAL, asked(["Eve sings."]))
+
+
+def test_what_leads_where():
+    """By the heaviest edge; of equal ones the one to the later node."""
+    assert truth.leading(REAL, asked([]), [0], None) == [True, False, False, True, False, False]
+    assert truth.leading(REAL, asked([]), [2], None) == [False, False, True, False, True, True]
+    world = graph_of([(1, "Mara's job was baker."), (1, "Otto's job was cook. Mara's pet was goat."),
+                      (2, "Mara's job is baker"), (2, "Otto's job is cook")], [(2, 0, 1.0), (3, 1, 1.0)])
+    needs = asked(["Mara's pet was goat."])
+    assert truth.leading(world, needs, [1], facts_in) == [False, True, True, False]
+
+
+def test_sources_of_a_bullet():
+    """In the world by facts; elsewhere by words, and only if they point to one node."""
+    assert truth.sources("Mara's job is baker and Mara's home is Oslo",
+                         ["Mara's job was baker.", "Mara's pet was goat.", "Mara's home was Oslo."], facts_in) == [0, 2]
+    below = ["Victoria Falls is on the Zambezi River in Zambia.", "The Bubye River is in Zimbabwe."]
+    assert truth.sources("Falls of the Zambezi: Victoria, Zambia", below, None) == [0]
+    assert truth.sources("Falls and Zambezi River", below, None) == [], "two words are not enough, River is in both"
+    assert truth.sources("Victoria Falls, Zambezi: of Bubye, Zimbabwe", below, None) == [], "no clear first"
+
+
+def test_enough():
+    world = [None, "Mara's friend is Otto", "Otto's pet was goat. Otto's job was cook."]
+    needs = asked(["Mara's friend was Otto.", "Otto's pet was goat."])
+    with_verb = [text and text.replace(" is ", " was ") for text in world]
+    assert not truth.enough(needs, with_verb, [1], [7], facts_in)
+    assert truth.enough(needs, with_verb, [2, 1], [7], facts_in), "facts count, chunks do not"
+    assert truth.enough(needs, with_verb, [3, 7], [7], None)
+    assert not truth.enough(needs, with_verb, [3], [3, 7], None)
+
+
+# --- measures -------------------------------------------------------------------------------------------------------
+
+def test_the_area_under_the_curve():
+    assert figures.area(np.array([.9, .8, .3, .1]), [1, 0, 1, 0]) == 0.75
+    assert figures.area(np.array([.5, .5, .1]), [1, 0, 0]) == 0.75, "a tie counts one half"
+    assert math.isnan(figures.area(np.array([.5, .1]), [1, 1]))
+    assert figures.ranks(np.array([3., 1., 3.])).tolist() == [2.5, 1.0, 2.5]
+
+
+def test_calibration():
+    """Two bins: .75 claimed and .5 true for two items (gap .25), .1 claimed and 1 true for one (gap .9)."""
+    items = np.array([(.75, 1), (.75, 0), (.1, 1)])
+    assert abs(figures.calibration_error(items) - (2 / 3 * .25 + 1 / 3 * .9)) < 1e-12
+    assert figures.calibration_error(np.array([(1.0, 1), (0.0, 0)])) == 0
+
+
+def test_intervals_are_over_documents():
+    """All items of a document are drawn together: two documents give three means, not many."""
+    found = figures.figure([[1.0] * 50, [0.0] * 50])
+    assert (found.value, found.low, found.high, found.documents, found.n) == (.5, 0, 1, 2, 100)
+    assert figures.figure([[], []]) is None
+    assert figures.figure([[1.0, 1.0, 1.0], [0.0]]).value == .75, "each item weighs the same"
+
+
+def test_edges_by_hand():
+    """Two layers of one head; a window of two nodes and a bullet: e' .1 .3 and .5 .1, mean .3 .2."""
+    pairs = torch.tensor([[2, 0], [2, 1]])
+    e = torch.tensor([[[.1], [.5]], [[.3], [.1]]])
+    raw = choices.Attended(pairs, e, e * 2, torch.tensor([[1., 0], [0, 1], [.6, .8]]), torch.tensor([10, 30, 5]))
+    found = {name: E[2, :2].tolist() for name, E in choices.edge_choices(raw, [(0, 0), (1, 0)]).items()}
+    wanted = {"the paper": [.6, .4], "uniform": [.5, .5], "similarity": [.6 / 1.4, .8 / 1.4],
+              "upper half of the layers": [5 / 6, 1 / 6], "chosen heads": [.6, .4],
+              "half of the chosen heads": [.25, .75], "sum over the node's tokens": [3 / 9, 6 / 9],
+              "without the first token's sink": [.6, .4]}
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert np.allclose(found[name], values, atol=1e-6), name
+
+
+QUESTION = np.array([[[.1, .1]], [[.2, .4]], [[.1, .3]]])              # a_h of three nodes, one layer of two heads
+ASKED = SimpleNamespace(question=QUESTION, after=QUESTION / 2, empty=np.full((3, 1, 2), .1),
+                        leads=np.array([0., 1., 0.]), c=np.array([.3, -.1, .2]))
+
+
+def test_relevance_by_hand():
+    """S = (1, 2): the means .3 and .2, the positions 2 and 3."""
+    found = {name: relevance(ASKED, [1, 2], [(0, 1)]) for name, relevance in choices.RELEVANCE.items()}
+    wanted = {"the paper": [.6, .6], "without position": [.3, .2], "uniform": [1, 1],
+              "query after the nodes, without position": [.15, .1], "minus that of \"N/A\"": [.4, .3],
+              "divided by that of \"N/A\"": [3, 2], "above its mean": [0, 0], "squared": [.36, .36],
+              "to the fourth power": [.6 ** 4, .6 ** 4], "chosen heads": [.8, .9],
+              "chosen heads, above its mean": [0, .05], "an oracle's": [1, 0]}
+    for name, values in wanted.items():
+        assert np.allclose(found.pop(name), values), name
+    assert list(found) == ["heads weighted by concentration"]
+
+
+def test_concentrated_heads():
+    """Head 0 has shares 2/3 and 1/3 over S, head 1 4/7 and 3/7; weights are their squared divergences."""
+    def divergence(p):
+        return sum(x * math.log(2 * x) for x in p)
+
+    shares = [(2 / 3, 1 / 3), (4 / 7, 3 / 7)]
+    weights = [divergence(p) ** 2 for p in shares]
+    wanted = [sum(w * p[n] for w, p in zip(weights, shares)) / sum(weights) for n in range(2)]
+    assert np.allclose(choices.concentrated(QUESTION[[1, 2]]), wanted)
+    assert np.allclose(choices.concentrated(np.ones((4, 2, 3))), [.25] * 4), "all heads alike and flat"
+
+
+def test_a_replay_chooses_as_the_search_does(tiny, built, question, similarity, settings):
+    """The first choice is the program's: r and E by the paper, z and c joined as the paper has it, and each alone."""
+    c = similarity(question)
+    E = choices.edges_of(built.pairs, built.e.mean((1, 2)), len(built.graph.nodes)).numpy()
+    raw = SimpleNamespace(question=capture.to_question(tiny, built.graph, question).numpy(), c=c.numpy())
+    for join, changes in (("z + c", {}), ("z", {"similarity": False})):
+        search = Search(tiny, built.graph, question, c, replace(settings, **changes))
+        search.start()
+        top = list(search.visited)
+        search.next()
+        score = retrieval.by_attention(raw, E, choices.paper, retrieval.JOINED[join], ())
+        assert retrieval.replay(score, top, len(E))[0] == search.visited[-1]
+
+
+def test_joining_by_hand():
+    z, c = np.array([3., 1., 0.]), np.array([-.5, .5, .5])
+    found = {name: join(z, c).round(6).tolist() for name, join in retrieval.JOINED.items()}
+    assert found["z + c"] == [.75, .75, .5] and found["z"] == [3, 1, 0]
+    assert found["z + c by maximum"] == [.75, .5, .5]
+    assert np.allclose(found["z + c by ranks"], [1 / 61 + 1 / 63, 1 / 62 + 1 / 61.5, 1 / 63 + 1 / 61.5], atol=1e-6)
+
+
+def test_the_order_of_a_replay():
+    """Ties go to the lower id, and only candidates are read."""
+    assert retrieval.replay(retrieval.constant([.1, .5, .5, 9]), [3], 4) == [1, 2, 0]
+    assert retrieval.replay(retrieval.constant([.1, .5, .5, 9]), [3], 4, {0, 2}) == [2, 0]
+
+
+def record_of(asked_rows, raw=None, known=None) -> Record:
+    return Record(Document("d", ["-"]), None, REAL, raw, known or {}, asked_rows)
+
+
+def row_of(search=None, ways=None, needed=(0, 2)) -> Asked:
+    return Asked(asked([]), None, None, None, None, list(needed), None, search or {}, ways or {})
+
+
+def test_retrieval_by_hand(monkeypatch):
+    """Needed are chunks 0 and 2; read are 4, 2, 3, 1, 0: their places among the chunks are 3 and 1."""
+    monkeypatch.setattr(retrieval, "orders", lambda *_: {"x": [4, 2, 3, 1, 0]})
+    monkeypatch.setattr(retrieval, "edge_choices", lambda *_: {})
+    table = figures.Table("")
+    retrieval.add_retrieval(table, record_of([row_of()]), [], [])
+    found = {column: value.value for column, value in table.figures()["x"].items()}
+    assert found == {"rank": 2, "recall at 1": .5, "recall at 2": .5, "recall at 5": 1, "recall at 10": 1, "steps": 5}
+
+
+SEARCHED = {"nodes": [5, 0, 1, 2, 3], "first check": 0, "p_yes": [.2, .9, .4, .6, .7],
+            "likelihood": [-5, -4, -3, -1, -2]}
+
+
+def test_where_a_search_stops():
+    assert progress.stop([.2, .9, .4, .6], .5, 1) == 1 and progress.stop([.2, .9, .4, .6], .5, 2) == 3
+    assert progress.stop([.2, .9], .5, 2) is None and progress.stop([.5], .5, 1) is None
+
+
+def test_progress_by_hand():
+    """Enough is read at the fourth check (chunks 0 and 2). The first Yes at t_p .5 is the second: too early."""
+    table, sweep = figures.Table(""), figures.Table("")
+    record = record_of([row_of(SEARCHED)])
+    assert progress.enough_after(record, record.asked[0]) == [False, False, False, True, True]
+    progress.add_progress(table, sweep, record)
+    found = table.figures()
+    assert abs(found["p_yes"]["area"].value - 4 / 6) < 1e-12
+    assert found["gold likelihood"]["before enough was read"].value == -3
+    assert found["gold likelihood"]["when enough was read"].value == -1
+
+    stops = {row: {column: value.value for column, value in columns.items()}
+             for row, columns in sweep.figures().items()}
+    assert stops["t_p 0.5, t_n 1"] == {"too early": 1, "too late": 0, "never": 0, "nodes": 2, "likelihood": -4}
+    assert stops["t_p 0.5, t_n 2"] == {"too early": 0, "too late": 0, "never": 0, "nodes": 4, "likelihood": -1}
+    assert stops["t_p 0.5, t_n 3"] == {"too early": 0, "too late": 1, "never": 0, "nodes": 5, "likelihood": -2}
+    assert stops["t_p 0.98, t_n 1"] == {"too early": 0, "too late": 1, "never": 1, "nodes": 5, "likelihood": -2}
+
+
+@pytest.mark.parametrize("row, step", [
+    ({"f1": .5, "nodes": [], "end": "yes"}, "right"),
+    ({"f1": 0, "nodes": [5, 0, 2], "end": "yes"}, "read and answered wrong"),
+    ({"f1": 0, "nodes": [5, 2], "end": "yes"}, "lost in the summaries"),
+    ({"f1": 0, "nodes": [5, 0], "end": "yes"}, "stopped early"),
+    ({"f1": 0, "nodes": [5, 0], "end": "window"}, "not retrieved"),
+])
+def test_where_an_answer_went_wrong(row, step):
+    """The top node leads to chunk 2 by its heaviest edges (of equal ones the later), so chunk 0 is lost."""
+    assert answers.step_of(record_of([]), row_of(), row) == step
+
+
+def test_heads_are_chosen_by_their_mass():
+    """Bullet 3 comes from 0: head 0 has 3/4 of its attention there, head 1 a quarter; bullet 4 has no known source."""
+    pairs = torch.tensor([[3, 0], [3, 1], [4, 1], [4, 2]])
+    e = torch.tensor([[.3, .1], [.1, .3], [.0, .9], [.1, .0]])[:, None]
+    record = record_of([], choices.Attended(pairs, e, e, torch.zeros(6, 1), torch.zeros(6)), {3: [0], 4: []})
+    mass, n = mass_of_heads(record)
+    assert n == 1 and np.allclose(mass, [[.75, .25]])
+    assert best([(mass, n)], 1) == [(0, 0)] and best([(mass[:, ::-1], n)], 2) == [(0, 1), (0, 0)]
+    assert (how_many(6, 4), how_many(30, 9), how_many(1, 2)) == (4, 10, 1)
+
+
+@pytest.mark.parametrize("content, message", [
+    ('{"edges": "1-0", "relevance": "1-4"}', "relevance names head 1-4; the model has 6 layers of 4 heads"),
+    ('{"edges": "1.0", "relevance": "1-0"}', 'edges is no list of heads like "1-0,1-1"'),
+    ('{"edges": "1-0"}', "key 'relevance' is missing"),
+])
+def test_a_damaged_file_of_heads(tiny, tmp_path, content, message):
+    (tmp_path / "heads.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_heads(tmp_path / "heads.json", tiny.config)
+
+
+# --- data and the command -------------------------------------------------------------------------------------------
+
+def test_the_rows_that_ship():
+    """Forty of each, every piece of evidence in its document; the checksums are those in the README."""
+    data = Path(truth.__file__).parent / "data"
+    for name in ("hotpotqa", "musique"):
+        documents = read_jsonl(data / f"{name}.jsonl")
+        assert len(documents) == 40
+        assert sha256((data / f"{name}.jsonl").read_bytes()).hexdigest() in (data / "README.md").read_text()
+        for document in documents:
+            whole = truth.bare(" ".join(document.passages))
+            assert all(truth.bare(s) in whole for s in document.questions[0].extra["evidence"])
+
+
+def test_evidence_of_official_rows():
+    row = {"_id": "x", "question": "Who?", "answer": "Ann", "type": "bridge", "supporting_facts": [["B", 1]],
+           "context": [["A", ["One."]], ["B", ["Two.", " Ann did."]]]}
+    assert hotpotqa(row)["questions"][0]["evidence"] == ["Ann did."]
+    assert hotpotqa(row)["passages"] == ["A\nOne.", "B\nTwo. Ann did."]
+    assert hotpotqa({**row, "supporting_facts": [["B", 2]]}) is None
+
+    row = {"id": "2hop__1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann"], "paragraphs": [
+        {"idx": 1, "title": "B", "paragraph_text": "First. Then ANN came. Ann left."},
+        {"idx": 0, "title": "A", "paragraph_text": "Nothing of it. At all."}], "question_decomposition": [
+        {"answer": "Bob", "paragraph_support_idx": 0}, {"answer": "Ann", "paragraph_support_idx": 1}]}
+    assert musique(row)["questions"][0]["evidence"] == ["Nothing of it. At all.", "Then ANN came."]
+    assert musique(row)["passages"][0] == "A\nNothing of it. At all."
+
+
+@pytest.mark.slow
+def test_the_short_form(tmp_path, capsys):
+    """python -m study --short: tables with intervals; a second run reads what the first one left."""
+    assert main(["--short", "--output", str(tmp_path), "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (tmp_path / "report.md").read_text() + "\n" and "| z + c | " in printed
+    for title in ("Edges", "Relevance", "Retrieval, replayed", "Progress control", "Thresholds", "Answers"):
+        assert f"## embedded: {title}" in printed
+    heads = next(tmp_path.glob("embedded/*/heads.safetensors"))
+    written = heads.stat().st_mtime_ns
+
+    main(["--short", "--report", "--output", str(tmp_path), "--device", "cpu", "--pictures"])
+    assert heads.stat().st_mtime_ns == written
+    assert {path.name for path in tmp_path.glob("*.png")} == {"embedded-steps.png", "embedded-progress.png"}
+
+
+def test_a_question_without_evidence(tmp_path):
+    document = read_jsonl(EMBEDDED, limit=1)[0]
+    row = {"id": "d", "passages": document.passages, "questions": [{"question": "Who?", "answers": ["x"]}]}
+    (tmp_path / "own.jsonl").write_text(json.dumps(row))
+    with pytest.raises(InputError, match='question d-0 needs "evidence"'):
+        main(["--data", str(tmp_path / "own.jsonl"), "--output", str(tmp_path)])
