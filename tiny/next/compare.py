@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.command import parse_options, user_errors
+
 from baselines.bm25 import Okapi, words
 from baselines.common import answer_from_best
 from baselines.whole import Whole
@@ -19,7 +21,6 @@ from data import Document, read_jsonl
 from evaluation.metrics import f1
 from llama import Llama
 from pecan import Graph, Pecan, build
-from support.command import parse_options, user_errors
 from support.method import Prepared
 from support.sbert import TokenMean, similarities
 from support.settings import WHOLE_DOCUMENT, Settings, resolve

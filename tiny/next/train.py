@@ -18,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 
+from support.command import parse_options, user_errors
+
 import tokenizers
 import torch
 import torch.nn.functional as F
@@ -27,7 +29,6 @@ from safetensors.torch import load_file, save_file
 import pecan
 from llama import Llama
 from support.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
-from support.command import parse_options, user_errors
 from support.tokenizer import Tokenizer
 from tiny.next import world as W
 from tiny.next.lessons import Lesson, Teacher, collate
