@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ["pecan", "eval", "support.convert", "evaluation.layouts.__main__", "view.replay", "view.page", "view.walk",
-            "tiny.world", "tiny.train", "tiny.measure"]
+            "tiny.world", "tiny.train", "tiny.measure", "tiny.next.world", "tiny.next.train", "tiny.next.measure",
+            "tiny.next.compare"]
 STORY = str(ROOT / "tiny" / "story.txt")
 
 

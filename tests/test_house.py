@@ -36,7 +36,7 @@ FLOORS = [
     ["evaluation/runner.py", "evaluation/tables.py"],
     ["evaluation/pictures.py"],
     ["eval.py"],
-    ["tiny/world.py"],
+    ["tiny/world.py", "tiny/start.py"],
     ["tiny/lessons.py"],
     ["tiny/measure.py", "tiny/train.py"],
     ["study/capture.py", "study/choices.py", "study/figures.py", "study/reading.py", "study/rows.py",

@@ -1,18 +1,19 @@
 """PECAN and lexical baselines on this world, each baseline at its best settings.
 
-    python -m tiny.next.compare MODEL [FILE] [--limit 10]      prints one JSON object
+    python -m tiny.next.compare trained --limit 10
+    python -m tiny.next.compare trained tiny/next/larger.jsonl
 
-The model reads what each baseline finds, in the same window. A baseline ranks the chunks of a document or all nodes of
-PECAN's graph. It does so once, or twice: the second time with what the first found added to the question. How much it
-reads is chosen on documents of another seed. The whole document is read too, cut to the window and uncut.
+It prints one JSON object. The model reads what each baseline finds, in the same window. A baseline ranks the chunks of
+a document or all nodes of PECAN's graph. It does so once, or twice: the second time with what the first found added to
+the question. How much it reads is chosen on documents of another seed. The whole document is read too, cut to the
+window and uncut.
 """
-import argparse
 import json
 import sys
 import tempfile
 from pathlib import Path
 
-from support.command import parse_options, user_errors
+from support.command import make_parser, parse_options, user_errors
 
 from baselines.bm25 import Okapi, words
 from baselines.common import answer_from_best
@@ -133,7 +134,7 @@ def best(rows: dict[tuple, list[dict]]) -> list[tuple]:
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser("python -m tiny.next.compare", __doc__)
     parser.add_argument("model", type=Path, help="checkpoint folder")
     parser.add_argument("dataset", nargs="?", default=HERE / "test.jsonl", help="(default: %(default)s)")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
