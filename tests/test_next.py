@@ -245,12 +245,12 @@ def test_training_resumes_where_it_stopped(tmp_path):
     resumed = Training(tmp_path / "stopped", 0, 1e6)
     for _ in range(2):
         resumed.step()
-    resumed.log(1.0)
+    resumed.log(1.0, {"F1": 0.5})
 
     assert resumed.at == through.at and resumed.right == through.right and resumed.losses == through.losses
     for name, weight in through.weights.items():
         assert torch.equal(weight, resumed.weights[name]), name
-    assert json.loads((tmp_path / "stopped" / "log.jsonl").read_text())["step"] == 4
+    assert json.loads((tmp_path / "stopped" / "log.jsonl").read_text())["figures"] == {"F1": 0.5}
 
 
 def test_teacher_never_asks_beyond_the_window(training):
@@ -321,9 +321,12 @@ def test_the_best_settings_are_chosen():
     assert interval([1.0, 1.0, 1.0]) == [100, 100] and interval([-1.0, 1.0] * 50)[0] < 0 < interval([-1.0, 1.0] * 50)[1]
 
 
-def test_the_measures_run(training, tmp_path):
+def test_the_measures_run(training, monkeypatch):
     """An untrained model: everything is computed, and nearly nothing is right."""
     training.save()
+    monkeypatch.setattr("tiny.next.train.WATCHED", 1)
+    assert training.figures()["PECAN"]["F1"] < 0.2
+
     model = Llama.load(training.folder)
     settings = Settings(chunk=24, window=384, summary_share=0.1, answer_tokens=2)
     documents = read_jsonl(NEXT / "test.jsonl", 1)

@@ -10,7 +10,6 @@ window and uncut.
 """
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from support.command import make_parser, parse_options, user_errors
@@ -27,12 +26,10 @@ from support.sbert import TokenMean, similarities
 from support.settings import WHOLE_DOCUMENT, Settings, resolve
 from tiny.next.facts import facts_in
 from tiny.next.measure import HERE, interval
-from tiny.next.world import KINDS, write_test_set
+from tiny.next.world import KINDS, other_documents
 
 READ = (2, 3, 5, 8, 11)           # how many texts a baseline may read
 FIRST = (1, 2, 3)                 # of these, how many the first of two questions finds
-TUNING = [14, 17, 20, 23, 26, 15, 18, 21, 24, 27]                  # chapters of the documents of another seed
-TUNING_SEED = 2028
 
 
 def settings_of_baselines() -> list[tuple]:
@@ -142,11 +139,7 @@ def main(argv=None):
     model = Llama.load(args.model)
     settings = resolve(model.folder, model.config.max_length)
 
-    # Tune on documents of another seed.
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tuning.jsonl"
-        write_test_set(path, TUNING, 7, TUNING_SEED)
-        tuning = read_jsonl(path, args.limit)
+    tuning = other_documents()[:args.limit]
     graphs = [build(model, document, settings) for document in tuning]
     tuned = compare(model, tuning, graphs, settings, settings_of_baselines(), False)
     chosen = best(tuned)

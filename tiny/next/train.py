@@ -24,9 +24,12 @@ from safetensors.torch import load_file, save_file
 import pecan
 from llama import Llama
 from support.checkpoint import choose_device, read_config, save_checkpoint
+from support.settings import resolve
 from support.tokenizer import Tokenizer
 from tiny.next import world as W
 from tiny.next.lessons import Lesson, Teacher, collate
+from tiny.next.measure import measure
+from tiny.next.world import other_documents
 from tiny.start import structured_start
 
 # --- the checkpoint's files -----------------------------------------------------------------------------------------
@@ -92,6 +95,8 @@ STAGES = len(DRILLS) + len(READINGS) + 1
 ENOUGH = 0.93
 MIN_STEPS = 30
 MAX_STEPS = 200
+
+WATCHED = 5                       # documents whose figures the log gets now and then
 
 
 class Training:
@@ -248,10 +253,19 @@ class Training:
                 before = self.right.get(name, share)
                 self.right[name] = before + 0.05 * (share - before)
 
-    def log(self, seconds: float):
+    @torch.no_grad()
+    def figures(self) -> dict:
+        """What measure says about PECAN with the saved model, on documents of another seed."""
+        model = Llama(self.model.config, self.weights, self.teacher.tokenizer, self.folder)
+        settings = resolve(self.folder, model.config.max_length)
+        return measure(model, other_documents()[:WATCHED], settings)
+
+    def log(self, seconds: float, figures: dict | None = None):
         """Append a line to log.jsonl: where the training is, the running losses and the shares of right targets."""
         rounded = [{kind: round(value, 4) for kind, value in of.items()} for of in (self.losses, self.right)]
         line = self.at | {"seconds": round(seconds), "loss": rounded[0], "right": rounded[1]}
+        if figures:
+            line["figures"] = figures
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -281,6 +295,8 @@ def main(argv=None):
             training.log(time.time() - began)
         if training.at["step"] % 100 == 0:
             training.save()
+        if training.at["step"] % 500 == 0 and training.at["drill"] >= STAGES:
+            training.log(time.time() - began, training.figures())
     training.save()
     return 0
 

@@ -31,11 +31,13 @@ import json
 import random
 import re
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.command import make_parser, parse_options, user_errors
 
+from data import Document, read_jsonl
 from support.files import InputError
 from tiny.next import facts as F
 from tiny.next.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
@@ -289,6 +291,14 @@ def write_test_set(path: Path, lengths: list[int], look_ups: int, seed: int):
 # Chapters of the documents: windows of 384 tokens hold three and a half. Documents in training have 6 to 27.
 DEFAULT = [14 + 13 * n // 19 for n in range(20)]
 LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
+
+
+def other_documents() -> list[Document]:
+    """Ten documents of another seed, on which settings are chosen and training is watched."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "other.jsonl"
+        write_test_set(path, [14, 17, 20, 23, 26, 15, 18, 21, 24, 27], 7, 2028)
+        return read_jsonl(path)
 
 
 def main(argv=None) -> int:
