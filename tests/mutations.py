@@ -906,6 +906,8 @@ MUTATIONS |= {
                                   "test_study.py::test_the_gold_likelihood"),
     "chosen heads are not scaled": ("study/reading.py", "c.layers * c.heads / len(heads)", "1",
                                     "test_study.py::test_chosen_heads_alone"),
+    "r above its mean is kept so": ("study/reading.py", "        self.r = r\n        return", "        return",
+                                    "test_study.py::test_r_above_its_mean"),
     "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
                                        "if chunk_start <= start < chunk_end:", "test_study.py::test_needed_chunks"),
     "the lightest edge leads": ("study/truth.py", "heaviest[i] = max(", "heaviest[i] = min(",
