@@ -204,6 +204,9 @@ class Llama:
         """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
+    def new_cache(self, rows: int, capacity: int) -> Cache:     # evaluation/together.py gives a row of a shared one
+        return Cache(self, rows, capacity)
+
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
@@ -307,18 +310,15 @@ class Llama:
         cache.lengths = [before + count for before, count in zip(start, counts)]
         return hidden, a
 
-    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] | None = None):
+    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
         """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-        The ids of a `probe` follow every row in the same pass, and are rolled back: the cache is as if they had never
-        been read. The hidden states are then those of the probe's last token.
+        The ids of a `probe` follow each row in the same pass and are rolled back; the last token is then the probe's.
         """
-        probed = [[*segments, (None, probe)] for segments in rows] if probe else rows
+        probed = [[*segments, (None, probe)] for segments in rows]
         hidden, a = self.append(cache, probed, averaging)
-        if probe:
-            cache.rollback([end - len(probe) for end in cache.lengths])
-        last = torch.tensor([length_of(segments) - 1 for segments in probed])
-        return hidden[torch.arange(len(rows)), last], a
+        cache.rollback([end - len(probe) for end in cache.lengths])
+        return hidden[range(len(rows)), [length_of(segments) - 1 for segments in probed]], a
 
     @torch.no_grad()
     def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=lambda tokens: None,

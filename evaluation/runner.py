@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import datetime
 import io
+import itertools
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from evaluation import metrics
 from evaluation.layouts import Dataset
 from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
 from evaluation.runs import Models, Run, make, name_of, top_k_of
+from evaluation.together import answer_together, group_size
 from support.files import InputError, OutputError, read_json, reading, write_file, writing
 from support.method import Answer, Method, Prepared
 from support.options import chosen_settings, max_length
@@ -95,6 +97,7 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
             "calls": answer.calls, "refused": answer.refused, "construction_calls": prepared.calls,
             "construction_refused": prepared.refused, "construction_repeats": prepared.repeats,
             "construction_loops": prepared.loops,
+            **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
             "trace": [asdict(step) for step in answer.trace]}
 
 
@@ -121,16 +124,23 @@ def answer_all(method: Method, documents: Iterator[Document], predictions: Predi
             bar.update(len(unanswered))
             continue
 
-        for question in unanswered:
-            try:
-                answer = method.answer(prepared, question.text)
-            except InputError as error:
-                failures[question.id] = f"question {question.id} of document {document.id}: {error}"
-            else:
-                predictions.add(prediction(document, question, prepared, answer, file_name))
-                tokens += answer.tokens
+        # A group that was interrupted runs again as a whole: what runs together shares its rounding.
+        size = group_size(method)
+        for start in range(0, len(document.questions), size):
+            group = document.questions[start:start + size]
+            wanted = [question in unanswered for question in group]
+            if not any(wanted):
+                continue
+
+            outcomes = answer_together(method, prepared, [question.text for question in group])
+            for question, outcome in itertools.compress(zip(group, outcomes), wanted):
+                if isinstance(outcome, InputError):
+                    failures[question.id] = f"question {question.id} of document {document.id}: {outcome}"
+                else:
+                    predictions.add(prediction(document, question, prepared, outcome, file_name))
+                    tokens += outcome.tokens
+                bar.update()
             bar.set_postfix_str(f"{tokens / max(1e-9, bar.format_dict['elapsed']):.0f} tokens/s", refresh=False)
-            bar.update()
     return failures
 
 

@@ -49,7 +49,7 @@ class Settings:
     answer_tokens: int = 128      # length limit of an answer
 
     # not the method's: changes memory and the last bits of rounding
-    batch: int = 8                # windows of a level that run together
+    batch: int = 8                # windows of a level, or searches of a document, that run together
 
     def __post_init__(self):
         check_values(vars(self), RULES)

@@ -110,7 +110,7 @@ MUTATIONS = {
                                           "test_llama.py::test_rows_of_different_lengths_are_independent"),
     "probes cost nothing": ("llama.py", "cache.rollback([end - len(probe) for end in cache.lengths])\n",
                             "cache.rollback([end - len(probe) for end in cache.lengths])\n"
-                            "            self.flops -= len(probe)\n",
+                            "        self.flops -= len(probe)\n",
                             "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
     "attention counted as a triangle": (
         "llama.py", "4 * c.layers * c.heads", "2 * c.layers * c.heads",
@@ -238,6 +238,41 @@ MUTATIONS = {
                                               "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a step's tokens without its node": ("pecan.py", "tokens=rolled_back + end,", "tokens=rolled_back + start,",
                                        "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    # searches that advance together
+    "every row of the longest one's length": (
+        "evaluation/together.py", "seat.row.lengths = [self.cache.lengths[b]]",
+        "seat.row.lengths = [max(self.cache.lengths)]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "another row stays when one leaves": (
+        "evaluation/together.py", "[b for b, seat in enumerate(self.seats) if seat in wishes]",
+        "list(range(len(wishes)))", "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the first row's attention for all": (
+        "evaluation/together.py", "a[b:b + 1, :count]", "a[:1, :count]",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a read does not wait for logits": (
+        "evaluation/together.py", "self.logits(logits) if logits else self.append(running)",
+        "self.logits(logits) if len(logits) == len(running) > 0 else self.append(\n"
+        "                    {seat: wish for seat, wish in running.items() if seat not in logits})",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "logits that cost nothing": (
+        "evaluation/together.py", "self.flops += flops_of(self.config, 0, 0, len(hidden))", "pass",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "the encoder's FLOPs of the whole group": (
+        "pecan.py", "        answer.flops += of_query\n", "        answer.flops += self.encoder.flops - flops_before\n",
+        "test_together.py::test_a_group_answers_as_each_question_alone"),
+    "a failed pass fails the group": (
+        "evaluation/together.py", "return None if failed else outcomes", "return outcomes",
+        "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
+    "a bug taken for an answer": (
+        "evaluation/together.py", "not isinstance(outcome, InputError):\n                raise outcome",
+        "not isinstance(outcome, InputError):\n                pass", "test_together.py::test_a_bug_is_no_answer"),
+    "only the questions that are left run together": (
+        "evaluation/runner.py", "[question.text for question in group])",
+        "[question.text if w else \"x\" for question, w in zip(group, wanted)])",
+        "test_together.py::test_a_group_that_was_interrupted_gives_the_same_bytes"),
+    "windows of other methods run together": (
+        "evaluation/together.py", "method.settings.batch if isinstance(method, Pecan) else 1", "method.settings.batch",
+        "test_together.py::test_how_many_run_together"),
     "instruction counted in the question": (
         "pecan.py", "(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), (\"q\", tokenizer.encode(question))",
         "(\"q\", tokenizer.frame.open + tokenizer.encode(ASK[0]) + tokenizer.encode(question))",
@@ -678,6 +713,21 @@ MUTATIONS = {
         "baselines/mkrag.py", 'in reply.splitlines() if "?" in line]',
         'in reply.splitlines()]',
         "test_mkrag.py::test_replies_to_questions"),
+    "the observation repeats the question": (
+        "baselines/mkrag.py", "{prepared.graph[found[0]][3]}", "{prepared.graph[found[0]][2]}",
+        "test_story.py::test_the_story"),
+    "a rewritten question forgets what was found": (
+        "baselines/mkrag.py", "            new = [text]\n", "            new = [text]\n            order = []\n",
+        "test_story.py::test_the_story"),
+    "relations of the nodes that lead here": (
+        "baselines/jerr.py", "memory[\"edges\"] if a == v]", "memory[\"edges\"] if b == v]",
+        "test_story.py::test_the_story"),
+    "a walk that forgets its actions": (
+        "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
+        "test_story.py::test_the_story"),
+    "options are no concern of the look-up": (
+        "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
+        "test_jerr.py::test_questions_with_options"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
@@ -757,9 +807,32 @@ MUTATIONS = {
     "links followed": ("support/files.py", "getattr(os, \"O_NOFOLLOW\", 0)",
         "0",
         "test_hostile.py::test_a_link_is_not_followed"),
-    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *TAKEN)",
+    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *OTHER_DATASETS, *TAKEN)",
         "in DATASETS",
         "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
+    "every file like HotpotQA's is HotpotQA": (
+        "evaluation/layouts/hotpotqa.py", "super().recognise(start) if has_evidences else None", "None",
+        "test_datasets.py::test_2wikimultihopqa"),
+    "labels of options from 0": ("evaluation/layouts/quality.py", "answers = [options[gold - 1]]",
+                                 "answers = [options[gold % 4]]", "test_datasets.py::test_quality"),
+    "a label 0 is the last option": (
+        "evaluation/layouts/quality.py", "range(len(options)).index(gold - 1)", "gold - 1",
+        "test_datasets.py::test_quality"),
+    "a task of LongBench under the name of the zip file": (
+        "evaluation/layouts/dataset.py", "if is_task else", "if False else",
+        "test_datasets.py::test_any_task_of_longbench"),
+    "the first option named counts": ("evaluation/metrics.py", "if len(found) == 1 else None", "if found else None",
+                                      "test_metrics.py::test_options_by_hand"),
+    "a letter inside a reply is an option": (
+        "evaluation/metrics.py", "\\A\\W*([{letters}])\\W*\\Z", "\\b([{letters}])\\b",
+        "test_metrics.py::test_options_by_hand"),
+    "accuracy of the difficult questions over all": (
+        "evaluation/metrics.py", "            if row.get(\"difficult\"):\n", "            if True:\n",
+        "test_metrics.py::test_accuracy_by_hand"),
+    "exact match of a part": (
+        "evaluation/metrics.py", "any(words(prediction) == words(answer)",
+        "any(set(words(answer)) <= set(words(prediction))",
+        "test_metrics.py::test_exact_match_by_hand"),
     "letters of a text as answers": ("evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
         "texts([question.text, *question.answers])",
         "test_hostile.py::test_a_bad_question_drops_itself_alone"),
