@@ -957,8 +957,8 @@ MUTATIONS = {
 
 # The bench: what is captured from outside, what is taken for true, and each measure.
 MUTATIONS |= {
-    "a row that has ended keeps its place": (
-        "study/capture.py", "rows_of[self] = [before[b] for b in rows]", "rows_of[self] = list(range(len(rows)))",
+    "every row takes the first one's attention": (
+        "study/capture.py", "a = seen.a[b, :, :, 0]", "a = seen.a[0, :, :, 0]",
         "test_study.py::test_rows_that_end_at_different_times"),
     "the sink is the second token": ("study/capture.py", "of_heads[..., 0]))", "of_heads[..., 1]))",
                                      "test_study.py::test_heads_by_hand"),
