@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 from data import Document
-from study.answers import add_answers
+from study.answers import STEPS, add_answers
 from study.edges import add_edges
 from study.figures import Figure, Table
 from study.progress import add_progress, curve
@@ -56,6 +56,9 @@ SUMMARY = [                       # what the first table shows: figure, table, r
         "needed chunks", "PECAN", "PECAN, chosen heads (not in the paper)",
         "PECAN, r above its mean (not in the paper)", "PECAN without attention", "PECAN without similarity", "BM25",
         "whole document")),
+    ("nodes read: PECAN", "answers", "PECAN", "nodes"),
+    ("nodes read: PECAN, chosen heads (not in the paper)", "answers", "PECAN, chosen heads (not in the paper)", "nodes"),
+    *((f"PECAN: {step}", "errors", "PECAN", step) for step in STEPS),
 ]
 
 
