@@ -56,8 +56,7 @@ SUMMARY = [                       # what the first table shows: figure, table, r
         "needed chunks", "PECAN", "PECAN, chosen heads (not in the paper)",
         "PECAN, r above its mean (not in the paper)", "PECAN without attention", "PECAN without similarity", "BM25",
         "whole document")),
-    ("nodes read: PECAN", "answers", "PECAN", "nodes"),
-    ("nodes read: PECAN, chosen heads (not in the paper)", "answers", "PECAN, chosen heads (not in the paper)", "nodes"),
+    *((f"nodes read: {way}", "answers", way, "nodes") for way in ("PECAN", "PECAN, chosen heads (not in the paper)")),
     *((f"PECAN: {step}", "errors", "PECAN", step) for step in STEPS),
 ]
 
