@@ -1037,8 +1037,8 @@ MUTATIONS = {
 
 # The bench: what is captured from outside, what is taken for true, and each measure.
 MUTATIONS |= {
-    "a row that has ended keeps its place": (
-        "study/capture.py", "rows_of[self] = [before[b] for b in rows]", "rows_of[self] = list(range(len(rows)))",
+    "every row takes the first one's attention": (
+        "study/capture.py", "a = seen.a[b, :, :, 0]", "a = seen.a[0, :, :, 0]",
         "test_study.py::test_rows_that_end_at_different_times"),
     "the sink is the second token": ("study/capture.py", "of_heads[..., 0]))", "of_heads[..., 1]))",
                                      "test_study.py::test_heads_by_hand"),
@@ -1059,6 +1059,8 @@ MUTATIONS |= {
                                   "test_study.py::test_the_gold_likelihood"),
     "chosen heads are not scaled": ("study/reading.py", "c.layers * c.heads / len(heads)", "1",
                                     "test_study.py::test_chosen_heads_alone"),
+    "r above its mean is kept so": ("study/reading.py", "        self.r = r\n        return", "        return",
+                                    "test_study.py::test_r_above_its_mean"),
     "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
                                        "if chunk_start <= start < chunk_end:", "test_study.py::test_needed_chunks"),
     "the lightest edge leads": ("study/truth.py", "heaviest[i] = max(", "heaviest[i] = min(",
