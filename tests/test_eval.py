@@ -95,9 +95,10 @@ def small(tmp_path_factory):
 def test_the_run_as_a_newcomer_sees_it(undisturbed):
     folder, printed = undisturbed
     lines = printed.splitlines()
-    assert lines[0].split()[:3] == ["data", "method", "F1"] and len(lines) == 5
-    assert lines[1].startswith("embedded  PECAN") and lines[2].startswith("embedded  whole document")
-    assert str(folder / "results.json") in lines[4]
+    assert lines[0].split()[:3] == ["data", "method", "F1"]
+    for line, label in zip(lines[1:], ("PECAN  ", "PECAN, chosen heads (not in the paper)  ", "whole document")):
+        assert line.startswith(f"embedded  {label}")
+    assert str(folder / "results.json") in lines[-1]
 
     results = json.loads((folder / "results.json").read_text())
     pecan, whole = (results["data"]["embedded"]["runs"][name] for name in ("pecan", "whole"))
@@ -240,7 +241,8 @@ def test_other_settings_do_not_mix(tmp_path):
 @pytest.mark.slow
 def test_methods_run_one_after_the_other(undisturbed, tmp_path):
     """A method that ran before keeps its row and its ratio."""
-    run("--limit", 3, "--method", "pecan", "--output", tmp_path / "r")
+    for method in ("pecan", "pecan-heads"):
+        run("--limit", 3, "--method", method, "--output", tmp_path / "r")
     assert run("--limit", 3, "--method", "whole", "--output", tmp_path / "r").returncode == 0
     assert files(tmp_path / "r") == files(undisturbed[0])
 
@@ -269,7 +271,7 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
     (tmp_path / "mine.jsonl").write_text(json.dumps(FIRST | {"questions": [bad, FIRST["questions"][1]]}))
     done = run("--dataset", tmp_path / "mine.jsonl", "--output", tmp_path / "r")
     assert done.returncode == 1
-    assert done.stderr.count("not answered: question long of document world-0: window 512 is too small") == 2
+    assert done.stderr.count("not answered: question long of document world-0: window 512 is too small") == 3
     assert done.stdout.splitlines()[1].split()[-2:] == ["1", "-"]
 
 
@@ -471,7 +473,7 @@ def test_amortised_costs():
 def test_the_tables_of_the_paper_are_run(small, tmp_path):
     """The ablations, the sweep and the distribution, on one document.
 
-    Its graph is built once for all of them; the ablation without information points builds its own.
+    Its graph is built once for all of them; the ablation without information points and chosen heads build their own.
     """
     output = tmp_path / "r"
     for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
@@ -483,7 +485,7 @@ def test_the_tables_of_the_paper_are_run(small, tmp_path):
             assert (output / f"table-{table}.{suffix}").read_text()
         assert (output / f"table-{table}.txt").read_text().strip() in done.stdout
 
-    assert len(list((output / "graphs").glob("*.json"))) == 2
+    assert len(list((output / "graphs").glob("*.json"))) == 3
     patience = json.loads((output / "results-patience.json").read_text())["data"]["small"]["runs"]
     assert [run["setup"]["patience"] for run in patience.values()] == list(range(1, 9))
 
