@@ -3,7 +3,6 @@
     python -m study                 the bench on the embedded model; options name other models and data
     python -m study heads           choose heads on documents that are not reported, and write MODEL/heads.json
 """
-import argparse
 import itertools
 import os
 import sys
@@ -11,18 +10,19 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from support.command import parse_options, user_errors
+from support.command import make_parser, parse_options, user_errors
 
 import torch
 from tqdm import tqdm
 
 from data import EMBEDDED, Document, read_jsonl
 from llama import Llama
-from study.heads import choose, read_heads
+from study.heads import choose
 from study.report import report
 from study.rows import DATA, FOR_HEADS
 from study.run import Bench, run_ablations, run_document, run_extensions
 from support.files import InputError
+from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
 from support.options import EMBEDDED_MODEL, SMALL
 from support.sbert import load_encoder
 from support.settings import resolve
@@ -71,8 +71,11 @@ def load(args) -> Bench:
         torch.set_num_threads(1)
     encoder = load_encoder(args.encoder, model)
     settings = resolve(model.folder, model.config.max_length)
-    path = Path(args.heads) if args.heads else model.folder / "heads.json"
-    heads = read_heads(path, model.config) if args.heads or path.exists() else None
+    heads = chosen_heads(args.heads)
+    if not heads and (model.folder / FILE).exists():
+        heads = heads_of_checkpoints(model.folder, model.folder)
+    for chosen in heads.values():
+        head_weights(chosen, model.config.layers, model.config.heads)     # refused now, not after hours
     return Bench(model, encoder, settings, Path(args.output), heads)
 
 
@@ -86,14 +89,14 @@ def run(bench: Bench, data: dict[str, list[Document]], with_ablations: bool):
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m study", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("python -m study", __doc__)
     parser.add_argument("command", nargs="?", choices=["bench", "heads"], default="bench")
     parser.add_argument("--model", default=str(EMBEDDED_MODEL), metavar="DIR", help="(default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
     parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
                         help="embedded, hotpotqa, musique, or files in data.py's format with evidence")
-    parser.add_argument("--heads", metavar="FILE", help="chosen heads (default: heads.json next to the checkpoint)")
+    parser.add_argument("--heads", metavar="LIST|FILE",
+                        help="chosen heads (default: heads.json next to the checkpoint)")
     parser.add_argument("--limit", type=int, help="first documents of each data set")
     parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--report", action="store_true", help="run nothing; report what is there")

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     ["support/files.py", "support/text.py"],
+    ["support/heads.py"],
     ["data.py", "support/command.py", "support/settings.py", "support/graph_file.py", "support/journal.py",
      "support/checkpoint.py", "support/tokenizer.py", "support/gguf_tokenizer.py", "support/trace.py"],
     ["support/method.py", "llama.py"],
@@ -34,7 +35,7 @@ FLOORS = [
     ["evaluation/layouts/__main__.py"],
     ["evaluation/runs.py"],
     ["evaluation/runner.py", "evaluation/tables.py"],
-    ["evaluation/pictures.py"],
+    ["evaluation/pictures.py", "evaluation/dry_run.py"],
     ["eval.py"],
     ["tiny/world.py"],
     ["tiny/lessons.py"],

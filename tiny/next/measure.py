@@ -1,12 +1,12 @@
 """Score a model of this world against the truth: its summaries, edges, verdicts and answers, and what z is worth.
 
-    python -m tiny.next.measure MODEL [FILE] [--limit 10] [--choices]      prints one JSON object
+    python -m tiny.next.measure trained                         prints one JSON object
+    python -m tiny.next.measure trained --limit 10 --choices    also what other ways to choose are worth
 
 In the synthetic world it is known which sentence states which fact, so more than answers can be scored: whether a
 verdict is right (are all needed facts stated by the visited nodes?), whether a bullet is true, whether edges lead to
 the sources. With --choices the next node is also chosen in other ways, at random among them.
 """
-import argparse
 import json
 import random
 import sys
@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from support.command import parse_options, user_errors
+from support.command import make_parser, parse_options, user_errors
 
 import torch
 
@@ -164,7 +164,7 @@ def means(scores) -> dict[str, float]:
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser("python -m tiny.next.measure", __doc__)
     parser.add_argument("model", type=Path, help="checkpoint folder")
     parser.add_argument("dataset", nargs="?", default=HERE / "test.jsonl", help="(default: %(default)s)")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents")

@@ -1,6 +1,7 @@
 """Train the embedded model from scratch (60 to 90 minutes on two CPU cores).
 
-    python -m tiny.next.train [--output DIR] [--tokens 24e6]
+    python -m tiny.next.train
+    python -m tiny.next.train --output other --seed 1 --tokens 12e6
 
 It runs on the first device available and writes a checkpoint folder (for `--model`), apart from the shipped one. The
 folder also holds training.safetensors, from which the same command goes on after an interruption.
@@ -10,7 +11,6 @@ copies. The structured start follows "Mimetic Initialization of Self-Attention L
 2023, https://arxiv.org/abs/2305.09828). Attention then looks back one to four tokens in the first layer and compares
 contents in the others, and the drill takes minutes.
 """
-import argparse
 import json
 import random
 import re
@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from support.command import parse_options, user_errors
+from support.command import make_parser, parse_options, user_errors
 
 import tokenizers
 import torch
@@ -361,12 +361,12 @@ class Training:
             self.losses = {}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv=None):
+    parser = make_parser("python -m tiny.next.train", __doc__)
     parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
     parser.add_argument("--tokens", type=float, default=24e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
-    args = parse_options(parser, None)
+    args = parse_options(parser, argv)
 
     training = Training(args.output, args.seed, args.tokens)
     began = time.time()
