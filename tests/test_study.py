@@ -25,6 +25,8 @@ from support.heads import head_weights, read_heads
 from support.trace import listening
 from tiny.world import facts_in
 
+ROOT = DATA.parents[1]
+
 
 @pytest.fixture(scope="module")
 def built(tiny, document, settings):
@@ -216,6 +218,20 @@ def test_sources_of_a_bullet():
     assert truth.sources("Falls of the Zambezi: Victoria, Zambia", below, None) == [0]
     assert truth.sources("Falls and Zambezi River", below, None) == [], "two words are not enough, River is in both"
     assert truth.sources("Victoria Falls, Zambezi: of Bubye, Zimbabwe", below, None) == [], "no clear first"
+
+
+def test_every_embedded_world_has_exact_truth():
+    """The needed facts of every question are stated by its evidence, and by its chunks together."""
+    for path in (EMBEDDED, ROOT / "tiny" / "next" / "test.jsonl"):
+        for document in read_jsonl(path, limit=3):
+            facts = truth.facts_reader(document)
+            graph = graph_of([(1, passage) for passage in document.passages], [])
+            for question in document.questions:
+                needed = truth.needed_chunks(document, graph, question)
+                texts = [node.text for node in graph.nodes]
+                assert truth.enough(question, texts, needed, needed, facts)
+                assert not truth.enough(question, texts, needed[1:], needed, facts)
+    assert truth.facts_reader(read_jsonl(DATA / "musique.jsonl", limit=1)[0]) is None
 
 
 def test_enough():
