@@ -225,6 +225,7 @@ def test_every_embedded_world_has_exact_truth():
     for path in (EMBEDDED, ROOT / "tiny" / "next" / "test.jsonl"):
         for document in read_jsonl(path, limit=3):
             facts = truth.facts_reader(document)
+            assert facts is not None
             graph = graph_of([(1, passage) for passage in document.passages], [])
             for question in document.questions:
                 needed = truth.needed_chunks(document, graph, question)
