@@ -337,9 +337,11 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         if len(windows) == 1:
             break
 
-    _, _, *counts = zip(*finished, strict=True)             # FLOPs, repeats and loops of each batch
+    flops = sum(batch.flops for batch in finished)
+    repeats = sum(batch.repeats for batch in finished)
+    loops = sum(batch.loops for batch in finished)
     return Graph(nodes, edge_matrix(edges, len(nodes)), document.hash, model.fingerprint, settings.of_construction(),
-                 *map(sum, counts))
+                 flops, repeats, loops)
 
 
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------

@@ -358,7 +358,8 @@ MUTATIONS = {
                                            "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
     "another wording of Table A2": ("pecan.py", "as concisely as you can.", "as shortly as you can.",
                                     "test_pecan.py::test_prompts_are_the_tables_of_the_paper"),
-    "half of construction's FLOPs": ("pecan.py", "zip(*finished, strict=True)", "zip(*finished[:1], strict=True)",
+    "half of construction's FLOPs": ("pecan.py", "sum(batch.flops for batch in finished)",
+                                     "sum(batch.flops for batch in finished[:1])",
                                      "test_pecan.py::test_construction_flops_are_those_that_ran"),
     "similarity of another node in the trace": ("pecan.py", "similarity=self.c[best].item()",
                                                 "similarity=self.c[0].item()",
@@ -1113,6 +1114,29 @@ MUTATIONS |= {
                         "test_study.py::test_heads_are_chosen_by_their_mass"),
     "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
                                       "test_study.py::test_evidence_of_official_rows"),
+
+    # the next embedded world
+    "a color without its pet": ("tiny/next/facts.py", "owner = person if \"pet\" in values else None",
+                                "owner = person or owner", "test_next.py::test_a_text_states_what_it_says"),
+    "a post explains only what follows": (
+        "tiny/next/lessons.py", "facts_in(read if found else [text], posts)", "facts_in([text], posts)",
+        "test_next.py::test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read"),
+    "held-out facts are taught": ("tiny/next/world.py", "F.held_out(name, relation, value) == new]", "True]",
+                                  "test_next.py::test_no_held_out_fact_is_ever_taught"),
+    "the first home counts": ("tiny/next/world.py", "groups.insert(second, say(\"move\", \"home\", \"year\"))",
+                              "groups.insert(second, say(\"move\", \"past\", \"year\"))",
+                              "test_next.py::test_a_world_states_its_facts"),
+    "passages too short for their windows": ("tiny/next/world.py", "SHORTEST, LONGEST = 21", "SHORTEST, LONGEST = 17",
+                                             "test_next.py::test_the_held_out_files_are_what_the_generator_writes"),
+    "asked twice, but with the question alone": (
+        "tiny/next/compare.py", "\" \".join([question, *(self.texts[i] for i in found)])", "question",
+        "test_next.py::test_asking_twice_uses_what_was_found"),
+    "a verdict is scored before its node is read": (
+        "tiny/next/measure.py", "truth = \"Yes\" if needed <= facts_in(read) else \"No\"",
+        "truth = \"Yes\" if needed <= facts_in(read[:-1]) else \"No\"",
+        "test_next.py::test_a_search_is_scored_against_the_truth"),
+    "old homes count as true bullets": ("tiny/next/measure.py", "stated[i] <= truth - past", "True",
+                                        "test_next.py::test_a_graph_is_scored_against_the_truth"),
 }
 
 
