@@ -249,11 +249,6 @@ MUTATIONS = {
     "the first row's attention for all": (
         "evaluation/together.py", "a[b:b + 1, :count]", "a[:1, :count]",
         "test_together.py::test_a_group_answers_as_each_question_alone"),
-    "a read does not wait for logits": (
-        "evaluation/together.py", "self.logits(logits) if logits else self.append(running)",
-        "self.logits(logits) if len(logits) == len(running) > 0 else self.append(\n"
-        "                    {seat: wish for seat, wish in running.items() if seat not in logits})",
-        "test_together.py::test_a_group_answers_as_each_question_alone"),
     "logits that cost nothing": (
         "evaluation/together.py", "self.flops += flops_of(self.config, 0, 0, len(hidden))", "pass",
         "test_together.py::test_a_group_answers_as_each_question_alone"),
