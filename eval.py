@@ -122,9 +122,10 @@ def score_files(args: argparse.Namespace) -> int:
     for path, scores in scores_of.items():
         _, f1_interval = tables.score(scores)
         _, rouge_l_interval = tables.score(scores, "rouge_l")
-        rows.append([path, f"{scores['f1']:.2f}", f1_interval, f"{scores['rouge_l']:.2f}", rouge_l_interval,
-                     f"{scores['rouge']:.2f}", f"{scores['bleu4']:.2f}", str(scores["n"])])
-    header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "n"]
+        numbers = {name: f"{scores[name]:.2f}" for name in ("f1", "rouge_l", "rouge", "bleu4", "em")}
+        rows.append([path, numbers["f1"], f1_interval, numbers["rouge_l"], rouge_l_interval, numbers["rouge"],
+                     numbers["bleu4"], numbers["em"], tables.accuracy(scores), str(scores["n"])])
+    header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "EM", "accuracy", "n"]
     output(args, scores_of, [tables.Table("", header, rows)])
     return 0
 
@@ -205,14 +206,7 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     if args.picture:
         files = pictures.draw(args.table, results, runner.output / f"picture{suffix}")
         print("pictures: " + ", ".join(map(str, files)), file=sys.stderr)
-    notes = []
-    if args.table == "2" and not args.encoder:
-        notes.append("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence "
-                     "encoder).")
-    if args.table != "A3":
-        notes.append("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
-                      "counted, not timed.")
-    output(args, everything, shown, *notes, *tables.remarks(results), f"Results: {path}")
+    output(args, everything, shown, *tables.remarks(args.table, results, args.encoder), f"Results: {path}")
     print(f"peak memory of this process {cost.peak_memory(device):.2f} GiB", file=sys.stderr)
 
 

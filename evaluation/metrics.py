@@ -1,4 +1,4 @@
-"""Scores of answers: F1, ROUGE-L in both of its readings, BLEU-4, and bootstrap intervals.
+"""Scores of answers: F1, exact match, accuracy, ROUGE-L in both of its readings, BLEU-4, and bootstrap intervals.
 
 The paper names two sources for its scores: LongBench (F1; ROUGE-L by the package rouge) and Hugging Face Evaluate
 (ROUGE-L by rouge_score; BLEU). It does not say which ROUGE-L it prints. The tables here print rouge_score's, because
@@ -42,6 +42,43 @@ def f1(prediction: str, answers: list[str]) -> float:
         return 2 * same / (p.total() + a.total()) if same else 0.0
 
     return max(map(score, answers))
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+OPTIONS = ("options", "gold", "difficult")                       # what a row says about them
+
+
+def option_of(prediction: str, options: list[str]) -> int | None:
+    """The place of the one option that a prediction names, None if it names none or several.
+
+    It may say "Answer: (C)", have a letter in brackets, be one letter, or be an option's text (in the words of F1); the
+    first of these that occurs decides. No paper says how replies are matched.
+    """
+    letters = "".join(chr(ord("A") + n) for n in range(len(options)))
+    for form in (rf"Answer:\s*\(([{letters}])\)", rf"\(([{letters}])\)", rf"\A\W*([{letters}])\W*\Z"):
+        found = {letter.upper() for letter in re.findall(form, prediction, re.IGNORECASE)}
+        if found:
+            return letters.index(found.pop()) if len(found) == 1 else None
+
+    same = [n for n, option in enumerate(options) if words(option) == words(prediction)]
+    return same[0] if len(same) == 1 else None
+
+
+def accuracy(rows: list[dict]) -> dict:
+    """The share of rows whose prediction names the gold option, in percent; of all, and of the difficult ones.
+
+    Rows without options do not count. Empty if no row has any.
+    """
+    right = {"accuracy": [], "accuracy_difficult": []}
+    for row in rows:
+        if isinstance(row.get("options"), list):
+            options = list(map(str, row["options"]))
+            value = 100.0 * (option_of(row["prediction"], options) == row.get("gold"))
+            right["accuracy"].append(value)
+            if row.get("difficult"):
+                right["accuracy_difficult"].append(value)
+    return {name: sum(values) / len(values) for name, values in right.items() if values}
 
 
 # --- ROUGE-L --------------------------------------------------------------------------------------------------------
@@ -208,8 +245,8 @@ def difference(rows: list[dict], others: list[dict]) -> dict:
 def scores(rows: list[dict]) -> dict:
     """The metrics of rows that hold a prediction and its answers, in percent.
 
-    n, f1, em (exact match), rouge_l, rouge (ROUGE-L by the package rouge), bleu4, and the intervals of f1 and
-    rouge_l.
+    n, f1, em (exact match), rouge_l, rouge (ROUGE-L by the package rouge), bleu4, the intervals of f1 and rouge_l, and
+    the accuracy, if there are options.
     """
     predictions = [row["prediction"] for row in rows]
     answers = [row["answers"] for row in rows]
@@ -222,6 +259,7 @@ def scores(rows: list[dict]) -> dict:
     for name in values:
         found[name] = sum(values[name]) / len(rows)
     found["bleu4"] = 100 * bleu4(predictions, answers)
+    found |= accuracy(rows)
     for name in ("f1", "rouge_l"):
         found[f"{name}_interval"] = interval(values[name])
     return found
@@ -245,5 +283,6 @@ def read_predictions(path: str | Path) -> list[dict]:
             if not (isinstance(prediction, str) and isinstance(answers, list) and answers
                     and all(isinstance(answer, str) for answer in answers)):
                 raise ValueError("it needs a text and a list of texts")
-        rows.append({"prediction": prediction, "answers": answers})
+        of_options = {name: row[name] for name in OPTIONS if name in row}
+        rows.append({"prediction": prediction, "answers": answers} | of_options)
     return rows

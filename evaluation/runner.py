@@ -97,6 +97,7 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
             "calls": answer.calls, "refused": answer.refused, "construction_calls": prepared.calls,
             "construction_refused": prepared.refused, "construction_repeats": prepared.repeats,
             "construction_loops": prepared.loops,
+            **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
             "trace": [asdict(step) for step in answer.trace]}
 
 

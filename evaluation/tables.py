@@ -98,8 +98,9 @@ def runs_by_dataset(results: dict) -> list[tuple[str, dict]]:
 
 def overview(results: dict) -> list[Table]:
     """What was run, without the paper's figures."""
-    header = ["data", "method", "F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document", "cut", "n",
-              "F1 - PECAN"]
+    has_options = any("accuracy" in run for entry in results.values() for run in entry["runs"].values())
+    header = ["data", "method", "F1", "95 %", *["accuracy"][:has_options], "ROUGE-L", "nodes", "FLOPs/query", "ratio",
+              "FLOPs/document", "cut", "n", "F1 - PECAN"]
     rows = []
     for dataset, entry in results.items():
         runs = entry["runs"]
@@ -108,9 +109,9 @@ def overview(results: dict) -> list[Table]:
             nodes = one_decimal(run["nodes"]) if run["nodes"] else "-"
             construction = quantity(run["construction_flops"]) if run["construction_flops"] else "-"
             replies = f", refused {refused(run)}" if run["refused"] else ""
-            rows.append([dataset, run["label"] + replies, *score(run), one_decimal(run["rouge_l"]), nodes,
-                         quantity(run["flops"]), ratio(run, pecan) if pecan else "-", construction, cut(run),
-                         str(run["n"]), difference(run)])
+            rows.append([dataset, run["label"] + replies, *score(run), *[accuracy(run)][:has_options],
+                         one_decimal(run["rouge_l"]), nodes, quantity(run["flops"]),
+                         ratio(run, pecan) if pecan else "-", construction, cut(run), str(run["n"]), difference(run)])
         for name, entry_of_run in entry.get("not run", {}).items():
             rows.append([dataset, entry_of_run["label"], *[NOT_RUN] * (len(header) - 2),
                          *reason(results, dataset, name)])
@@ -118,11 +119,22 @@ def overview(results: dict) -> list[Table]:
     return [Table("", header, rows)]
 
 
-def remarks(results: dict) -> list[str]:
-    """A line for each run whose summaries repeated themselves: what was left out or ended."""
-    return [f"{run['label']} on {dataset}: {run['repeats']} repeated bullets left out, {run['loops']} replies looped."
-            for dataset, entry in results.items() for run in entry["runs"].values()
-            if run["repeats"] or run["loops"]]
+def remarks(table: str | None, results: dict, encoder: str | None) -> list[str]:
+    """The lines below a table: what its numbers are, and each run whose summaries repeated themselves."""
+    lines = []
+    if table == "2" and not encoder:
+        lines.append("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence "
+                     "encoder).")
+    if table != "A3":
+        lines.append("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
+                     "counted, not timed.")
+
+    for dataset, entry in results.items():
+        for run in entry["runs"].values():
+            if run["repeats"] or run["loops"]:
+                lines.append(f"{run['label']} on {dataset}: {run['repeats']} repeated bullets left out, {run['loops']} "
+                             "replies looped.")
+    return lines
 
 
 # The run of each row of Table 1. The paper calls the whole document by the name of its reader.
@@ -156,20 +168,29 @@ def table1(results: dict) -> list[Table]:
 
 def systems(results: dict) -> list[Table]:
     """Whole systems of several papers, each figure of theirs with the model that made it (it is not ours)."""
-    header = ["system", "F1", "95 %", "EM", "ROUGE-L", "FLOPs/query", "FLOPs/document", "refused", "n",
+    header = ["system", "F1", "95 %", "EM", "accuracy", "ROUGE-L", "FLOPs/query", "FLOPs/document", "refused", "n",
               "F1 - PECAN", "published", "by"]
 
     tables = []
-    for dataset, runs in runs_by_dataset(results):
+    others = [(dataset, {}) for dataset in paper.OTHER_DATASETS if dataset not in results]
+    for dataset, runs in [*runs_by_dataset(results), *others]:
         rows = []
         for row_run in runs_of("systems"):
             run = runs.get(row_run.name)
             published, model = paper.SYSTEMS.get(row_run.name, {}).get(dataset, (NONE, NONE))
-            rows.append([row_run.label, *score(run), cell(run, "em", one_decimal), cell(run, "rouge_l", one_decimal),
-                         cell(run, "flops", quantity), cell(run, "construction_flops", quantity), refused(run),
-                         cell(run, "n"), difference(run), published, model, *reason(results, dataset, row_run.name)])
+            rows.append([row_run.label, *score(run), cell(run, "em", one_decimal), accuracy(run),
+                         cell(run, "rouge_l", one_decimal), cell(run, "flops", quantity),
+                         cell(run, "construction_flops", quantity), refused(run), cell(run, "n"), difference(run),
+                         published, model, *reason(results, dataset, row_run.name)])
         tables.append(Table(f"Systems, {dataset}", header, rows))
     return tables
+
+
+def accuracy(run: dict | None) -> str:
+    """Percent of the questions whose right option was named; none if they have no options."""
+    if run is None:
+        return NOT_RUN
+    return one_decimal(run["accuracy"]) if "accuracy" in run else NONE
 
 
 def refused(run: dict | None) -> str:

@@ -41,11 +41,11 @@ def step_of(record: Record, asked: Asked, row: dict) -> str:
     texts = [node.text for node in record.graph.nodes]
     if row["f1"] >= 0.5:
         return "right"
-    if enough(record.document, asked.text, texts, row["nodes"], asked.needed, record.world):
+    if enough(asked.text, texts, row["nodes"], asked.needed, record.facts):
         return "read and answered wrong"
 
     for i in asked.needed:
-        leads = leading(record.graph, asked.text, [i], record.world)
+        leads = leading(record.graph, asked.text, [i], record.facts)
         if i not in row["nodes"] and not any(leads[top] for top in record.graph.top_level):
             return "lost in the summaries"
     return "stopped early" if row["end"] == "yes" else "not retrieved"

@@ -25,7 +25,7 @@ def enough_after(record: Record, asked: Asked) -> list[bool]:
     """Whether enough has been read, at each check."""
     texts = [node.text for node in record.graph.nodes]
     nodes, first = asked.search["nodes"], asked.search["first check"]
-    return [enough(record.document, asked.text, texts, nodes[:n + 1], asked.needed, record.world)
+    return [enough(asked.text, texts, nodes[:n + 1], asked.needed, record.facts)
             for n in range(first, len(nodes))]
 
 

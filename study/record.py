@@ -1,4 +1,5 @@
 """What a run left of each document, read again, with what is known to be true of it."""
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from data import Document, Question
 from pecan import Graph
 from study.choices import Attended, Heads, edges_of
 from study.figures import area
-from study.truth import is_world, leading, needed_chunks, sources_of
+from study.truth import facts_reader, leading, needed_chunks, sources_of
 from support.files import read_json
 
 
@@ -30,7 +31,7 @@ class Asked(NamedTuple):
 class Record(NamedTuple):
     """A document, its graph, raw edges and questions."""
     document: Document
-    world: bool                   # whether it is of the embedded world, with exact truth
+    facts: Callable | None        # finds facts in texts of the embedded world, None elsewhere
     graph: Graph
     raw: Attended
     known: dict[int, list[int]]   # the known sources of each information point
@@ -41,11 +42,11 @@ def read_record(folder: Path, document: Document) -> Record | None:
     """The record of a document; None if its heads.safetensors is not there yet."""
     if not (folder / "heads.safetensors").exists():
         return None
-    world = is_world(document)
+    facts = facts_reader(document)
     graph = Graph.load(folder / "graph.json", document)
     edges = safetensors.torch.load_file(folder / "edges.safetensors")
     lengths = torch.tensor([len(node.text) for node in graph.nodes])
-    known = sources_of(graph, edges["pairs"], world)
+    known = sources_of(graph, edges["pairs"], facts)
     tensors = {name: tensor.numpy() for name, tensor in
                safetensors.torch.load_file(folder / "heads.safetensors").items()}
     rows = {name: read_json(folder / f"{name}.json")["rows"] if (folder / f"{name}.json").exists() else None
@@ -54,11 +55,11 @@ def read_record(folder: Path, document: Document) -> Record | None:
     asked = []
     for n, question in enumerate(document.questions):
         needed = needed_chunks(document, graph, question)
-        leads = np.array(leading(graph, question, needed, world), float)
+        leads = np.array(leading(graph, question, needed, facts), float)
         found = {name: of_name[n] if of_name else {} for name, of_name in rows.items()}
         asked.append(Asked(question, tensors[f"{n}.question"], tensors[f"{n}.after"], tensors["empty"],
                            tensors[f"{n}.c"], needed, leads, found["search"], found["ways"] | found["ablations"]))
-    return Record(document, world, graph, Attended(**edges, lengths=lengths), known, asked)
+    return Record(document, facts, graph, Attended(**edges, lengths=lengths), known, asked)
 
 
 # --- heads ----------------------------------------------------------------------------------------------------------

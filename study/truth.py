@@ -5,6 +5,7 @@ embedded world states facts in sentences of one form, so there the sources of ev
 has a source only if its words point to one node clearly.
 """
 import re
+from collections.abc import Callable
 
 import torch
 
@@ -13,16 +14,14 @@ from pecan import Graph
 from support.files import InputError
 
 
-def facts_of(text: str) -> frozenset:
-    """The facts of the embedded world that a text states; none for any other text."""
+def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
+    """What finds the facts of the embedded world that a text states; None for a document from elsewhere.
+
+    A document is of the world if every piece of its evidence states a fact. Each fact has a `name`, whom it is about.
+    """
     from tiny.world import facts_in  # here, because only this function knows the world
-    return facts_in(text)
-
-
-def is_world(document: Document) -> bool:
-    """Whether a document is one of the embedded world: every piece of evidence states one of its facts."""
     evidence = [text for question in document.questions for text in question.extra.get("evidence", [])]
-    return bool(evidence) and all(facts_of(text) for text in evidence)
+    return facts_in if evidence and all(facts_in(text) for text in evidence) else None
 
 
 def bare(text: str) -> str:
@@ -62,16 +61,15 @@ def windows(graph: Graph, pairs: torch.Tensor) -> dict[int, list[int]]:
     return found
 
 
-def sources(text: str, below: list[str], world: bool) -> list[int]:
+def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
     """Places of the texts that a bullet comes from; none if that is not known.
 
     In the embedded world, all that state a fact of the bullet. Elsewhere the one that clearly shares most words with
     it: at least three words that not all of the texts have, and twice as many as the next. Words have four letters or
     more, or are numbers.
     """
-    if world:
-        facts = facts_of(text)
-        return [n for n, other in enumerate(below) if facts & facts_of(other)]
+    if facts:
+        return [n for n, other in enumerate(below) if facts(text) & facts(other)]
 
     bags = [content_words(other) for other in below]
     common = set.intersection(*bags) if len(bags) > 1 else set()
@@ -86,16 +84,16 @@ def content_words(text: str) -> set[str]:
     return {word for word in re.findall(r"\w+", text.lower()) if len(word) >= 4 or word.isdigit()}
 
 
-def sources_of(graph: Graph, pairs: torch.Tensor, world: bool) -> dict[int, list[int]]:
+def sources_of(graph: Graph, pairs: torch.Tensor, facts: Callable | None) -> dict[int, list[int]]:
     """The known sources of each information point, as node ids."""
     found = {}
     for i, window in windows(graph, pairs).items():
         texts = [graph.nodes[j].text for j in window]
-        found[i] = [window[n] for n in sources(graph.nodes[i].text, texts, world)]
+        found[i] = [window[n] for n in sources(graph.nodes[i].text, texts, facts)]
     return found
 
 
-def leading(graph: Graph, question: Question, needed: list[int], world: bool) -> list[bool]:
+def leading(graph: Graph, question: Question, needed: list[int], facts: Callable | None) -> list[bool]:
     """Whether each node leads down to one of these needed chunks [|V|].
 
     A chunk leads to itself. An information point leads where its heaviest edge leads. In the embedded world it leads to
@@ -103,11 +101,11 @@ def leading(graph: Graph, question: Question, needed: list[int], world: bool) ->
     a bullet seldom states the fact itself.
     """
     leads = [i in needed for i in range(len(graph.nodes))]
-    if world:
-        stated = set().union(*(facts_of(graph.nodes[i].text) for i in needed))
-        wanted = set().union(*(facts_of(sentence) for sentence in question.extra["evidence"]))
+    if facts:
+        stated = set().union(*(facts(graph.nodes[i].text) for i in needed))
+        wanted = set().union(*map(facts, question.extra["evidence"]))
         people = {fact.name for fact in stated & wanted}
-        return [leads[i] or node.level > 1 and any(fact.name in people for fact in facts_of(node.text))
+        return [leads[i] or node.level > 1 and any(fact.name in people for fact in facts(node.text))
                 for i, node in enumerate(graph.nodes)]
 
     heaviest = {}                                           # information point -> (weight, node)
@@ -118,10 +116,9 @@ def leading(graph: Graph, question: Question, needed: list[int], world: bool) ->
     return leads
 
 
-def enough(document: Document, question: Question, texts: list[str], nodes: list[int], needed: list[int],
-           world: bool) -> bool:
+def enough(question: Question, texts: list[str], nodes: list[int], needed: list[int], facts: Callable | None) -> bool:
     """Whether what was read answers the question: all needed facts stated, elsewhere all needed chunks read."""
-    if world:
-        wanted = set().union(*(facts_of(sentence) for sentence in question.extra["evidence"]))
-        return wanted <= set().union(*(facts_of(texts[i]) for i in nodes))
+    if facts:
+        wanted = set().union(*map(facts, question.extra["evidence"]))
+        return wanted <= set().union(*(facts(texts[i]) for i in nodes))
     return set(needed) <= set(nodes)

@@ -1,6 +1,6 @@
 """What the method costs: memory and time of accumulation, the node cache, FLOPs of the whole document.
 
-    python tests/benchmark.py [memory] [time] [flops]       all of them, or those named
+    python tests/benchmark.py [memory] [time] [flops] [page]       all of them, or those named
 
 Times are shown as ratios inside one run, because machines differ and are shared.
 """
@@ -178,8 +178,52 @@ def flops():
         print(f"{dataset:10}{published:9.1f}{last:14.1f} {last / published:.2f}x{every:13.1f} {every / published:.2f}x")
 
 
+# --- the page -------------------------------------------------------------------------------------------------------
+
+LOADED = "const t = performance.getEntriesByType('navigation')[0]; return t.loadEventEnd - t.startTime"
+DONE = ("const begun = performance.now(); eval(arguments[0]); document.body.offsetHeight; "      # laid out again
+        "return performance.now() - begun")
+
+
+def paged():
+    """Milliseconds of the page in Chromium: a story's graph, and one of 700 nodes, as of a book."""
+    from chromium import open_browser
+    from test_page import large
+
+    from data import read_text
+    from pecan import Pecan
+    from support.sbert import TokenMean
+    from support.settings import resolve
+    from support.trace import Recorder
+    from view.page import page
+    from view.trace_file import read_traces
+
+    with tempfile.TemporaryDirectory() as folder:
+        browser = open_browser(Path(folder, "profile"))
+        if browser is None:
+            print("no page: there is no browser")
+            return
+
+        model = Llama.load(ROOT / "tiny", "cpu")
+        method = Recorder(Pecan(model, TokenMean(model), resolve(model.folder, model.config.max_length)),
+                          Path(folder, "t.jsonl"))
+        story = read_text(ROOT / "tiny" / "story.txt")
+        method.answer(method.prepare(story, Path(folder, "graph.json")), "What is Tilda's pet?")
+        trace, = read_traces(Path(folder, "t.jsonl"))
+
+        print("milliseconds of the page in Chromium\nnodes  loaded  a step  the threshold moved")
+        for shown in (trace, large(trace)):
+            Path(folder, "page.html").write_text(page([shown]), encoding="utf-8")
+            browser.get(Path(folder, "page.html").as_uri())
+            times = [browser.execute_script(LOADED)]
+            for action in ("show(at + 1)", "drawEdges()"):
+                times.append(min(browser.execute_script(DONE, action) for _ in range(5)))
+            print(f"{len(shown.graph.levels):5d}" + "{:8.0f}{:8.1f}{:8.1f}".format(*times))
+        browser.quit()
+
+
 if __name__ == "__main__":
-    parts = {"memory": memory, "time": timed, "flops": flops}
+    parts = {"memory": memory, "time": timed, "flops": flops, "page": paged}
     for name in sys.argv[1:] or parts:
         parts[name]()
         print()

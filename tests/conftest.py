@@ -16,6 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import hypothesis  # noqa: E402
 import torch  # noqa: E402
+from chromium import open_browser  # noqa: E402
 from oracle import hugging_face, write_checkpoint  # noqa: E402
 
 import llama  # noqa: E402
@@ -155,3 +156,15 @@ def spy(monkeypatch):
         monkeypatch.setattr(llama, name, recorder)
         return calls
     return record
+
+
+# --- the page of view/ ----------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Chromium, which keeps a log of its console."""
+    window = open_browser(tmp_path_factory.mktemp("browser"))
+    if window is None:
+        pytest.skip("no browser: install chromium and chromium-driver")
+    yield window
+    window.quit()

@@ -708,6 +708,21 @@ MUTATIONS = {
         "baselines/mkrag.py", 'in reply.splitlines() if "?" in line]',
         'in reply.splitlines()]',
         "test_mkrag.py::test_replies_to_questions"),
+    "the observation repeats the question": (
+        "baselines/mkrag.py", "{prepared.graph[found[0]][3]}", "{prepared.graph[found[0]][2]}",
+        "test_story.py::test_the_story"),
+    "a rewritten question forgets what was found": (
+        "baselines/mkrag.py", "            new = [text]\n", "            new = [text]\n            order = []\n",
+        "test_story.py::test_the_story"),
+    "relations of the nodes that lead here": (
+        "baselines/jerr.py", "memory[\"edges\"] if a == v]", "memory[\"edges\"] if b == v]",
+        "test_story.py::test_the_story"),
+    "a walk that forgets its actions": (
+        "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
+        "test_story.py::test_the_story"),
+    "options are no concern of the look-up": (
+        "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
+        "test_jerr.py::test_questions_with_options"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
@@ -787,9 +802,32 @@ MUTATIONS = {
     "links followed": ("support/files.py", "getattr(os, \"O_NOFOLLOW\", 0)",
         "0",
         "test_hostile.py::test_a_link_is_not_followed"),
-    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *TAKEN)",
+    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *OTHER_DATASETS, *TAKEN)",
         "in DATASETS",
         "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
+    "every file like HotpotQA's is HotpotQA": (
+        "evaluation/layouts/hotpotqa.py", "super().recognise(start) if has_evidences else None", "None",
+        "test_datasets.py::test_2wikimultihopqa"),
+    "labels of options from 0": ("evaluation/layouts/quality.py", "answers = [options[gold - 1]]",
+                                 "answers = [options[gold % 4]]", "test_datasets.py::test_quality"),
+    "a label 0 is the last option": (
+        "evaluation/layouts/quality.py", "range(len(options)).index(gold - 1)", "gold - 1",
+        "test_datasets.py::test_quality"),
+    "a task of LongBench under the name of the zip file": (
+        "evaluation/layouts/dataset.py", "if is_task else", "if False else",
+        "test_datasets.py::test_any_task_of_longbench"),
+    "the first option named counts": ("evaluation/metrics.py", "if len(found) == 1 else None", "if found else None",
+                                      "test_metrics.py::test_options_by_hand"),
+    "a letter inside a reply is an option": (
+        "evaluation/metrics.py", "\\A\\W*([{letters}])\\W*\\Z", "\\b([{letters}])\\b",
+        "test_metrics.py::test_options_by_hand"),
+    "accuracy of the difficult questions over all": (
+        "evaluation/metrics.py", "            if row.get(\"difficult\"):\n", "            if True:\n",
+        "test_metrics.py::test_accuracy_by_hand"),
+    "exact match of a part": (
+        "evaluation/metrics.py", "any(words(prediction) == words(answer)",
+        "any(set(words(answer)) <= set(words(prediction))",
+        "test_metrics.py::test_exact_match_by_hand"),
     "letters of a text as answers": ("evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
         "texts([question.text, *question.answers])",
         "test_hostile.py::test_a_bad_question_drops_itself_alone"),
@@ -910,6 +948,81 @@ MUTATIONS = {
         "baselines/jerr.py", 'if page < number][:most]',
         '][:most]',
         "test_jerr.py::test_pages"),
+}
+
+# The bench: what is captured from outside, what is taken for true, and each measure.
+MUTATIONS |= {
+    "a row that has ended keeps its place": (
+        "study/capture.py", "rows_of[self] = [before[b] for b in rows]", "rows_of[self] = list(range(len(rows)))",
+        "test_study.py::test_rows_that_end_at_different_times"),
+    "the sink is the second token": ("study/capture.py", "of_heads[..., 0]))", "of_heads[..., 1]))",
+                                     "test_study.py::test_heads_by_hand"),
+    "attention of other points goes unnoticed": ("study/capture.py", "- E).abs().max() < 1e-4", "- E).abs().max() < 2",
+                                                 "test_study.py::test_attention_of_other_points_is_noticed"),
+    "the marker counts for a head's r": (
+        "study/capture.py", "seen.pop().a[0, :, :, len(marker[1]):, 0]", "seen.pop().a[0, :, :, :, 0]",
+        "test_study.py::test_r_of_heads_is_that_of_the_search"),
+    "nodes after the top level stay": (
+        "study/capture.py", "            cache.rollback(before)\n    return", "    return",
+        "test_study.py::test_r_of_heads_is_that_of_the_search"),
+    "the question stays before the next node": (
+        "study/capture.py", "cache.rollback(after if", "0 and cache.rollback(after if",
+        "test_study.py::test_the_query_after_the_nodes"),
+    "gold likelihood one token late": ("study/reading.py", "-len(gold) - 1:-1", "-len(gold):",
+                                       "test_study.py::test_the_gold_likelihood"),
+    "the gold probe is counted": ("study/reading.py", "    model.flops = spent\n", "",
+                                  "test_study.py::test_the_gold_likelihood"),
+    "chosen heads are not scaled": ("study/reading.py", "c.layers * c.heads / len(heads)", "1",
+                                    "test_study.py::test_chosen_heads_alone"),
+    "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
+                                       "if chunk_start <= start < chunk_end:", "test_study.py::test_needed_chunks"),
+    "the lightest edge leads": ("study/truth.py", "heaviest[i] = max(", "heaviest[i] = min(",
+                                "test_study.py::test_what_leads_where"),
+    "everybody leads to what is needed": ("study/truth.py", "for fact in stated & wanted", "for fact in stated",
+                                          "test_study.py::test_what_leads_where"),
+    "words of every node count as a source": ("study/truth.py", "& bag - common)", "& bag)",
+                                              "test_study.py::test_sources_of_a_bullet"),
+    "a source need not be clear": ("study/truth.py", "shared[best] >= 2 * runner_up", "shared[best] >= runner_up",
+                                   "test_study.py::test_sources_of_a_bullet"),
+    "a needed fact is enough": ("study/truth.py", "return wanted <= set()", "return wanted & set()",
+                                "test_study.py::test_enough"),
+    "a tie is lost": ("study/figures.py", "counts.cumsum() - (counts - 1) / 2", "counts.cumsum() - counts + 1",
+                      "test_study.py::test_the_area_under_the_curve"),
+    "bins weigh the same": ("study/figures.py", " * (places == b).mean() for", " / len(set(places)) for",
+                            "test_study.py::test_calibration"),
+    "intervals over items": ("study/figures.py", "    value = statistic(np.concatenate(documents))\n",
+                             "    value = statistic(np.concatenate(documents))\n"
+                             "    documents = [item[None] for item in np.concatenate(documents)]\n",
+                             "test_study.py::test_intervals_are_over_documents"),
+    "the lower half of the layers": ("study/choices.py", "e[:, e.shape[1] // 2:]", "e[:, :e.shape[1] // 2]",
+                                     "test_study.py::test_edges_by_hand"),
+    "edges by sum divide by the tokens": ("study/choices.py", "* raw.lengths[j]", "/ raw.lengths[j]",
+                                          "test_study.py::test_edges_by_hand"),
+    "positions of the bench from 1": ("study/choices.py", "np.arange(2, len(S) + 2)", "np.arange(1, len(S) + 1)",
+                                      "test_study.py::test_relevance_by_hand"),
+    "divergence is not squared": ("study/choices.py", "shares @ (divergence ** 2) / total",
+                                  "shares @ divergence / divergence.sum()", "test_study.py::test_concentrated_heads"),
+    "a replay's ties go to the higher id": ("study/retrieval.py", "(scores[i], -i)", "(scores[i], i)",
+                                            "test_study.py::test_the_order_of_a_replay"),
+    "a replay by E instead of its transpose": ("study/retrieval.py", "join(E.T @ r, asked.c)", "join(E @ r, asked.c)",
+                                               "test_study.py::test_a_replay_chooses_as_the_search_does"),
+    "ranks from the worst": ("study/retrieval.py", "1 / (60 + ranks(-z))", "1 / (60 + ranks(z))",
+                             "test_study.py::test_joining_by_hand"),
+    "information points have a place among the chunks": (
+        "study/retrieval.py", "[i for i in order if record.graph.nodes[i].level == 1]", "list(order)",
+        "test_study.py::test_retrieval_by_hand"),
+    "a verdict at the threshold stops": ("study/progress.py", "if p > t_p]", "if p >= t_p]",
+                                         "test_study.py::test_where_a_search_stops"),
+    "the check itself is too late": ("study/progress.py", "any(truth[:at])", "any(truth[:at + 1])",
+                                     "test_study.py::test_progress_by_hand"),
+    "what was read is lost": ("study/answers.py", "if i not in row[\"nodes\"] and not any", "if not any",
+                              "test_study.py::test_where_an_answer_went_wrong"),
+    "heads by their sum, not their share": ("study/record.py", "on_sources / e[of_point].sum(0).clip(1e-30)",
+                                            "on_sources", "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "the worst heads": ("study/record.py", "np.argsort(-mean,", "np.argsort(mean,",
+                        "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
+                                      "test_study.py::test_evidence_of_official_rows"),
 }
 
 

@@ -169,10 +169,10 @@ def test_longbench(tmp_path, packed):
         with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
             for task in ("narrativeqa", "qasper", "hotpotqa", "musique", "lcc"):
                 archive.write(path, f"data/{task}.jsonl")
-        with pytest.raises(InputError, match="data.zip:TASK, with TASK one of narrativeqa"):
+        with pytest.raises(InputError, match="data.zip:TASK, with TASK one of hotpotqa, lcc, musique, narr"):
             Dataset(tmp_path / "data.zip")
         with pytest.raises(InputError, match="with TASK one of"):
-            Dataset(f"{tmp_path}/data.zip:lcc")
+            Dataset(f"{tmp_path}/data.zip:other")
         path = f"{tmp_path}/data.zip:hotpotqa"
 
     name, documents, report = read(path)
@@ -180,6 +180,51 @@ def test_longbench(tmp_path, packed):
     assert [document.passages for document in documents] == [["A\nAnn.\n\n", "B\nBob."], ["Other."]]
     assert [[q.id for q in document.questions] for document in documents] == [["l1", "l3"], ["l2"]]
     assert documents[0].questions[1].answers == ["B"] and (report.rows, report.documents, report.questions) == (3, 2, 3)
+
+
+def test_any_task_of_longbench(tmp_path):
+    """A task has its own name, as a file as well as in data.zip; 2wikimqa has that of the data set."""
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        for task in ("narrativeqa", "qasper", "hotpotqa", "musique", "2wikimqa", "multifieldqa_en", "lock", "x.y"):
+            archive.write(lines(tmp_path / f"{task}.jsonl", longbench(dataset=task, _id=task)), f"{task}.jsonl")
+    for task, wanted in (("2wikimqa", "2WikiMultihopQA"), ("multifieldqa_en", "multifieldqa_en"),
+                         ("lock", "lock-own"), ("x.y", "x.y")):
+        name, (document,), report = read(f"{tmp_path}/data.zip:{task}")
+        assert (name, document.questions[0].id) == (wanted, task) and report.layout.startswith("LongBench ")
+    assert read(tmp_path / "2wikimqa.jsonl")[0] == "2WikiMultihopQA"
+
+
+def test_2wikimultihopqa(tmp_path):
+    row = hotpotqa(evidences=[["Ann", "mother", "Bea"]])
+    for path in (objects(tmp_path / "dev.json", [row]), lines(tmp_path / "dev.jsonl", row)):
+        name, (document,), report = read(path)
+        assert name == report.layout == "2WikiMultihopQA" and document.passages[0] == "Title 0\nSentence 0. And more."
+    _, (document,), report = read(f"{path}:untitled")
+    assert document.passages[0] == "Sentence 0. And more." and report.layout == "2WikiMultihopQA untitled"
+
+
+def quality(**changes):
+    questions = [{"question": "Who came?", "options": ["Ann", " Bob\n", "Cat", "no one"], "gold_label": 2,
+                  "writer_label": 1, "difficult": 1}]
+    return {"article_id": "a1", "set_unique_id": "a1_W1", "title": "T", "article": "Bob came.",
+            "questions": questions} | changes
+
+
+def test_quality(tmp_path):
+    """An article on several lines is one document. A question has its options, and no label in a test set."""
+    unlabelled = [{"question": "Who left?", "options": ["Ann", "Bob", "Cat", "no one"]}]
+    bad = [quality(questions=[quality()["questions"][0] | changes]) for changes in (
+        {"gold_label": 5}, {"gold_label": 0}, {"options": ["Ann", 2]}, {"options": "Ann"})]
+    name, (document,), report = read(lines(tmp_path / "QuALITY.v1.0.1.htmlstripped.dev", quality(),
+                                           quality(set_unique_id="a1_W2"), quality(questions=unlabelled), *bad))
+    assert name == report.layout == "QuALITY" and document.passages == ["Bob came."]
+    assert [question.id for question in document.questions] == ["a1_W1-0", "a1_W2-0"]
+    question = document.questions[0]
+    assert question.text == "Who came?\n(A) Ann\n(B) Bob\n(C) Cat\n(D) no one" and question.answers == ["Bob"]
+    assert question.extra == {"options": ["Ann", "Bob", "Cat", "no one"], "gold": 1, "difficult": 1}
+    reasons = counts(report.skipped)
+    assert reasons.pop("a question without an answer") == 1
+    assert sum(reasons.values()) == 4 and all("a row of another form" in reason for reason in reasons)
 
 
 def test_a_gzipped_file_and_a_copy_that_says_question(tmp_path):

@@ -27,7 +27,7 @@ import eval as command_line
 import pecan
 from baselines.whole import Whole
 from data import EMBEDDED, read_jsonl
-from evaluation import cost, paper, tables
+from evaluation import cost, metrics, paper, tables
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
@@ -381,7 +381,31 @@ def test_systems_show_published_figures_with_their_model_and_refused_replies():
     table = tables.systems(results)[0]
     assert cells(table, "GARLIC")[0][-5:] == ["412 of 540", "7", "-", "F1 43.5", "Llama-3.1-8B"]
     assert tables.overview(results)[0].rows[0][1] == "x, refused 412 of 540"
-    assert cells(table, "PECAN")[0][1:10] == ["not run"] * 9
+    assert cells(table, "PECAN")[0][1:11] == ["not run"] * 10
+    by_title = {table.title: table for table in tables.systems(results)}
+    assert cells(by_title["Systems, QuALITY"], "JERR (reconstruction)")[0][-2:] == ["accuracy 86.39", "qwen-plus-128k"]
+    quality = tables.systems({"QuALITY": {"runs": {"garlic": result(50.0, 1e12, accuracy=25.0)}}})[0]
+    assert cells(quality, "GARLIC")[0][4] == "25.0" and cells(table, "GARLIC")[0][4] == "none"
+
+
+def test_questions_with_options(tmp_path):
+    """QuALITY from the file to the table: what was predicted is matched with the options, and scored again."""
+    document = read_jsonl(EMBEDDED, 1)[0]
+    questions = [{"question": question.text, "options": [*question.answers, "x", "y", "z"], "gold_label": 1,
+                  "difficult": n} for n, question in enumerate(document.questions[:2])]
+    row = {"article_id": "a", "set_unique_id": "w", "title": "t", "article": document.passages[0],
+           "questions": questions}
+    (tmp_path / "q.jsonl").write_text(json.dumps(row))
+    done = run("--dataset", tmp_path / "q.jsonl", "--method", "whole,jerr", "--output", tmp_path / "r")
+    assert done.returncode == 0 and done.stdout.splitlines()[0].split()[5:7] == ["accuracy", "ROUGE-L"]
+
+    of_run = json.loads((tmp_path / "r" / "results.json").read_text())["data"]["QuALITY"]["runs"]["whole"]
+    rows = [json.loads(line) for line in (tmp_path / "r" / "QuALITY" / "whole.jsonl").read_text().splitlines()]
+    wanted = [100.0 * (metrics.option_of(row["prediction"], row["options"]) == 0) for row in rows]
+    assert (of_run["accuracy"], of_run["accuracy_difficult"]) == (sum(wanted) / 2, wanted[1])
+    assert "\n(A) " in rows[0]["question"] and rows[0]["answers"] == questions[0]["options"][:1]
+    again = run("--score", tmp_path / "r" / "QuALITY" / "whole.jsonl").stdout.splitlines()
+    assert again[0].split()[-2:] == ["accuracy", "n"] and again[1].split()[-2] == f"{of_run['accuracy']:.1f}"
 
 
 def test_garlic_has_no_confidence_threshold():

@@ -20,7 +20,7 @@ from baselines.jerr import (
     simhash,
 )
 from baselines.tree_search import TreeSearch, holds, pagerank
-from data import EMBEDDED, Document, read_jsonl
+from data import EMBEDDED, Document, Question, read_jsonl
 from evaluation.cost import generation
 from pecan import room_for_nodes
 from support.files import InputError
@@ -231,6 +231,27 @@ def test_the_story_by_a_script(tiny, story):
     assert "Page 0: " + SYNOPSES[0] + "\nPage 1: " + SYNOPSES[1] in asked
     assert "Danko Jones (Page 0, 1): made Never Too Loud; is from Toronto" in asked
     assert Script.heard[9] == (jerr.EDGES + "Never Too Loud\nDanko Jones\nmade\n\nText:\n" + SYNOPSES[0])
+
+
+def test_questions_with_options(tiny, settings, script, monkeypatch):
+    """Chunks of 600 tokens, the prompt says so, and five pages may be read again."""
+    lines = [f"Line {n} has words enough." for n in range(12)]
+    question = "Which castle?\n(A) Casa Loma\n(B) Prague"
+    documents = [Document("x", lines, [Question("q", text, ["a"])]) for text in (question, "Which castle?")]
+    tight = replace(settings, chunk=9)
+    method = JERR(tiny, tight)
+    chunks = [method.construction(document)["chunk"] for document in documents]
+    assert chunks == [18, 60] and method.file_name(documents[0]) != method.file_name(documents[1])
+
+    monkeypatch.setattr(jerr, "pack_paragraphs", lambda tokenizer, document, limit: document.passages[:7])
+    method = JERR(tiny, tight, talk=script(*["short"] * 7, *["* castle"] * 14, "* castle\n* casa loma",
+                                           "Page [0, 1, 2, 3, 4, 5]"))
+    answer = method.answer(method.prepare(documents[0]), question)
+    assert answer.nodes == [0, 1, 2, 3, 4]
+    asked = Script.heard[-1]
+    assert "an article and a multiple choice question related" in asked and "1 to 5 page(s)" in asked
+    assert answer.trace[0].result == "castle; casa loma" and asked.endswith(question)
+    assert jerr.has_options(question) and not jerr.has_options("Which (A) castle?\n(B) x")
 
 
 def test_look_up_refused(tiny, story):

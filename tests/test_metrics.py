@@ -41,6 +41,27 @@ def test_exact_match_by_hand(prediction, answers, wanted):
     assert exact_match(prediction, answers) == wanted
 
 
+OPTIONS = ["Ann", "The old mill.", "C", "A dog"]
+
+
+@pytest.mark.parametrize("prediction, wanted", [
+    ("(B) is wrong. Answer: (C) C", 2), ("(c)", 2), ("It is (B), the old mill.", 1), ("B", 1), (" b.", 1), ("B)", 1),
+    ("old mill", 1), ("a dog", 3), ("Answer: a dog", None), ("(A) or (B)", None), ("Ann or a dog", None), ("", None),
+    ("(E)", None), ("B is right", None), ("Answer: (A), no: Answer: (B)", None)])
+def test_options_by_hand(prediction, wanted):
+    assert metrics.option_of(prediction, OPTIONS) == wanted
+
+
+def test_accuracy_by_hand():
+    """Of all questions with options, and of the difficult ones; two equal options name none."""
+    rows = [{"prediction": prediction, "options": OPTIONS, "gold": gold, "difficult": difficult}
+            for prediction, gold, difficult in (("(B)", 1, 1), ("(B)", 0, 1), ("Ann", 0, 0), ("?", 3, 0))]
+    assert metrics.accuracy(rows) == {"accuracy": 50.0, "accuracy_difficult": 50.0}
+    assert metrics.accuracy([*rows[2:], {"prediction": "x"}]) == {"accuracy": 50.0}
+    assert metrics.accuracy([{"prediction": "x"}]) == {} and metrics.option_of("Ann", ["Ann", "ann"]) is None
+    assert scores([row | {"answers": ["Ann"]} for row in rows])["accuracy"] == 50.0
+
+
 @pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge, by_rouge_score", WORKED)
 def test_worked_examples(prediction, answer, by_longbench, by_rouge, by_rouge_score):
     assert f1(prediction, [answer]) == pytest.approx(by_longbench, abs=5e-5)

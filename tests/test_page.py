@@ -1,11 +1,8 @@
 """The page of a trace, in a browser: every figure is the trace's, and what a document says is shown, never run."""
 import json
 import random
-import shutil
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -17,29 +14,10 @@ from support.trace import Recorder
 from view.page import as_script, main, page
 from view.trace_file import Trace, read_traces
 
-CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
-DRIVER = shutil.which("chromedriver")
-QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--window-size=1500,920"]
-
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
            '"; window.hacked = 1; //', "{{ 7 * 7 }}${window.hacked = 1}", "<!--<script>", "javascript:window.hacked=1"]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("no browser: install chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for option in [*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"]:
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +88,9 @@ def assert_shows(browser, trace, number: int):
     assert texts(browser, "#verdict .word") == ([] if step["p_yes"] is None else [step["verdict"]])
     assert values(browser, "#spent .tokens, #spent .cached") == [step["tokens"], step["cached"]]
     assert values(browser, "#spent .flops") == [step["flops"] / 1e9]
+    settings = trace.header["settings"]
+    assert values(browser, "#settings .window, #settings .confidence, #settings .patience") == [
+        settings["window"], settings["confidence"], settings["patience"]]
 
 
 def test_every_figure_of_every_step(browser, tmp_path, traces):
@@ -247,6 +228,52 @@ def test_a_graph_of_chunks_alone(browser, tmp_path, traces):
     browser.execute_script("show(1); details(0)")
     assert texts(browser, "#passage mark") == [graph.texts[0]] and texts(browser, "#sources li") == []
     assert browser.get_log("browser") == []
+
+
+def test_nodes_by_the_keyboard(browser, tmp_path, traces):
+    """The tab key reaches one node; arrows up and down lead to all, column by column, and Enter opens one."""
+    open_page(browser, tmp_path, traces)
+    reached = "return buttons.flatMap((b, i) => b.tabIndex === 0 ? [i] : [])"
+    assert len(browser.execute_script(reached)) == 1
+    browser.execute_script("show(2)")
+    assert browser.execute_script(reached) == [traces[0].steps[1]["node"]]
+
+    levels = traces[0].graph.levels
+    seen = []
+    browser.execute_script("buttons[walkOrder[0]].focus()")
+    for _ in levels:
+        seen.append(browser.execute_script("return buttons.indexOf(document.activeElement)"))
+        browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert sorted(seen) == list(range(len(levels))) and [levels[i] for i in seen] == levels
+    assert [i for i in seen if levels[i] == 1] == list(range(levels.count(1)))
+
+    browser.switch_to.active_element.send_keys(Keys.ARROW_UP)
+    assert browser.execute_script(reached) == [seen[-2]]
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert texts(browser, "#details-title") == [f"Node #{seen[-2]} of level {levels[seen[-2]]}"]
+    assert texts(browser, "#step") == [f"step 2 of {len(traces[0].steps)}"]
+
+
+@pytest.mark.parametrize("height", [1, 6, 24, 56])
+def test_no_node_covers_another(browser, tmp_path, traces, height):
+    """In a column, whatever the height."""
+    open_page(browser, tmp_path, [large(traces[0])])
+    boxes = browser.execute_script("by('height').value = arguments[0]; draw(); return boxes", height)
+    columns = {}
+    for box in boxes:
+        columns.setdefault(round(box["x"]), []).append(box["y"])
+    assert sorted(map(len, columns.values())) == [10, 190, 500]
+    for column in columns.values():
+        column.sort()
+        assert all(b - a > height for a, b in zip(column, column[1:]))
+
+
+def test_heights_by_hand(browser, tmp_path, traces):
+    """10, 20 and 21 are too close for a pitch of 10: apart by it they are 7, 17 and 27, as near as can be."""
+    open_page(browser, tmp_path, traces)
+    heights = browser.execute_script("const heights = [10, 20, 100, 21, 101]; spread([0, 1, 3, 2, 4], heights, 10, "
+                                     "false); return heights")
+    assert heights == [7, 17, 95.5, 27, 105.5]
 
 
 def test_every_control_has_a_name(browser, tmp_path, traces):

@@ -11,20 +11,29 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from gguf_file import interleaved, naive_ids
 from oracle import TOLERANCE, assert_same, attention_of_layers, hugging_face, ids_and_spans, mean_attention, relative
+from safetensors.numpy import load_file
+from selenium.webdriver.common.by import By
+from test_page import assert_shows, open_page
+from test_walk import rows
 from transformers import PreTrainedTokenizerFast
 
 import pecan
 from data import Document
 from llama import Cache, Llama
-from pecan import ANSWER, ASK, SUMMARISE, Search, build
+from pecan import ANSWER, ASK, SUMMARISE, Pecan, Search, build
 from support.convert import convert, dequantised, open_gguf
 from support.sbert import TokenMean
 from support.settings import resolve
 from support.text import bullets
+from support.trace import Recorder
+from view import walk
+from view.replay import checked_replay
+from view.trace_file import read_traces
 
 # One process converts the file once, and holds the model once.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published")]
@@ -283,6 +292,42 @@ def test_a_real_search(smollm2, theirs, settings, built):
         with torch.no_grad():
             logits = theirs(torch.tensor([ids[:spans[step.node].stop] + t.frame.close]), logits_to_keep=1).logits[0, 0]
         assert step.p_yes == pytest.approx(logits[[t.first("Yes"), t.first("No")]].softmax(0)[0].item(), abs=1e-4)
+
+
+# --- what can be watched --------------------------------------------------------------------------------------------
+
+def test_a_search_on_real_text_is_written_down_and_shown(smollm2, settings, browser, tmp_path):
+    """One passage: the trace follows, the page shows it, and E is computed again from the dump."""
+    method = Recorder(Pecan(smollm2, TokenMean(smollm2), settings), tmp_path / "t.jsonl", tmp_path / "t.safetensors")
+    answer = method.answer(method.prepare(Document("d", PASSAGES[0][:1]), tmp_path / "graph.json"), QUESTIONS[0])
+    trace, = read_traces(tmp_path / "t.jsonl")
+    checked_replay(trace)
+    assert trace.answer["answer"] == answer.text and sum(step["candidates"] is not None for step in trace.steps) > 1
+
+    open_page(browser, tmp_path, [trace])
+    for number in range(1, len(trace.steps) + 1):
+        browser.find_element(By.ID, "forward").click()
+        assert_shows(browser, trace, number)
+    assert browser.get_log("browser") == []
+
+    dump = load_file(tmp_path / "t.safetensors")
+    E = {(i, j): e for (i, j), e in zip(dump["E.indices"].T.tolist(), dump["E.values"].tolist())}
+    a, tokens = dump["window.0.a"].astype(np.float64), dump["point.0.tokens"]
+    first = int((dump["levels"] == 1).sum())                                      # of level 2
+    e = a[tokens].mean(0)
+    for j, weight in zip(dump["window.0.nodes"], e / e.sum()):
+        assert E[first, int(j)] == pytest.approx(weight, rel=1e-9)
+
+
+def test_the_walk_on_real_text(smollm2, settings):
+    """The shapes are SmolLM2's, and token ids are whole numbers."""
+    text = walk.walk(smollm2, TokenMean(smollm2), settings, Document("d", PASSAGES[0][:1]), QUESTIONS[0])
+    found = {(function, name): (shape, values) for _, function, name, shape, values, _ in rows(text)}
+    config = smollm2.config
+    assert found["llama.py  Llama.logits", "logits"][0] == f"[1, {config.vocab}]"
+    assert found["llama.py  attention", "k"][0].startswith(f"[1, {config.kv_heads}, ")
+    ids = [token for _, ids in pecan.question_prompt(smollm2.tokenizer, QUESTIONS[0]) for token in ids]
+    assert found["pecan.py  question_prompt", "ids"] == (f"[{len(ids)}]", " ".join(map(str, ids[:4])) + " ..")
 
 
 # --- attention sinks ------------------------------------------------------------------------------------------------

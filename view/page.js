@@ -8,7 +8,7 @@ const BUCKETS = 10;                                   // weights of about the sa
 const ENDS = { yes: "The model said that it knows enough.", nodes: "The fixed number of nodes was read.",
                all: "There was no more to read.", window: "The window was full." };
 
-let query, graph, place, at = 0, below = [], above = [], maximum = 1, boxes = [], buttons = [];
+let query, graph, place, at = 0, below = [], above = [], maximum = 1, boxes = [], buttons = [], walkOrder = [];
 
 // --- small helpers ---------------------------------------------------------------------------------------------------
 
@@ -48,9 +48,9 @@ function nodeButton(node) {
 
 // Level 1 is the left column, as in Figure A1. A point has the mean height of what it was made from, if there is room.
 function layout() {
-  const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : 1;
-  const width = Math.max(by("scroll").clientWidth - 44, top * 130);
-  const wide = Math.min(0.78 * width / top, 360), column = top > 1 ? (width - wide) / (top - 1) : 0;
+  const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : row > 3 ? 1 : 0.4;
+  const width = Math.max(by("scroll").clientWidth - 44, top * 140), wide = widthOf(width, top);
+  const column = top > 1 ? (width - wide) / (top - 1) : 0;
   const middle = [];
   boxes = [];
   for (let level = 1; level <= top; level++) {
@@ -77,29 +77,58 @@ function layout() {
   }
 }
 
-// Heights of a column, at least `pitch` apart and as near to the wanted ones as the two passes bring them.
+function widthOf(width, top) {
+  return Math.min(0.8 * width / top, 360);
+}
+
+// Heights of a column, at least `pitch` apart and as near to the wanted ones as can be (least squares): neighbours that
+// want the same room become one block at their mean.
 function spread(order, middle, pitch, exactly) {
   if (exactly) return order.forEach((i, n) => { middle[i] = n * pitch; });
-  const wanted = order.map(i => middle[i]);
-  order.forEach((i, n) => { if (n) middle[i] = Math.max(middle[i], middle[order[n - 1]] + pitch); });
-  const shift = order.reduce((total, i, n) => total + middle[i] - wanted[n], 0) / order.length;
-  order.forEach(i => { middle[i] -= shift; });
+  const blocks = [];
+  order.forEach((i, n) => {
+    let block = { sum: middle[i] - n * pitch, count: 1 };
+    while (blocks.length && blocks.at(-1).sum / blocks.at(-1).count >= block.sum / block.count) {
+      const before = blocks.pop();
+      block = { sum: before.sum + block.sum, count: before.count + block.count };
+    }
+    blocks.push(block);
+  });
+  const heights = blocks.flatMap(({ sum, count }) => Array(count).fill(sum / count));
+  order.forEach((i, n) => { middle[i] = heights[n] + n * pitch; });
 }
 
 function drawNodes() {
-  const canvas = by("canvas"), bare = Number(by("height").value) < 14;
+  const canvas = by("canvas"), row = Number(by("height").value), bare = row < 14;
   buttons.forEach(button => button.remove());
   buttons = graph.texts.map((text, i) => {
     const button = element("button", "", bare ? "node bare" : "node");
-    button.append(element("b", "#" + i), document.createTextNode(text));
+    const label = element("span");
+    label.append(element("b", "#" + i), text);
+    label.style.setProperty("--lines", Math.max(1, Math.floor((row - 4) / 16)));
+    button.append(label);
+    button.tabIndex = -1;
     button.dir = "auto";
     button.title = text.length > 400 ? text.slice(0, 400) + " …" : text;
     const { x, y, width, height } = boxes[i];
     Object.assign(button.style, { left: x + "px", top: y + "px", width: width + "px", height: height + "px" });
     button.addEventListener("click", () => details(i));
+    button.addEventListener("focus", () => tabTo(i));
     return button;
   });
+  walkOrder = [...boxes.keys()].sort((a, b) => boxes[a].x - boxes[b].x || boxes[a].y - boxes[b].y);
+  tabTo(walkOrder[0]);
   canvas.append(...buttons);
+}
+
+// One node is reached by the tab key, and from it the others by the arrow keys up and down, column by column.
+function tabTo(node) {
+  buttons.forEach((button, i) => { button.tabIndex = i === node ? 0 : -1; });
+}
+
+function walk(from, by) {
+  const to = walkOrder[walkOrder.indexOf(from) + by];
+  if (to !== undefined) buttons[to].focus();
 }
 
 function curveOf(i, j) {
@@ -126,7 +155,7 @@ function drawEdges() {
   drawFlow();
 }
 
-// Where z of the node that is read goes: r e_ij along each edge to what it was made from.
+// Where r of the node that is read flows: r e_ij along each edge, to z of what it was made from.
 function drawFlow() {
   by("edges").querySelectorAll(".flow").forEach(path => path.remove());
   const step = query.steps[at - 1];
@@ -156,7 +185,9 @@ function show(wanted) {
   by("forward").disabled = by("last").disabled = done;
   by("says").textContent = sentence(step, done);
   by("reads").textContent = step && !done ? graph.texts[step.node] : "";
+  by("hint").hidden = at > 0;
   by("answer-box").hidden = !done;
+  by("answer").classList.toggle("long", query.answer.answer.length > 60);
   by("answer").textContent = query.answer.answer;
   by("end").textContent = ENDS[query.answer.end] || query.answer.end;
 
@@ -169,12 +200,16 @@ function show(wanted) {
     const state = now ? "read now" : read.has(i) ? "read" : open.has(i) ? "candidate" : "not read";
     button.setAttribute("aria-label", `Node ${i} of level ${graph.levels[i]}, ${state}: ${button.title}`);
   });
-  if (step && !done) reveal(step.node);
+  if (step && !done) {
+    reveal(step.node);
+    tabTo(step.node);
+  }
   drawFlow();
   drawCurve();
   drawCandidates(candidates, step);
   drawRelevance(step ? step.relevance : [], done ? null : step && step.node);
   drawSpent(done ? query.answer : step);
+  drawSettings();
 }
 
 function sentence(step, done) {
@@ -254,16 +289,30 @@ function drawRelevance(relevance, now) {
   }));
 }
 
+function terms(list, rows) {
+  list.replaceChildren(...rows.flatMap(([name, value, id]) => {
+    const term = element("dt", name), definition = element("dd");
+    definition.append(shown(value, id));
+    return [term, definition];
+  }));
+}
+
 function drawSpent(row) {
   const rows = !row ? [] : [["nodes read", Math.min(at, query.steps.length), "read"], ["tokens, probes included", row.tokens, "tokens"],
                             ["GFLOPs", row.flops / 1e9, "flops"]];
   if (row && row.cached !== undefined) rows.push(["tokens in the cache", row.cached, "cached"]);
   by("spent-box").hidden = !row;
-  by("spent").replaceChildren(...rows.flatMap(([name, value, id]) => {
-    const term = element("dt", name), definition = element("dd");
-    definition.append(shown(value, id));
-    return [term, definition];
-  }));
+  terms(by("spent"), rows);
+}
+
+function drawSettings() {
+  const { window, chunk, confidence, patience, fixed_nodes: fixed, attention, similarity, tree } = query.settings;
+  const rows = [["window s, tokens", window, "window"], ["chunk, tokens", chunk, "chunk"]];
+  if (fixed) rows.push(["nodes, without checks", fixed, "fixed"]);
+  else rows.push(["confidence t_p", confidence, "confidence"], ["patience t_n", patience, "patience"]);
+  terms(by("settings"), rows);
+  by("without").textContent = [attention || "without attention-guided retrieval", similarity || "without embedding similarity",
+                               !tree || "without IP-based graph"].filter(words => words !== true).join(", ");
 }
 
 // --- a node ----------------------------------------------------------------------------------------------------------
@@ -332,7 +381,8 @@ function choose(n) {
     const counts = {};
     for (const level of graph.levels) counts[level] = (counts[level] || 0) + 1;
     const fit = by("scroll").clientHeight / Math.max(...Object.values(counts)) - 9;
-    by("height").value = Math.max(graph.texts.length > 200 ? 6 : 24, Math.min(38, fit));
+    const top = Math.max(...graph.levels), narrow = widthOf(by("scroll").clientWidth - 44, top) < 190;
+    by("height").value = Math.max(graph.texts.length > 200 ? 6 : narrow ? 38 : 24, Math.min(38, fit));
   }
   draw();
 }
@@ -350,13 +400,19 @@ by("forward").addEventListener("click", () => show(at + 1));
 by("last").addEventListener("click", () => show(query.steps.length + 1));
 by("threshold").addEventListener("input", drawEdges);
 by("height").addEventListener("input", draw);
-by("scroll").addEventListener("scroll", () => { by("heads").style.transform = `translateX(${-by("scroll").scrollLeft}px)`; });
+by("scroll").addEventListener("scroll", () => { by("heads").style.setProperty("--x", -by("scroll").scrollLeft + "px"); });
 window.addEventListener("resize", draw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawEdges);
 document.addEventListener("keydown", event => {
   const typing = ["INPUT", "SELECT"].includes(event.target.tagName) || by("details").open;
   const moves = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: query.steps.length + 1 };
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || !(event.key in moves)) return;
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const node = buttons.indexOf(event.target), along = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (node >= 0 && along) {
+    event.preventDefault();
+    walk(node, along);
+  }
+  if (!(event.key in moves)) return;
   event.preventDefault();
   show(moves[event.key]);
 });

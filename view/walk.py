@@ -87,11 +87,11 @@ class Walk:
 
 
 def few(values: torch.Tensor) -> str:
-    """The first values to four digits; of decimals, the first that are not 0."""
+    """The first values: whole numbers as they are; of decimals, the first that are not 0, to four digits."""
     flat = values.flatten()[:100_000]
     chosen = (flat[flat != 0] if flat.is_floating_point() else flat)[:SHOWN].tolist()
     dots = " .." if values.numel() > len(chosen) else ""
-    return " ".join(f"{value:.4g}" for value in chosen) + dots if chosen else "0"
+    return " ".join(f"{value:.4g}" if flat.is_floating_point() else str(value) for value in chosen) + dots or "0"
 
 
 # --- what to look at ------------------------------------------------------------------------------------------------

@@ -11,21 +11,24 @@ from pathlib import Path
 
 from data import EMBEDDED, Document, Question
 from evaluation.layouts.contents import File, files_below, sha256
-from evaluation.layouts.hotpotqa import HotpotQA
+from evaluation.layouts.hotpotqa import HotpotQA, TwoWiki
 from evaluation.layouts.layout import UNTITLED, Layout, Start
 from evaluation.layouts.longbench import LongBench, choose_longbench_task, fetch_longbench
 from evaluation.layouts.musique import MuSiQue
 from evaluation.layouts.narrativeqa import TABLE, NarrativeQA, choose_narrativeqa_set
 from evaluation.layouts.own import Own
 from evaluation.layouts.qasper import Qasper
+from evaluation.layouts.quality import QuALITY
 from evaluation.layouts.report import Report
-from evaluation.paper import DATASETS
+from evaluation.paper import DATASETS, OTHER_DATASETS
 from support.files import InputError, parse_json
 
 # In the order in which they are tried: the first that recognises a file is its layout.
 LAYOUTS: dict[str, Layout] = {
-    layout.name: layout for layout in (NarrativeQA(), HotpotQA(), Qasper(), MuSiQue(), LongBench(), Own())}
+    layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
+                                       LongBench(), Own())}
 
+JSON_FILE = r"\.jsonl?(\.gz)?$|^QuALITY\..*\.(train|dev|test)$"
 TAKEN = ("", "graphs", "lock")    # names that an output folder has other uses for
 
 
@@ -115,7 +118,7 @@ def find(path: str) -> tuple[str, list[File]]:
 
     The layout is given by a name in LAYOUTS, followed by the part that is read, if there is one. PATH:SET is one of
     NarrativeQA's sets, PATH:TASK one task of LongBench's zip file; LongBench:TASK is fetched from the hub.
-    PATH:untitled is HotpotQA or MuSiQue without the titles of its paragraphs.
+    PATH:untitled is HotpotQA, 2WikiMultihopQA or MuSiQue without the titles of its paragraphs.
     """
     place, part = path, ""
     if not Path(path).exists() and ":" in path:
@@ -126,7 +129,7 @@ def find(path: str) -> tuple[str, list[File]]:
         raise InputError(f"{path}: cannot be read (there is no such file or folder)")
 
     files = files_below(Path(place))
-    json_files = [file for file in files if re.search(r"\.jsonl?(\.gz)?$", file.name)]
+    json_files = [file for file in files if re.search(JSON_FILE, file.name)]
     tables = [file for file in files if file.name == TABLE]
     if tables and not json_files:
         return choose_narrativeqa_set(path, part, files)
@@ -140,7 +143,7 @@ def find(path: str) -> tuple[str, list[File]]:
                          f"{', '.join(LAYOUTS)}")
     label, = labels
     if part == UNTITLED:
-        if label not in (HotpotQA.name, MuSiQue.name):
+        if label not in (TwoWiki.name, HotpotQA.name, MuSiQue.name):
             raise InputError(f"{path}: {label} has no titles of paragraphs that could be left out")
         label += f" {UNTITLED}"
     return label, json_files
@@ -176,10 +179,12 @@ def unknown(start: Start) -> str:
 def name_of(label: str, path: str | Path) -> str:
     """The data set's name: the paper's, or that of the file. The paper's names are kept for the official layouts."""
     name = label.removeprefix(f"{LongBench.name} ").split()[0]
-    if name in DATASETS:
+    if name in (*DATASETS, *OTHER_DATASETS):
         return name
     if Path(path) == EMBEDDED:
         return "embedded"
 
-    name = Path(path).name.split(".")[0]
-    return f"{name}-own" if name in (*DATASETS, *TAKEN) else name
+    # PATH:TASK has the name of the task.
+    is_task = label.startswith(LongBench.name) and not Path(path).exists()
+    name = str(path).rpartition(":")[2] if is_task else Path(path).name.split(".")[0]
+    return f"{name}-own" if name in (*DATASETS, *OTHER_DATASETS, *TAKEN) else name

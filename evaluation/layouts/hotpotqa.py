@@ -4,7 +4,7 @@
       "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
 
 JSON lines with a question each are read too, and the hub's form of them: "id" for "_id", and a context of
-{"title": [title, ...], "sentences": [[sentence, ...], ...]}.
+{"title": [title, ...], "sentences": [[sentence, ...], ...]}. 2WikiMultihopQA has this form too, and "evidences".
 """
 from collections.abc import Iterator
 
@@ -47,3 +47,12 @@ class HotpotQA:
         name = row["_id"] if "_id" in row else row["id"]
         question = Question(name, row["question"], [row.get("answer") or ""])
         return checked(where, name, passages, [question], report)
+
+
+class TwoWiki(HotpotQA):
+    name = "2WikiMultihopQA"
+    keys = HotpotQA.keys | {"evidences"}
+
+    def recognise(self, start: Start) -> str | None:
+        has_evidences = "evidences" in start.keys | start.row.keys()
+        return super().recognise(start) if has_evidences else None

@@ -123,7 +123,7 @@ def checked(where: str, name: str, passages: list[str], questions: list[Question
             answers.remove("")
 
         if answers and text.strip():
-            document.questions.append(Question(str(question.id), text.strip(), answers))
+            document.questions.append(Question(str(question.id), text.strip(), answers, question.extra))
         elif text.strip():
             report.skip("a question without an answer", question.id)
         else:

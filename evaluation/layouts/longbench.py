@@ -2,8 +2,9 @@
 
     {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
 
-Some copies say "question" for "input". Four of the tasks are data sets of the paper. From data.zip, PATH:TASK reads one
-of them, and LongBench:TASK fetches that file from the hub.
+Some copies say "question" for "input". Four of the tasks are data sets of the paper. From data.zip, PATH:TASK reads a
+task, whichever it is, and LongBench:TASK fetches that file from the hub. A task without questions (a summary is wanted)
+has no rows that can be read.
 """
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from evaluation.layouts.report import Report
 from evaluation.paper import DATASETS
 from support.files import InputError, one_line
 
-TASKS = {name.lower(): name for name in DATASETS}
+TASKS = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA"}
 
 
 class LongBench:
@@ -49,15 +50,12 @@ def choose_longbench_task(path: str, place: str, task: str, files: list[File]) -
 
     Raises InputError if a task has to be named, or if there is no file of this name.
     """
-    of_task = {}
-    for name in TASKS:
-        of_task[name] = [file for file in files if file.name == f"{name}.jsonl"]
-
-    if not task and not all(of_task.values()):
+    of_task = {file.name.removesuffix(".jsonl"): [file] for file in files}
+    if not task and not of_task.keys() >= {name.lower() for name in DATASETS}:
         return files
-    if not of_task.get(task):
+    if task not in of_task:
         raise InputError(f"{path}: LongBench's tasks are chosen by name: {place}:TASK, with TASK one of "
-                         f"{', '.join(TASKS)}")
+                         f"{', '.join(sorted(of_task) or TASKS)}")
     return of_task[task]
 
 

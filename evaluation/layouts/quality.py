@@ -1,0 +1,44 @@
+"""QuALITY: JSON lines, each with an article and one writer's questions about it, of four options each.
+
+    {"article_id": ..., "set_unique_id": ..., "title": ..., "article": ...,
+     "questions": [{"question": ..., "options": [4 texts], "gold_label": 1 to 4, "difficult": 0 or 1, ...}, ...]}
+
+An article is in several lines, and one document. A test set has no labels.
+"""
+from collections.abc import Iterator
+
+from data import Document, Question
+from evaluation.layouts.contents import File, json_lines
+from evaluation.layouts.layout import Start, checked, of_kind, texts
+from evaluation.layouts.report import Report
+
+
+class QuALITY:
+    name = "QuALITY"
+    keys = {"article", "article_id", "questions"}
+
+    def recognise(self, start: Start) -> str | None:
+        return self.name if self.keys <= start.row.keys() else None
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        return json_lines(files, report)
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        """A question carries its options as lines "(A) ..". The answer is the text of the right one.
+
+        `extra` has options, gold (its place among them) and difficult, for the accuracy.
+        """
+        questions = []
+        for number, asked in enumerate(row["questions"]):
+            options = [" ".join(option.split()) for option in texts(asked["options"])]
+            lines = [f"({chr(ord('A') + n)}) {option}" for n, option in enumerate(options)]
+            gold = asked.get("gold_label")
+            extra = {}
+            answers = []
+            if gold is not None:
+                extra = {"options": options, "gold": range(len(options)).index(gold - 1),
+                         "difficult": asked.get("difficult", 0)}
+                answers = [options[gold - 1]]
+            questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
+                                      answers, extra))
+        return checked(where, str(row["article_id"]), [of_kind(row["article"], str)], questions, report)

@@ -1,0 +1,22 @@
+"""Debian's Chromium without a window, for the page of view/."""
+import shutil
+
+OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+           "--disable-background-networking", "--disable-component-update", "--window-size=1500,920"]
+
+
+def open_browser(folder):
+    """A browser with its profile in `folder`, which keeps a log of its console; None if none is installed."""
+    chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+    driver = shutil.which("chromedriver")
+    if not (chromium and driver):
+        return None
+
+    from selenium import webdriver  # here, because few tests need it
+    from selenium.webdriver.chrome.service import Service
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for option in [*OPTIONS, f"--user-data-dir={folder}"]:
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(driver))

@@ -1,0 +1,262 @@
+"""The next embedded world: every true answer is in its document, nothing of the held-out files is taught."""
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from data import read_jsonl
+from llama import Cache
+from pecan import pack
+from support.files import read_json
+from tiny.next.facts import Fact, facts_in, held_out, posts_in, statement, statements
+from tiny.next.lessons import Teacher, collate
+from tiny.next.train import DRILLS, Training
+from tiny.next.world import DEFAULT, KINDS, ask, evidence, make_world, summarise, write_test_set
+
+NEXT = Path(__file__).parents[1] / "tiny" / "next"
+FILES = {"test": 14, "larger": 40}                            # look-ups in each held-out file
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    return Training(tmp_path_factory.mktemp("next"), 0, 1e6)
+
+
+@pytest.fixture(scope="module", params=FILES)
+def documents(request):
+    return read_jsonl(NEXT / f"{request.param}.jsonl")
+
+
+def test_a_text_states_what_it_says():
+    text = ("Mara is Sofia's baker. In Sofia the baker keeps a dog. It looks white. "
+            "Sofia's baker settled by the hill in 1923.")
+    told = {("town", "Sofia"), ("job", "baker"), ("pet", "dog"), ("color", "white"), ("home", "hill"), ("year", "1923")}
+    assert facts_in([text]) == {Fact("Mara", relation, value) for relation, value in told}
+
+    # Nobody knows who the baker is unless some text says it; the order of the texts does not matter.
+    assert facts_in(["Sofia's baker trusts Ida."]) == set()
+    assert Fact("Mara", "friend", "Ida") in facts_in(["Sofia's baker trusts Ida.", text])
+    assert facts_in(["Sofia's baker trusts Ida."], {("Lima", "baker"): "Otto"}) == set()
+
+    # "It" is the pet of the sentence before, and an earlier home is not a home.
+    assert not statements("Sofia's baker keeps a dog. Bells rang. It looks white.")[1:]
+    assert statements("Once Sofia's baker lived by the river.") == ((("Sofia", "baker"), "past", "river"),)
+
+
+def test_a_world_states_its_facts():
+    world = make_world(random.Random(0), 20)
+    roads = {fact for fact in facts_in(world.passages) if fact.relation == "road"}
+    assert facts_in(world.passages) - roads == set(world.facts.values()) and len(world.facts) > 100 and roads
+    assert posts_in(world.passages) == world.posts and len(world.names) == 14
+
+    # Others have the same job in other towns.
+    assert max(Counter(job for _, job in world.posts).values()) > 1
+
+    # A name is in the post, and where somebody trusts that person. All else is said by town and job.
+    for name in world.names:
+        for passage in world.passages:
+            for sentence in passage.split(". "):
+                assert name not in sentence or " is " in sentence or f"trusts {name}" in sentence \
+                    or f"visits {name}" in sentence, sentence
+
+
+def test_bullets_are_true_and_name_the_person():
+    world = make_world(random.Random(1), 20)
+    for n, bullets in enumerate(world.chapters):
+        of_chapter = facts_in(world.passages[5 * n:5 * n + 5])
+        stated = facts_in(bullets)
+        kept = {fact for fact in of_chapter if fact.relation in ("friend", "pet", "home", "town", "job", "road")}
+        assert stated == kept and all(facts_in([bullet]) for bullet in bullets)
+
+    posts = summarise([bullet for bullets in world.chapters for bullet in bullets])
+    assert posts == [statement(world.facts[name, "job"], world.post(name)) for name in world.names]
+    assert summarise(posts) == posts
+
+
+def test_the_held_out_files_are_what_the_generator_writes(tmp_path):
+    write_test_set(tmp_path / "test.jsonl", DEFAULT[:3], FILES["test"], 2026)
+    written = (tmp_path / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    assert written == (NEXT / "test.jsonl").read_text(encoding="utf-8").splitlines()[:3]
+
+
+def test_every_question_is_answered_by_its_evidence(documents):
+    for document in documents:
+        posts = posts_in(document.passages)
+        for question in document.questions:
+            needed = facts_in(question.extra["facts"])
+            sentences = question.extra["evidence"]
+            assert needed and needed <= facts_in(sentences) and question.answers[0] in {fact.value for fact in needed}
+            assert all(any(sentence in passage for passage in document.passages) for sentence in sentences)
+
+            # Exactly one passage states each needed fact, but for a friend's name or a post.
+            for fact in needed:
+                assert sum(fact in facts_in([passage], posts) for passage in document.passages) == 1
+
+
+def test_kinds_of_the_held_out_files(documents):
+    count = Counter(question.extra["kind"] for document in documents for question in document.questions)
+    assert list(count) == list(KINDS)
+    assert count.pop("look-up") == sum(count.values()) // 9 // 10 * 10 + (4 if len(documents) == 20 else 0)
+    assert set(count.values()) == {len(documents)}
+
+    for document in documents:
+        for question in document.questions:
+            needed = facts_in(question.extra["facts"])
+            kind = question.extra["kind"]
+            assert {fact.relation for fact in needed} & set(KINDS[kind])
+            where = [n // 5 for n, passage in enumerate(document.passages)
+                     for fact in needed if fact in facts_in([passage], posts_in(document.passages))]
+            if kind == "two facts":
+                assert len(set(where)) == 2                   # in different windows
+            if kind == "changed":
+                assert any(f"Once {town}'s {job} lived" in passage for passage in document.passages
+                           for (town, job), name in posts_in(document.passages).items() if name in question.text)
+
+
+def test_documents_are_longer_than_the_window(documents, training):
+    tokenizer = training.teacher.tokenizer
+    window = read_json(NEXT / "pecan.json")["window"]
+    windows = [sum(len(tokenizer.encode(" " + passage)) for passage in document.passages) / window
+               for document in documents]
+    most = 8.05 if len(documents) == 20 else 16
+    assert 4 <= min(windows) and max(windows) <= most and 5.7 <= sorted(windows)[len(windows) // 2] <= 6.6
+
+    # Each window of the construction holds one chapter.
+    limit = int(window * read_json(NEXT / "pecan.json")["summary_share"])
+    for document in documents:
+        lengths = [len(tokenizer.encode("\n*")) + len(tokenizer.encode(" " + passage)) for passage in document.passages]
+        assert all(len(taken) == 5 and taken.start % 5 == 0 for taken in pack(lengths, window - limit - 118))
+
+
+def test_the_tokenizer_knows_the_world(documents, training):
+    tokenizer = training.teacher.tokenizer
+    for document in documents:
+        for text in [*document.passages, *(question.text for question in document.questions)]:
+            assert tokenizer.decode(tokenizer.encode(text)) == text and tokenizer.unknown(text) == 0
+
+
+def test_no_held_out_fact_is_ever_taught(training):
+    """No lesson states a fact or a post that is held out, and the held-out files state no other."""
+    teacher = training.teacher
+    rng = random.Random(0)
+    taught = set()
+    for _ in range(30):
+        world = make_world(rng, 9)
+        for lesson in (teacher.drill(rng, **DRILLS[-1]), teacher.reading(rng, world, 8),
+                       teacher.summary(rng, world, 1, 1), teacher.summary(rng, world, 2, 5),
+                       teacher.search(rng, world, 280)):
+            text = teacher.tokenizer.decode(lesson.ids)
+            taught |= {(person, *rest) for line in text.split("\n") for person, *rest in statements(line.strip(" *"))}
+
+    def new(person, relation, value):
+        return held_out(person if isinstance(person, str) else " ".join(person), relation, value)
+
+    people = {statement for statement in taught if isinstance(statement[0], str)
+              and statement[1] not in ("town", "job", "road")}
+    assert len(people) > 400 and not any(new(*statement) for statement in people)
+    posts = {person for person, _, _ in taught if isinstance(person, tuple)}
+    assert len(posts) > 50 and not any(held_out(town, "post", job) for town, job in posts)
+
+    for name in FILES:
+        for document in read_jsonl(NEXT / f"{name}.jsonl"):
+            assert all(held_out(town, "post", job) for town, job in posts_in(document.passages))
+            facts = {fact for fact in facts_in(document.passages) if fact.relation not in ("town", "job", "road")}
+            assert facts and all(new(fact.name, fact.relation, fact.value) for fact in facts)
+
+
+def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
+    """The lesson's verdicts agree with the truth of the text that each of them follows."""
+    teacher = training.teacher
+    yes, no = teacher.tokenizer.first("Yes"), teacher.tokenizer.first("No")
+    rng = random.Random(3)
+    seen = Counter()
+    for _ in range(60):
+        world = make_world(rng, 8)
+        lesson = teacher.search(rng, world, 280)
+        asked = teacher.tokenizer.decode(lesson.ids).split("Question :")[1].split("Information :")[0].strip()
+
+        # The truth is found anew: which facts answer a question with this text?
+        needed = next(facts for kind in KINDS for _ in range(400) for text, _, facts in [try_ask(world, rng, kind)]
+                      if text == asked)
+        targets = dict(lesson.targets)
+        for start, end, prefix in lesson.branches:
+            right = targets[end - 1] if end - 1 in targets else None
+            if end - start == len(teacher.tokenizer.frame.close):
+                lines = teacher.tokenizer.decode(lesson.ids[:prefix]).split("\n")
+                enough = set(needed) <= facts_in([line.strip(" *") for line in lines])
+                assert right == (yes if enough else no)
+                seen[enough] += 1
+    assert min(seen[True], seen[False]) > 60
+
+
+def try_ask(world, rng, kind):
+    """ask, for worlds in which a kind may have no question."""
+    if kind == "changed" and not any(relation == "past" for _, relation in world.facts):
+        return "", "", []
+    if kind == "two facts" and not any(relation == "friend" for _, relation in world.facts):
+        return "", "", []
+    return ask(world, rng, kind)
+
+
+def test_evidence_is_the_sentence_that_states_it():
+    world = make_world(random.Random(2), 9)
+    name = world.names[0]
+    color = evidence(world, world.facts[name, "color"])
+    assert color[0] == "{} is {}'s {}.".format(name, *world.post(name)) and len(color) == 2 and color[1].count(".") == 2
+    with pytest.raises(ValueError):
+        evidence(world, Fact(name, "pet", "unicorn"))
+
+
+def test_a_branch_is_a_probe(training):
+    """A verdict in training is computed as in a search: node by node, with the probe rolled back."""
+    rng = random.Random(4)
+    lesson = training.teacher.search(rng, make_world(rng, 9), 280)
+    model = training.model
+    tokens, positions, mask, _, _ = collate([lesson], "cpu")
+    with torch.no_grad():
+        hidden, _ = model.forward(tokens, positions, mask)
+
+    assert lesson.branches
+    for start, end, prefix in lesson.branches:
+        cache = Cache(model, 1, 512)
+        model.read(cache, [[(None, lesson.ids[:prefix])]])
+        logits = model.probe(cache, lesson.ids[start:end])
+        assert (logits[0] - model.logits(hidden[0, end - 1])).abs().max() < 1e-3
+
+
+@pytest.mark.slow
+def test_training_resumes_where_it_stopped(tmp_path):
+    """Two steps, an interruption and two steps give the weights of four steps, bit by bit."""
+    through = Training(tmp_path / "through", 0, 1e6)
+    for _ in range(4):
+        through.step()
+
+    stopped = Training(tmp_path / "stopped", 0, 1e6)
+    for _ in range(2):
+        stopped.step()
+    stopped.save()
+
+    resumed = Training(tmp_path / "stopped", 0, 1e6)
+    for _ in range(2):
+        resumed.step()
+    resumed.log(1.0)
+
+    assert resumed.at == through.at and resumed.right == through.right and resumed.losses == through.losses
+    for name, weight in through.weights.items():
+        assert torch.equal(weight, resumed.weights[name]), name
+    assert json.loads((tmp_path / "stopped" / "log.jsonl").read_text())["step"] == 4
+
+
+def test_teacher_never_asks_beyond_the_window(training):
+    """Every lesson fits the positions that the model is made for."""
+    rng = random.Random(5)
+    world = make_world(rng, 27)
+    for _ in range(10):
+        lesson = training.teacher.search(rng, world, 340)
+        trunk = min(start for start, _, _ in lesson.branches)
+        assert trunk <= 340
+        assert max(prefix + end - start for start, end, prefix in lesson.branches) <= training.model.config.max_length
+    assert isinstance(training.teacher, Teacher)

@@ -1,0 +1,158 @@
+"""Figure 20 of the GraphReader paper ("Casa Loma") walked by each system: every prompt as a whole, from first to last.
+
+A script says the replies. The conversations are in tests/story/, to be read; a prompt that changes by a letter is red.
+
+    python tests/test_story.py        writes them anew
+"""
+import json
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+
+import pytest  # noqa: E402
+from speaker import Script, scripted  # noqa: E402, F401
+
+from baselines import graphreader_prompts, jerr  # noqa: E402
+from baselines.common import line_ids  # noqa: E402
+from baselines.graphreader import GraphReader  # noqa: E402
+from baselines.jerr import JERR  # noqa: E402
+from baselines.mkrag import MKRAG  # noqa: E402
+from data import Document  # noqa: E402
+from llama import Llama  # noqa: E402
+from support.method import Answer  # noqa: E402
+from support.options import EMBEDDED_MODEL  # noqa: E402
+from support.sbert import TokenMean  # noqa: E402
+from support.settings import Settings  # noqa: E402
+
+FOLDER = Path(__file__).parent / "story"
+QUESTION = "What is the name of the castle in the city where the performer of Never Too Loud was formed?"
+STORY = Document("story", [
+    "\"Never Too Loud\" is the fourth studio album by Canadian hard rock band Danko Jones. It was recorded at Studio "
+    "606 in Los Angeles, with the producer Nick Raskulinecz.",
+    "Danko Jones is a Canadian hard rock trio from Toronto. The band consists of Danko Jones (vocals/guitar), John "
+    "\"JC\" Calabrese (bass), and Rich Knox (drums).",
+    "Casa Loma is a Gothic Revival castle-style mansion and garden in midtown Toronto, Ontario, Canada. It was "
+    "constructed from 1911 to 1914 as a residence for financier Sir Henry Pellatt."])
+
+
+# --- the replies ----------------------------------------------------------------------------------------------------
+
+def acts(action: str, notebook: str = "") -> str:
+    book = f"*Updated Notebook*: {notebook}\n" if notebook else ""
+    return f"{book}*Rationale for Next Action*: the plan asks for it.\n*Chosen Action*: {action}"
+
+
+# As in Figures 21 to 24, with the chunks' numbers here.
+GRAPHREADER = [
+    "1. \"Never Too Loud\" is the fourth studio album by Canadian hard rock band Danko Jones. | Never Too Loud | "
+    "studio album | Canadian | hard rock band | Danko Jones",
+    "1. Danko Jones is a Canadian hard rock trio from Toronto. | Danko Jones | Canadian | hard rock trio | Toronto",
+    "1. Casa Loma is a Gothic Revival castle-style mansion and garden in midtown Toronto, Ontario, Canada. | Casa Loma "
+    "| Gothic Revival | castle-style mansion | Toronto | Canada",
+    "To answer the question, we need to identify the performer or band associated with \"Never Too Loud\", determine "
+    "the city where they were formed, and then find out the name of any notable castle in that city.",
+    "Node: Never Too Loud, Score: 100",
+    acts("read_chunk(ID-0)", "Never Too Loud is an album."),
+    acts("search_more()", "The performer of Never Too Loud is Danko Jones."),
+    acts("read_neighbor_node(Danko Jones)"),
+    acts("read_chunk([1])", "The performer is Danko Jones, a trio from Toronto."),
+    acts("search_more()", "Danko Jones is a band from Toronto, Canada."),
+    acts("read_neighbor_node(Toronto)"),
+    acts("read_chunk([2])", "Danko Jones is from Toronto. Casa Loma is there."),
+    acts("termination()", "The castle mentioned in the text in Toronto is Casa Loma."),
+    "Analyze:\nThe band is from Toronto, where the castle is.\nFinal answer:\nCasa Loma"]
+
+MKRAG_BUILDS = [
+    {"Never Too Loud": {"Attributes": {"Kind": "studio album"}, "Relationships": {"Performer": "Danko Jones"}}},
+    {"Danko Jones": {"Relationships": {"City": "Toronto"}}},
+    {"Casa Loma": {"Attributes": {"Kind": "castle", "Style": "Gothic Revival"}, "Relationships": {"City": "Toronto"},
+                   "Events": ["1911 - construction began"]}, "residence": {"Attributes": {"Owner": "a financier"}}}]
+WEIGHTS = "Never Too Loud | 1.0\nDanko Jones | 0.7\nCasa Loma | 1.0\nresidence | 0.3"
+PAIRS = [
+    [("Who performed the studio album Never Too Loud?", "Danko Jones")],
+    [("What is Never Too Loud?", "a studio album")], [("Who performed Never Too Loud?", "Danko Jones")],
+    [("From which city is Danko Jones?", "Toronto")],
+    [("Which Gothic Revival castle was begun in Toronto in 1911?", "Casa Loma")],
+    [("What is Casa Loma?", "a Gothic Revival castle")], [("Where is Casa Loma?", "in Toronto")],
+    [("What began in 1911?", "the construction of Casa Loma")],
+    [("Of what kind is Casa Loma?", "a castle"), ("Of which style is Casa Loma?", "Gothic Revival"),
+     ("In which city is Casa Loma?", "Toronto"), ("When did the construction of Casa Loma begin?", "1911")]]
+MKRAG_SAYS = [
+    *map(json.dumps, MKRAG_BUILDS), WEIGHTS,
+    *("\n".join(f"Question: {question}\nAnswer: {answer}" for question, answer in pairs) for pairs in PAIRS),
+    "1. Who performed Never Too Loud?\n2. Which castle is there?", "RewriteQ: From which city is Danko Jones?",
+    "Answer: Casa Loma"]
+
+JERR_SAYS = [
+    "Danko Jones made Never Too Loud.", "Danko Jones comes from Toronto.", "Toronto has a castle, Casa Loma.",
+    "* Never Too Loud\n* Danko Jones", "* Danko Jones\n* Toronto", "* Toronto\n* Casa Loma",
+    "* made", "* comes from", "* castle",
+    "Danko Jones | made | Never Too Loud", "Danko Jones | comes from | Toronto",
+    "Toronto | has | Casa Loma\nCasa Loma | is a | castle",
+    "* castle\n* Never Too Loud", "I want to look up Page [0, 2] to see the castle."]
+
+
+# --- the systems ----------------------------------------------------------------------------------------------------
+
+def shared_words(talk, query: str, texts: list[str]) -> list[int]:
+    """In the place of the re-ranker, whose model knows none of these words."""
+    return [len(set(query.lower().split()) & set(text.lower().split())) for text in texts]
+
+
+def converse(method, script) -> tuple[Answer, str]:
+    """The answer, and the conversation: prompts and replies in the order in which they were said."""
+    replies = list(script.replies)
+    answer = method.answer(method.prepare(STORY), QUESTION)
+    assert not script.replies, "a reply was not asked for"
+    names = {value: name for name, value in vars(graphreader_prompts).items() if isinstance(value, str)}
+
+    parts = []
+    for prompt, reply in zip(script.heard, replies, strict=True):
+        # GraphReader's instructions are compared with the paper by their hashes, in test_graphreader.py.
+        for figure in sorted(names, key=len, reverse=True):
+            if prompt.startswith(f"{figure}\n"):
+                prompt = f"{{{names[figure]}}}{prompt.removeprefix(figure)}"
+        parts.append(f"=== prompt\n{prompt}\n=== reply\n{reply}\n")
+    return answer, "\n".join(parts)
+
+
+def settings(chunk: int) -> Settings:
+    """Chunks are the passages. Windows are large, since the embedded model has many tokens for words it never saw."""
+    return Settings(chunk=chunk, window=100_000)
+
+
+SYSTEMS = {
+    "graphreader": (GRAPHREADER, lambda model, talk: GraphReader(model, settings(6), own_answer=True, talk=talk)),
+    "mkrag": (MKRAG_SAYS, lambda model, talk: MKRAG(model, TokenMean(model), settings(24), own_answer=True, talk=talk,
+                                                    rerank=shared_words)),
+    "jerr": (JERR_SAYS, lambda model, talk: JERR(model, settings(6), talk=talk))}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_story(tiny, script, name, monkeypatch):
+    if name == "graphreader":
+        pytest.importorskip("snowballstemmer")
+    read = []
+
+    def reader(model, question, ids, settings):
+        read.append(ids)
+        return Answer("Casa Loma", [], 0, 0)
+    monkeypatch.setattr(jerr, "answer_from", reader)
+    replies, make = SYSTEMS[name]
+    answer, conversation = converse(make(tiny, script(*replies)), Script)
+
+    assert answer.text == "Casa Loma" and answer.refused == 0
+    assert conversation == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    if name == "jerr":
+        lines = [STORY.passages[0], "Danko Jones comes from Toronto.", STORY.passages[2]]
+        assert read == [[i for line in lines for i in line_ids(tiny.tokenizer, line)]]
+
+
+if __name__ == "__main__":
+    model = Llama.load(EMBEDDED_MODEL, "cpu")
+    FOLDER.mkdir(exist_ok=True)
+    for name, (replies, make) in SYSTEMS.items():
+        Script.replies = list(replies)
+        Script.heard = []
+        (FOLDER / f"{name}.txt").write_text(converse(make(model, Script), Script)[1], encoding="utf-8")

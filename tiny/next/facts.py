@@ -1,0 +1,162 @@
+"""Facts of the world, the sentences that state them, and how to read them back from a text.
+
+A person has facts, and the inn of a town has one. People are spoken of by name ("Mara") or by town and job ("Sofia's
+baker"); one sentence, the post, says who that is: "Mara is Sofia's baker".
+"""
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+
+NAMES = """Abel Ada Agnes Alba Alma Amos Anton Aron Axel Basil Berta Boris Bruno Carl Cora Cyrus Dana Daria Dora Edda
+Edgar Edith Elias Elsa Emil Enid Erik Ezra Fay Felix Flora Frank Freya Gerda Gilda Greta Gus Hana Hedda Henk
+Hilda Hugo Ida Igor Ingrid Iris Ivan Jana Jonas Josef Judith Karin Kate Klaus Lara Lena Leon Lida Linus Lotte
+Lucas Luna Mabel Magnus Mara Marco Maya Milo Mona Nadia Nils Nina Nora Odin Olga Oscar Otto Paula Pedro Petra
+Quinn Rafael Rita Rosa Ruben Runa Samir Selma Silas Sonja Stella Sven Tara Theo Tilda Tobias Ulla Uma Vera
+Viktor""".split()
+
+TOWNS = """Oslo Cairo Lima Paris Quito Delhi Tokyo Dublin Prague Havana Athens Seoul Tunis Riga Sofia Vienna Berne
+           Minsk Dakar Accra Kyiv Lisbon Madrid Bogota""".split()
+
+VALUES = {                                                  # relation -> the values that it can have
+    "job": """baker pilot nurse tailor miner judge painter sailor teacher farmer singer potter dentist lawyer barber
+              cook guard author jeweler plumber printer weaver banker driver""".split(),
+    "town": TOWNS,
+    "friend": NAMES,
+    "pet": """goat cat dog horse parrot rabbit turtle hamster lizard canary ferret snake donkey pigeon spider beetle
+              raven fox pony mouse""".split(),
+    "home": """river hill harbor bridge market forest lake castle mill tower garden station beach abbey square gate
+               school theater""".split(),
+    "drink": "tea coffee milk cocoa cider lemonade water juice beer wine mead punch rum syrup".split(),
+    "play": "violin flute drum harp piano trumpet guitar lute cello horn zither tuba banjo bell".split(),
+    "color": "red blue green yellow purple orange black white brown gray pink golden silver spotted".split(),
+    "year": [str(year) for year in range(1900, 1940)],
+    "inn": "Swan Crown Anchor Lion Eagle Bear Star Moon Sun Rose Ship Bull Stag Dragon Falcon Wheel".split(),
+}
+VALUES["past"] = VALUES["home"]                              # an earlier home
+VALUES["road"] = TOWNS
+
+# How the text states a relation: {0} is the person, {1} the value. Bullets use the first wording. No value is more than
+# four tokens after the person's job.
+WORDINGS = {
+    "friend": ("{0}'s friend is {1}", "{0} trusts {1}", "{0} visits {1}"),
+    "pet": ("{0} has a {1}", "{0} keeps a {1}", "{0} feeds a {1}"),
+    "color": ("It is {1}", "It was {1}", "It looks {1}"),   # directly after the pet
+    "home": ("{0} lives by the {1}", "{0} stays by the {1}"),
+    "move": ("{0} moved to the {1} in {2}", "{0} settled by the {1} in {2}"),               # to a home, in a year
+    "past": ("Once {0} lived by the {1}",),
+    "drink": ("{0} drinks {1}", "{0} likes {1}", "{0} orders {1}"),
+    "play": ("{0} plays the {1}", "{0} practises the {1}", "{0} teaches the {1}"),
+    "inn": ("The inn of {0} is the {1}",),
+    "road": ("The road leads to {1}",),
+}
+POST = "{0} is {1}'s {2}"                                   # name, town, job: the sentence that introduces a person
+DETAILS = {"color": "{0}'s pet is {1}", "year": "{0} moved in {1}"}     # how a detail is stated by name
+
+QUESTIONS = {
+    "job": "What is {}'s job?", "town": "Where does {} work?", "friend": "Who is {}'s friend?",
+    "pet": "What is {}'s pet?", "home": "Where does {} live?", "drink": "What does {} drink?",
+    "play": "What does {} play?", "color": "What color is {}'s pet?", "year": "When did {} move?",
+    "inn": "What is the inn of {}?"}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact, such as ("Mara", "pet", "dog"). A town has one too: ("Lima", "inn", "Swan")."""
+    name: str
+    relation: str
+    value: str
+
+
+@lru_cache(1 << 17)
+def sixth(text: str) -> bool:
+    """Whether the text's hash is one of a fixed sixth."""
+    return sha256(text.encode()).digest()[0] % 6 == 0
+
+
+def held_out(name: str, relation: str, value: str) -> bool:
+    """Whether a fact is held out, as one in six is. Training states no such fact, the test files no other.
+
+    Of a post it is the pair of town and job that is held out ("Sofia", "post", "baker").
+    """
+    return sixth(f"{name} {relation} {value}")
+
+
+# --- reading facts back ---------------------------------------------------------------------------------------------
+
+def group(name: str, values: list[str]) -> str:
+    """A group of a regular expression for one of these values."""
+    return f"(?P<{name}>{'|'.join(values)})"
+
+
+def patterns() -> list[re.Pattern]:
+    """A pattern for every wording. The person is the group `name`, or `in_town` and `as_job`; others are relations."""
+    name = group("name", NAMES)
+    person = f"(?:{name}|(?:In )?{group('in_town', TOWNS)}(?:'s| the) {group('as_job', VALUES['job'])})"
+    found = [POST.format(name, group("town", TOWNS), group("job", VALUES["job"]))]
+
+    for relation, wordings in WORDINGS.items():
+        values = [group(of, VALUES[of]) for of in (("home", "year") if relation == "move" else (relation,))]
+        subject = group("name", TOWNS) if relation == "inn" else person
+        found += [wording.format(subject, *values) for wording in wordings]
+    for relation, wording in DETAILS.items():
+        found.append(wording.format(name, group(relation, VALUES[relation])))
+    return [re.compile(pattern) for pattern in found]
+
+
+PATTERNS = patterns()
+
+
+@lru_cache(1 << 16)
+def statements(text: str) -> tuple[tuple, ...]:
+    """What the sentences of a text state, as (person, relation, value); a person is a name or (town, job).
+
+    Other sentences (fillers, slips of a model) state nothing.
+    """
+    found = []
+    owner = None                                            # of the pet in the sentence before
+    for sentence in re.split(r"[.\n*]+", text):
+        match = next(filter(None, (pattern.fullmatch(sentence.strip()) for pattern in PATTERNS)), None)
+        values = match.groupdict() if match else {}
+        by_name = values.pop("name", None)
+        by_post = values.pop("in_town", None), values.pop("as_job", None)
+
+        # "It is white" is about the pet of the sentence before. A road belongs to nobody.
+        person = by_name or (by_post if by_post[0] else owner)
+        if "road" in values:
+            person = "road"
+        if person:
+            found += [(person, relation, value) for relation, value in values.items()]
+        owner = person if "pet" in values else None
+    return tuple(found)
+
+
+def posts_in(texts: list[str]) -> dict[tuple[str, str], str]:
+    """Whom these texts introduce: (town, job) -> name."""
+    stated = {(person, relation): value for text in texts for person, relation, value in statements(text)}
+    return {(value, stated[name, "job"]): name for (name, relation), value in stated.items() if relation == "town"}
+
+
+def facts_in(texts: list[str], posts: dict[tuple[str, str], str] | None = None) -> set[Fact]:
+    """The facts that these texts state together.
+
+    "Sofia's baker drinks tea" is a fact about Mara if `posts` says who that is; by default, if one of the texts does.
+    """
+    if posts is None:
+        posts = posts_in(texts)
+
+    facts = set()
+    for text in texts:
+        for person, relation, value in statements(text):
+            name = posts.get(person) if isinstance(person, tuple) else person
+            if name:
+                facts.add(Fact(name, relation, value))
+    return facts
+
+
+def statement(fact: Fact, post: tuple[str, str] = ("", "")) -> str:
+    """A sentence without its full stop that states a fact by name, as bullets do; `post` is the person's."""
+    if fact.relation in ("job", "town"):
+        return POST.format(fact.name, *post)
+    wording = DETAILS.get(fact.relation) or WORDINGS[fact.relation][0]
+    return wording.format(fact.name, fact.value)

@@ -1,0 +1,384 @@
+"""Train the embedded model from scratch (60 to 90 minutes on two CPU cores).
+
+    python -m tiny.next.train [--output DIR] [--tokens 24e6]
+
+It runs on the first device available and writes a checkpoint folder (for `--model`), apart from the shipped one. The
+folder also holds training.safetensors, from which the same command goes on after an interruption.
+
+Training does not start from the usual random weights. From these such a model learns to copy, but not whose fact it
+copies. The structured start follows "Mimetic Initialization of Self-Attention Layers" (Trockman and Kolter
+2023, https://arxiv.org/abs/2305.09828). Attention then looks back one to four tokens in the first layer and compares
+contents in the others, and the drill takes minutes.
+"""
+import argparse
+import json
+import random
+import re
+import sys
+import time
+from pathlib import Path
+
+from support.command import parse_options, user_errors
+
+import tokenizers
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import pecan
+from llama import Llama
+from support.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from support.tokenizer import Tokenizer
+from tiny.next import world as W
+from tiny.next.lessons import Lesson, Teacher, collate
+
+# --- the checkpoint's files -----------------------------------------------------------------------------------------
+
+SPECIALS = ["<unk>", "<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"]
+WORD = r"\n\n|\n|'s|\w+|[^\w\s]"
+
+# In the style of Llama 3's chat template, without a system turn.
+TEMPLATE = ("{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
+            "{{ message['content'] | trim }}<|eot_id|>{% endfor %}"
+            "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}")
+
+
+def write_tokenizer(folder: Path) -> int:
+    """Write the tokenizer's files; returns the size of the vocabulary.
+
+    Each word of the world, the prompts and the template is one token.
+    """
+    texts = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, *W.FILLERS, *W.MENTIONS, *sum(W.VALUES.values(), []),
+             *sum(W.WORDINGS.values(), ()), W.POST, *W.QUESTIONS.values(), "In the ? . user assistant Yes No \n\n \n "]
+    texts = [re.sub(r"\{\d?\}", " ", text) for text in texts]
+    words = sorted({word for text in texts for word in re.findall(WORD, text)})
+    vocabulary = {word: id for id, word in enumerate(SPECIALS + words)}
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=SPECIALS[0]))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), behavior="removed", invert=True)
+    tokenizer.decoder = tokenizers.decoders.WordPiece(prefix="##", cleanup=True)      # joins words, not punctuation
+    tokenizer.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False) for s in SPECIALS])
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": SPECIALS[0], "bos_token": SPECIALS[1],
+                "eos_token": SPECIALS[2], "clean_up_tokenization_spaces": True, "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return len(vocabulary)
+
+
+def shape(vocabulary: int) -> dict:
+    """config.json of the embedded model."""
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary, "hidden_size": 128,
+            "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "head_dim": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
+            "rope_theta": 10000.0, "rope_scaling": None, "tie_word_embeddings": True, "attention_bias": False,
+            "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
+
+
+# --- the structured start -------------------------------------------------------------------------------------------
+
+SHARED = 0.5                         # the first coordinate of every embedding
+FAST = torch.arange(6)               # the fastest RoPE frequencies; frequency i turns dimensions i and i + K // 2
+
+
+def structured_start(c: Config, seed: int) -> dict[str, torch.Tensor]:
+    """The weights at the start of training, by name.
+
+    Attention looks back at the tokens before in layer 0, and compares contents in the other layers. Norms are 1. The
+    rest is random with variance 1 / D; the matrix that ends an MLP is then scaled by 0.2.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, size in tensor_shapes(c).items():
+        if len(size) == 1:
+            weights[name] = torch.ones(size)
+        else:
+            weights[name] = torch.randn(size, generator=generator) / c.width ** 0.5
+
+    # All embeddings share a constant, from which layer 0 makes queries and keys that do not depend on the token.
+    weights["model.embed_tokens.weight"][:, 0] = SHARED
+
+    for layer in range(c.layers):
+        name = f"model.layers.{layer}."
+        q, k, v, o = (weights[f"{name}self_attn.{letter}_proj.weight"] for letter in "qkvo")
+        if layer == 0:
+            look_back(q, k, v, o, c, generator)
+        else:
+            compare_contents(q, k, v, o, c, generator)
+        weights[f"{name}mlp.down_proj.weight"] *= 0.2
+    return weights
+
+
+def look_back(q, k, v, o, c: Config, generator):
+    """Fill the matrices of layer 0: head h attends to the token h + 1 back.
+
+    q [H * K, D], k and v [KV * K, D], o [D, H * K]. The constant of the embeddings gives all keys the same large part,
+    on the fast frequencies, and head h's queries the same vector turned back by h + 1 positions. RoPE turns both by
+    their positions. So a query and the key h + 1 positions before it point in the same direction.
+    """
+    D, K = c.width, c.head_width
+
+    # RMSNorm divides by the root of the mean square, which is (SHARED ** 2 + 1) / D for these embeddings.
+    shared = SHARED * (D / (SHARED ** 2 + 1)) ** 0.5        # the constant after the norm
+    turn = c.rope_theta ** (-2 * FAST / K)                  # radians per position
+
+    for g in range(c.kv_heads):
+        rows = slice(g * K, (g + 1) * K)
+        v[rows] = orthonormal_rows(K, D, generator)
+        k[rows] = orthonormal_rows(K, D, generator) * 0.05
+        k[g * K + FAST, 0] = 6 / shared
+
+    for h in range(c.heads):
+        rows = slice(h * K, (h + 1) * K)
+        q[rows] = 0.02 * torch.randn(K, D, generator=generator)
+        q[h * K + FAST, 0] = 6 / shared * torch.cos((h + 1) * turn)
+        q[h * K + K // 2 + FAST, 0] = -6 / shared * torch.sin((h + 1) * turn)
+        o[:, rows] = 0.1 * orthonormal_rows(K, D, generator).T
+
+
+def compare_contents(q, k, v, o, c: Config, generator):
+    """Fill the matrices of a later layer: tokens attend to similar tokens.
+
+    q [H * K, D], k and v [KV * K, D], o [D, H * K]. The source makes the product of the query and key weights nearly
+    the identity, and that of the value and projection weights nearly the negative identity. Here W_q = W_k but for a
+    little noise, so that their product is nearly a projection. W_o W_v is a projection times 0.1, and positive: a token
+    takes over a part of what it matches.
+    """
+    D, K = c.width, c.head_width
+    fast_rows = torch.cat((FAST, FAST + K // 2))
+
+    for g in range(c.kv_heads):
+        rows = slice(g * K, (g + 1) * K)
+        v[rows] = orthonormal_rows(K, D, generator)
+        k[rows] = orthonormal_rows(K, D, generator) * 1.1
+        k[g * K + fast_rows] *= 0.1                         # these would compare positions rather than contents
+
+    for h in range(c.heads):
+        g = h * c.kv_heads // c.heads                       # the key/value head that this head shares
+        rows = slice(h * K, (h + 1) * K)
+        shared_rows = slice(g * K, (g + 1) * K)
+        q[rows] = k[shared_rows] + 0.01 * torch.randn(K, D, generator=generator)
+        o[:, rows] = 0.1 * v[shared_rows].T
+
+
+def orthonormal_rows(n: int, D: int, generator) -> torch.Tensor:
+    """n random orthonormal rows [n, D]."""
+    return torch.linalg.qr(torch.randn(D, n, generator=generator))[0].T
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+# The curriculum begins with stages of drill, each harder than the one before: options of Teacher.drill. In the next
+# stages texts of documents are read, then chapters listed as well. After the stages, all kinds of lessons are mixed.
+BARE = ("friend", "pet", "color", "home", "drink", "play")
+DRILLS = [dict(people=8, names=16, tasks=12),
+          dict(people=8, tasks=12),
+          dict(people=5, relations=("pet", "drink", "friend"), tasks=16),
+          dict(people=5, relations=("pet",), posts=True, tasks=16),
+          dict(people=4, relations=("pet", "drink", "home"), posts=True, tasks=20),
+          dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2),
+          dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2, hops=0.5)]
+READINGS = [4, 8]                                           # texts
+STAGES = len(DRILLS) + len(READINGS) + 1
+
+# A stage ends if the share of right answers is above ENOUGH after MIN_STEPS steps, or after MAX_STEPS in any case.
+ENOUGH = 0.93
+MIN_STEPS = 30
+MAX_STEPS = 200
+
+
+class Training:
+    """A model in training, its optimizers and its place in the curriculum.
+
+    All of it is in training.safetensors. `at` counts the steps ("step"), the tokens ("done"), the stages ("drill") and
+    the steps of this stage ("since"). `right` is the running share of right targets, by kind of lesson.
+    """
+
+    def __init__(self, folder: Path, seed: int, tokens: float, rate: float = 2e-3):
+        self.folder = folder
+        self.seed = seed
+        self.tokens = tokens
+        self.rate = rate
+
+        # The files of the checkpoint, without the weights.
+        self.raw = shape(write_tokenizer(folder))
+        (folder / "config.json").write_text(json.dumps(self.raw, indent=2) + "\n")
+        (folder / "pecan.json").write_bytes((Path(__file__).parent / "pecan.json").read_bytes())
+
+        config = read_config(folder)
+        self.device, _ = choose_device()
+        self.weights = {}
+        for name, weight in structured_start(config, seed).items():
+            self.weights[name] = weight.to(self.device).requires_grad_()
+        self.model = Llama(config, self.weights)
+        self.teacher = Teacher(Tokenizer(folder), config.eos[0])
+
+        # Muon trains the matrices of the layers, AdamW the embeddings and the norms.
+        self.names = {"muon": [], "adam": []}
+        for name, weight in self.weights.items():
+            in_layer = weight.ndim == 2 and "embed" not in name
+            self.names["muon" if in_layer else "adam"].append(name)
+        matrices = [self.weights[name] for name in self.names["muon"]]
+        others = [self.weights[name] for name in self.names["adam"]]
+        self.optimizers = {
+            "muon": torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+            "adam": torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)}
+
+        self.at = {"step": 0, "done": 0, "drill": 0, "since": 0}
+        self.right: dict[str, float] = {}
+        self.losses: dict[str, float] = {}
+        if (folder / "training.safetensors").exists():
+            self.restore()
+
+    def save(self):
+        """Write the model and the state of the training; each file is replaced at once."""
+        state = {}
+        for kind, optimizer in self.optimizers.items():
+            for name in self.names[kind]:
+                for key, value in optimizer.state[self.weights[name]].items():
+                    if torch.is_tensor(value):
+                        state[f"{kind}.{name}.{key}"] = value.contiguous()
+        for name, weight in self.weights.items():
+            state[f"weight.{name}"] = weight.detach().contiguous()
+
+        partial = self.folder / "training.partial"
+        save_file(state, partial, metadata={"at": json.dumps(self.at), "right": json.dumps(self.right),
+                                          "losses": json.dumps(self.losses)})
+        partial.replace(self.folder / "training.safetensors")
+        save_checkpoint(self.folder, self.raw, self.weights)
+
+    def restore(self):
+        """Read what save wrote."""
+        path = self.folder / "training.safetensors"
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+        self.at = json.loads(metadata["at"])
+        self.right = json.loads(metadata["right"])
+        self.losses = json.loads(metadata["losses"])
+
+        state = load_file(path, device=str(self.device))
+        for kind, optimizer in self.optimizers.items():
+            for name in self.names[kind]:
+                prefix = f"{kind}.{name}."
+                optimizer.state[self.weights[name]] = {
+                    key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                weight.copy_(state[f"weight.{name}"])
+        print(f"going on at step {self.at['step']}")
+
+    def lessons(self, rng) -> dict[str, list[Lesson]]:
+        """The lessons of one step, by kind; all kinds if the stages are over."""
+        teacher = self.teacher
+        stage = self.at["drill"]
+        if stage < len(DRILLS):
+            return {"drill": [teacher.drill(rng, **DRILLS[stage]) for _ in range(24)]}
+
+        # A few documents serve all lessons of the step.
+        worlds = [W.make_world(rng, rng.randint(6, 14)) for _ in range(5)]
+        if stage < len(DRILLS) + len(READINGS):
+            texts = READINGS[stage - len(DRILLS)]
+            return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(8)],
+                    "reading": [teacher.reading(rng, rng.choice(worlds), texts) for _ in range(20)]}
+        if stage < STAGES:
+            return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(6)],
+                    "reading": [teacher.reading(rng, rng.choice(worlds), 8) for _ in range(8)],
+                    "listing": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(24)]}
+
+        worlds.append(W.make_world(rng, rng.randint(14, 27)))
+        worlds.append(W.make_world(rng, rng.randint(14, 27)))
+        room = rng.choice((160, 220, 280, 340))             # short searches teach more, long ones are real
+        return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(4)],
+                "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8) for _ in range(5)],
+                "summary 2": [teacher.summary(rng, rng.choice(worlds), 1, 1) for _ in range(5)],
+                "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6))) for _ in range(2)],
+                "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(1)],
+                "search": [teacher.search(rng, rng.choice(worlds), room) for _ in range(5000 // (room + 100))]}
+
+    def step(self):
+        """One step of both optimizers."""
+        # Each step has its own seed, so that a resumed run gets the same lessons as one without an interruption.
+        rng = random.Random(f"{self.seed} {self.at['step']}")
+
+        # The learning rate rises for 50 steps and falls over the last third of the tokens.
+        rise = (self.at["step"] + 1) / 50
+        fall = 0.02 + (1 - self.at["done"] / self.tokens) / 0.35
+        scale = min(1, rise, fall)
+
+        # The gradients of all kinds of lessons add up; a search counts twice.
+        for kind, lessons in self.lessons(rng).items():
+            tokens, positions, mask, places, right = collate(lessons, self.device)
+            with torch.autocast(self.device.type, torch.bfloat16):
+                hidden, _ = self.model.forward(tokens, positions, mask)
+                logits = self.model.logits(hidden[places])        # [targets, V]
+            loss = F.cross_entropy(logits.float(), right)
+            (loss * (2 if kind == "search" else 1)).backward()
+            self.at["done"] += tokens.numel()
+            self.record(kind, loss.item(), logits.argmax(1) == right, right)
+
+        for optimizer in self.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = self.rate * scale
+            optimizer.step()
+            optimizer.zero_grad()
+        self.at["step"] += 1
+        self.at["since"] += 1
+        self.end_stage()
+
+    def record(self, kind: str, loss: float, hits: torch.Tensor, right: torch.Tensor):
+        """Update the running loss, and the running shares of right targets, verdicts apart from the other ones.
+
+        hits and right are [targets]: whether the model gave the right token, and that token.
+        """
+        before = self.losses.get(kind, loss)
+        self.losses[kind] = before + 0.05 * (loss - before)
+        yes = self.teacher.tokenizer.first("Yes")
+        no = self.teacher.tokenizer.first("No")
+        verdicts = (right == yes) | (right == no)
+        for name, chosen in ((kind, ~verdicts), (f"{kind}: verdicts", verdicts)):
+            if chosen.any():
+                share = hits[chosen].float().mean().item()
+                before = self.right.get(name, share)
+                self.right[name] = before + 0.05 * (share - before)
+
+    def log(self, seconds: float):
+        """Append a line to log.jsonl: where the training is, the running losses and the shares of right targets."""
+        rounded = [{kind: round(value, 4) for kind, value in of.items()} for of in (self.losses, self.right)]
+        line = self.at | {"seconds": round(seconds), "loss": rounded[0], "right": rounded[1]}
+        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def end_stage(self):
+        """Go on to the next stage if this one has done enough."""
+        if self.at["drill"] >= STAGES or self.at["since"] <= MIN_STEPS:
+            return
+        if min(self.right.values()) > ENOUGH or self.at["since"] > MAX_STEPS:
+            self.at["drill"] += 1
+            self.at["since"] = 0
+            self.right = {}
+            self.losses = {}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
+    parser.add_argument("--tokens", type=float, default=24e6, help="tokens to train on")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parse_options(parser, None)
+
+    training = Training(args.output, args.seed, args.tokens)
+    began = time.time()
+    while training.at["done"] < args.tokens:
+        training.step()
+        if training.at["step"] % 25 == 0:
+            training.log(time.time() - began)
+        if training.at["step"] % 100 == 0:
+            training.save()
+    training.save()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(user_errors(main))

@@ -1,0 +1,296 @@
+"""A synthetic world whose documents are longer than the window, and in which every true answer is known.
+
+A document is a story in chapters of five short passages. Most chapters are about one person, the others are journeys:
+
+    Mara is Sofia's baker.                               the only sentence that names Mara in her chapter
+    Sofia's baker has a dog. It is white.                later she is the baker of her town: other towns have bakers too
+    Once Sofia's baker lived by the river.
+    In Sofia the baker moved to the hill in 1923.        the later home counts
+    In Sofia the baker trusts Ida.                       Ida has a chapter too
+    Sofia's baker orders tea.
+
+Between these are sentences about nothing, many of which mention a baker as well. Bullets name the person. The true
+summary of passages keeps friends, pets, homes and posts, and that of bullets keeps posts:
+
+    * Mara's friend is Ida                               level 2
+    * Mara has a dog
+    * Mara lives by the hill
+    * Mara is Sofia's baker                              levels 2 and 3
+
+So a question about a job is answered from the top level, about a pet one step down, about a drink two steps down. The
+color of the pet and the year of the move are details: a bullet speaks of the thing, and its source says more.
+
+All passages have nearly the same length. So five of them fill a window of the construction (pecan.json): it holds one
+chapter.
+
+    python -m tiny.next.world FOLDER      writes the held-out files test.jsonl and larger.jsonl
+"""
+import json
+import random
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiny.next import facts as F
+from tiny.next.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
+
+FILLERS = ["It was a quiet morning.", "The road was long.", "Nobody spoke of it.", "The rain went on.",
+           "Then the bells rang.", "The market was open.", "A letter came at noon.", "The night was cold.",
+           "The wind came from the sea.", "There was music.", "Children laughed.", "Bells rang.", "Snow fell.",
+           "Days passed.", "Doors closed.", "Birds sang.", "Rain fell."]
+MENTIONS = ["Somebody asked for {}.", "A letter came for {}.", "Nobody had seen {}.", "Everybody knew {}.",
+            "There was talk of {}.", "A song was sung for {}."]
+
+PASSAGES = 5                                                # in a chapter
+SHORTEST, LONGEST = 21, 24                                  # tokens of a passage
+WORD = r"'s|\w+|[^\w\s]"                                    # a token
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+@dataclass
+class World:
+    """One document and its truth."""
+    passages: list[str]
+    names: list[str]                                        # of people, in the order of their chapters
+    facts: dict[tuple[str, str], Fact]                      # (name, relation) -> fact; towns have inns
+    posts: dict[tuple[str, str], str]                       # (town, job) -> name
+    chapters: list[list[str]]                               # the true summary of each chapter, bullet by bullet
+
+    def post(self, name: str) -> tuple[str, str]:
+        """The town and the job of a person; two empty texts for anybody else."""
+        if (name, "job") not in self.facts:
+            return "", ""
+        return self.facts[name, "town"].value, self.facts[name, "job"].value
+
+
+def draw_posts(rng: random.Random, people: int, new: bool = False, names=NAMES) -> dict[tuple[str, str], str]:
+    """(town, job) -> name for so many people; most jobs come in several towns. All are held out if `new`, or none."""
+    while True:
+        fewest, most = (people + 2) // 3, people // 2 + 1
+        towns = rng.sample(TOWNS, min(len(TOWNS), rng.randint(fewest, most)))
+        jobs = rng.sample(VALUES["job"], min(len(VALUES["job"]), rng.randint(fewest, most)))
+        if new:
+            towns = TOWNS                                   # few pairs are held out
+        pairs = [(town, job) for town in towns for job in jobs if F.held_out(town, "post", job) == new]
+        if len(pairs) >= people:
+            return dict(zip(rng.sample(pairs, people), rng.sample(names, people)))
+
+
+def draw_fact(rng: random.Random, name: str, relation: str, values: list[str], new: bool = False) -> Fact | None:
+    """A fact with one of these values, held out if `new` or else not; None if there is none."""
+    values = [value for value in values if value != name and F.held_out(name, relation, value) == new]
+    return Fact(name, relation, rng.choice(values)) if values else None
+
+
+def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, str], Fact] | None:
+    """The facts of all people; None if somebody has a relation without a possible value."""
+    facts = {}
+    for (town, job), name in posts.items():
+        facts[name, "town"] = Fact(name, "town", town)
+        facts[name, "job"] = Fact(name, "job", job)
+
+        relations = ["pet", "color", "home", "drink", "play"]
+        if rng.random() < 0.5:
+            relations += ["past", "year"]                   # this person has moved
+        for relation in relations:
+            former = facts[name, "home"].value if relation == "past" else None
+            fact = draw_fact(rng, name, relation, [value for value in VALUES[relation] if value != former], new)
+            if fact is None:
+                return None
+            facts[name, relation] = fact
+
+        friend = draw_fact(rng, name, "friend", list(posts.values()), new)
+        if friend and rng.random() < 0.9:
+            facts[name, "friend"] = friend
+    return facts
+
+
+def person(rng: random.Random, town: str, job: str) -> str:
+    """A way to speak of somebody by town and job."""
+    return rng.choice((f"{town}'s {job}", f"In {town} the {job}"))
+
+
+def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
+    """The sentences that state everything about a person, in groups that stay together. The post comes first."""
+    town, job = world.post(name)
+
+    def say(relation, *of):
+        wording = rng.choice(WORDINGS[relation][relation == "friend":])
+        return wording.format(person(rng, town, job), *(world.facts[name, each].value for each in of)) + "."
+
+    groups = [f"{say('pet', 'pet')} {say('color', 'color')}", say("drink", "drink"), say("play", "play")]
+    if (name, "friend") in world.facts:
+        groups.append(say("friend", "friend"))
+    rng.shuffle(groups)
+
+    # A move comes after the home before it.
+    if (name, "past") in world.facts:
+        first, second = sorted(rng.sample(range(len(groups) + 1), 2))
+        groups.insert(second, say("move", "home", "year"))
+        groups.insert(first, WORDINGS["past"][0].format(f"{town}'s {job}", world.facts[name, "past"].value) + ".")
+    else:
+        groups.insert(rng.randrange(len(groups) + 1), say("home", "home"))
+    return [POST.format(name, town, job) + ".", *groups]
+
+
+def length(text: str) -> int:
+    """The tokens of a text."""
+    return len(re.findall(WORD, text))
+
+
+def fill(rng: random.Random, groups: list[str], mention) -> list[str]:
+    """The passages of a chapter: its first group begins the first passage, the others follow in order.
+
+    Fillers, and sentences that `mention()` somebody, bring every passage to SHORTEST tokens or a few more.
+    """
+    # Cut the groups into so many passages that are not too long. If there are enough, none is empty.
+    while True:
+        if len(groups) >= PASSAGES:
+            cuts = rng.sample(range(1, len(groups)), PASSAGES - 1)
+        else:
+            cuts = rng.choices(range(1, len(groups) + 1), k=PASSAGES - 1)
+        cuts = [0, *sorted(cuts), len(groups)]
+        parts = [groups[start:end] for start, end in zip(cuts, cuts[1:])]
+        if all(sum(map(length, part)) <= LONGEST for part in parts):
+            break
+
+    passages = []
+    for part in parts:
+        sentences = list(part)
+        used = sum(map(length, sentences))
+        while used < SHORTEST:
+            text = rng.choice(MENTIONS).format(mention()) if rng.random() < 0.6 else rng.choice(FILLERS)
+            if used + length(text) <= LONGEST and text not in sentences:
+                sentences.insert(rng.randint(not passages, len(sentences)), text)
+                used += length(text)
+        passages.append(" ".join(sentences))
+    return passages
+
+
+def make_world(rng: random.Random, chapters: int, new: bool = False) -> World:
+    """A random document of so many chapters, of held-out facts only if `new`, or of none."""
+    journeys = chapters // 3
+    facts = None
+    while facts is None:
+        posts = draw_posts(rng, chapters - journeys, new)
+        facts = draw_facts(rng, posts, new)
+    world = World([], [], facts, posts, [])
+
+    # Each journey leads to another town, whose inn has a name.
+    inns = [draw_fact(rng, town, "inn", VALUES["inn"], new) for town in rng.sample(TOWNS, len(TOWNS))]
+    stops = [fact for fact in inns if fact][:journeys]
+    world.facts |= {(fact.name, "inn"): fact for fact in stops}
+
+    order = [*posts.values(), *stops]
+    rng.shuffle(order)
+    for item in order:
+        if isinstance(item, Fact):
+            bullets = [WORDINGS["road"][0].format(None, item.name)]
+            groups = [bullets[0] + ".", WORDINGS["inn"][0].format(item.name, item.value) + "."]
+        else:
+            world.names.append(item)
+            bullets = bullets_about(world, item)
+            groups = groups_about(rng, world, item)
+        world.chapters.append(bullets)
+        world.passages += fill(rng, groups, lambda: "{}'s {}".format(*rng.choice(list(posts))))
+    return world
+
+
+def bullets_about(world: World, name: str) -> list[str]:
+    """The bullets about a person in the true summary of passages.
+
+    The post comes last, so that the next bullet of the level above is about whoever follows it.
+    """
+    kept = [(name, relation) for relation in ("friend", "pet", "home", "job") if (name, relation) in world.facts]
+    return [F.statement(world.facts[subject], world.post(name)) for subject in kept]
+
+
+def summarise(bullets: list[str]) -> list[str]:
+    """The true summary of bullets: those that say somebody's post, in the same order."""
+    return [bullet for bullet in bullets if any(relation == "job" for _, relation, _ in F.statements(bullet))]
+
+
+# --- questions ------------------------------------------------------------------------------------------------------
+
+# What a question of each kind may ask about. "two facts" asks it about somebody's friend; "changed" is about the home
+# of somebody who has moved.
+KINDS = {"top": ("job", "town"), "one step": ("friend", "pet", "home"), "two steps": ("drink", "play"),
+         "detail": ("color", "year"), "two facts": ("job", "pet", "home", "drink", "play"), "changed": ("home",),
+         "look-up": ("inn",)}
+
+
+def ask(world: World, rng: random.Random, kind: str) -> tuple[str, str, list[Fact]]:
+    """A question of this kind, its answer, and the facts it needs."""
+    while True:
+        relation = rng.choice(KINDS[kind])
+        name = rng.choice([name for name, of in world.facts if of == "inn"] if kind == "look-up" else world.names)
+        subject = name
+        needed = []
+        if kind == "two facts":
+            needed = [world.facts.get((name, "friend"))]
+            subject = f"{name}'s friend"
+            name = needed[0] and needed[0].value
+
+        # The home of somebody who has moved has a kind to itself.
+        needed.append(world.facts.get((name, relation)))
+        moved = (name, "past") in world.facts and relation == "home"
+        if None not in needed and moved == (kind == "changed"):
+            return QUESTIONS[relation].format(subject), needed[-1].value, needed
+
+
+def evidence(world: World, fact: Fact) -> list[str]:
+    """The sentences of the document that state a fact: who it is about, and what."""
+    post = world.post(fact.name)
+    texts = [POST.format(fact.name, *post) + "."] if post[0] else []
+    for passage in world.passages:
+        sentences = re.findall(r"[^. ][^.]*\.", passage)
+        for n in range(len(sentences)):
+            for text in (sentences[n], " ".join(sentences[n:n + 2])):
+                if fact in facts_in([text], world.posts) and fact not in facts_in(sentences[n + 1:n + 2], world.posts):
+                    return list(dict.fromkeys([*texts, text]))
+    raise ValueError(f"{fact} is not stated")
+
+
+def write_test_set(path: Path, lengths: list[int], look_ups: int, seed: int):
+    """Write a document of held-out facts for each number of chapters in `lengths`, in the format of data.py.
+
+    Each has a question of every kind; the look-ups are in the first `look_ups` documents. A question also has its
+    `kind`, its `facts` (as bullets state them) and its `evidence`, the sentences that state them.
+    """
+    rng = random.Random(seed)
+    with open(path, "w", encoding="utf-8") as file:
+        for number, chapters in enumerate(lengths):
+            world = make_world(rng, chapters, new=True)
+            questions = []
+            for kind in KINDS:
+                if kind == "look-up" and number >= look_ups:
+                    continue
+                asked = [question["question"] for question in questions]
+                text = asked[0] if asked else None
+                while text is None or text in asked:
+                    text, answer, needed = ask(world, rng, kind)
+
+                sentences = dict.fromkeys(text for fact in needed for text in evidence(world, fact))
+                questions.append({"id": f"{path.stem}-{number}-{len(questions)}", "question": text, "answers": [answer],
+                                  "kind": kind, "facts": [F.statement(fact, world.post(fact.name)) for fact in needed],
+                                  "evidence": list(sentences)})
+
+            row = {"id": f"{path.stem}-{number}", "passages": world.passages, "questions": questions}
+            file.write(json.dumps(row) + "\n")
+
+
+# Chapters of the documents: windows of 384 tokens hold three and a half. Documents in training have 6 to 27.
+DEFAULT = [14 + 13 * n // 19 for n in range(20)]
+LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
+
+
+def main():
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)
+    write_test_set(folder / "test.jsonl", DEFAULT, 14, 2026)
+    write_test_set(folder / "larger.jsonl", LARGER, 40, 2027)
+
+
+if __name__ == "__main__":
+    main()
