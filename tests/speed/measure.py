@@ -5,7 +5,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,13 +17,23 @@ from support.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tiny"
+KEPT = ROOT / "results-benchmark"
 NOT_RUN = "not run: no GPU"
 
 # vocabulary, width, hidden, layers, query heads, key/value heads, head width
 SIZES = {"embedded": (313, 128, 256, 6, 4, 2, 32),
          "SmolLM2": (49152, 576, 1536, 30, 9, 3, 64),
+         "SmolLM2, 6 layers": (49152, 576, 1536, 6, 9, 3, 64),
          "1B, 2 layers": (128256, 2048, 8192, 2, 32, 8, 64),
          "8B": (128256, 4096, 14336, 32, 32, 8, 128)}
+
+
+def shapes_for(device: torch.device, most: str = "1B, 2 layers") -> list[str]:
+    """The shapes to measure: whole models on a GPU; on a CPU up to `most`, with layers that it does in minutes."""
+    if device.type == "cuda":
+        return ["embedded", "SmolLM2", "1B, 2 layers", "8B"]
+    shapes = ["embedded", "SmolLM2, 6 layers", "1B, 2 layers"]
+    return shapes[:shapes.index(most) + 1]
 
 
 def config_of(shape: str) -> Config:
@@ -91,7 +101,8 @@ class Row:
     unit: str
     goal: str
     higher: bool = False          # whether more is better
-    limit: float | None = None    # the goal as a number that the ratio must reach, or not exceed
+    limit: float | None = None    # what the ratio must reach
+    details: list | None = None   # the points of a curve
 
     @property
     def ratio(self) -> float | None:
@@ -134,9 +145,46 @@ def machine(device: torch.device) -> dict:
             platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
 
 
-def as_json(rows: list[Row], of: dict) -> str:
-    return json.dumps({"machine": of, "rows": [vars(row) | {"ratio": row.ratio, "met": row.met} for row in rows]},
-                      indent=1) + "\n"
+def keep(part: str, rows: list[Row], of: dict):
+    """Keep the rows of a part and what they were measured on."""
+    KEPT.mkdir(exist_ok=True)
+    entry = {"machine": of, "rows": [asdict(row) for row in rows]}
+    (KEPT / f"{part}.json").write_text(json.dumps(entry, indent=1) + "\n")
+
+
+def kept(parts: list[str] | None = None) -> list[Row]:
+    """The rows of these parts, or of all that were ever measured here."""
+    rows = []
+    for path in sorted(KEPT.glob("*.json")):
+        if parts is None or path.stem in parts:
+            rows += [Row(**row) for row in json.loads(path.read_text())["rows"]]
+    return sorted(rows, key=lambda row: row.what.split()[0])
+
+
+def draw():
+    """Write the table of all that was kept; and the curves of growth, if matplotlib is installed."""
+    if KEPT.exists():
+        (KEPT / "table.md").write_text(table(kept()) + "\n")
+    curves = [row for row in kept() if row.details]
+    if not curves:
+        return
+    try:
+        import matplotlib
+    except ImportError:
+        print("no picture of the growth: pip install matplotlib")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for row in curves:
+        sizes = [entry["size"] for entry in row.details]
+        axes.loglog(sizes, [entry["seconds"] for entry in row.details], marker="o", label=row.details[0]["part"])
+    axes.set_xlabel("tokens (construction), nodes (the others)")
+    axes.set_ylabel("seconds")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(KEPT / "growth.png", dpi=100)
 
 
 def without_eos(model: Llama) -> Llama:

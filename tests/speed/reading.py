@@ -1,9 +1,9 @@
-"""Points 1, 2 and 5: a window summarised with its attention, windows in a batch, decoding against the memory's speed."""
+"""Points 1, 2 and 5: a window summarised with its attention, windows in a batch, decoding and the memory's speed."""
 import torch
-from speed import peer
-from speed.measure import SIZES, Row, interleaved, random_model, seconds
 
 from llama import Cache, Llama
+from speed import peer
+from speed.measure import Row, interleaved, random_model, seconds, shapes_for
 
 NODE = 64                         # tokens of a node here
 REPLY = 256                       # tokens of a summary
@@ -39,17 +39,15 @@ def lengths_of(shape: str, device: torch.device) -> tuple[list[int], int, int]:
     """Tokens of the windows and of their replies, and repetitions, so that a CPU is done in minutes."""
     if device.type == "cuda":
         return [1024, 4096, 8192], REPLY, 3
-    return {"embedded": ([1024, 4096, 8192], REPLY, 3), "SmolLM2": ([1024], 64, 2),
-            "1B, 2 layers": ([1024], 32, 2)}[shape]
+    return {"embedded": ([1024, 4096, 8192], REPLY, 2), "SmolLM2, 6 layers": ([1024], 64, 2),
+            "1B, 2 layers": ([512], 16, 2)}[shape]
 
 
 @torch.no_grad()
 def stage_1(device: torch.device) -> list[Row]:
     """Point 1: a window read and summarised with its attention, and the peer with and without attention."""
     rows = []
-    for shape in SIZES:
-        if shape == "8B" and device.type == "cpu":
-            continue
+    for shape in shapes_for(device):
         model = random_model(shape, device)
         sdpa, eager = (peer.hugging_face(model, kind) for kind in ("sdpa", "eager"))
         lengths, reply, times = lengths_of(shape, device)
@@ -100,11 +98,10 @@ def one_window(model, sdpa, eager, name: str, length: int, reply: int, times: in
 def windows(device: torch.device) -> list[Row]:
     """Point 2: windows of a level in one batch against one at a time, and transformers with the same batch."""
     rows = []
-    shapes = SIZES if device.type == "cuda" else ["embedded", "SmolLM2"]
-    for shape in shapes:
+    for shape in shapes_for(device, "SmolLM2, 6 layers"):
         model = random_model(shape, device)
         sdpa = peer.hugging_face(model, "sdpa")
-        number, length, reply = (16, 2048, 256) if device.type == "cuda" else (8, 384, 96 if shape == "embedded" else 24)
+        number, length, reply = (16, 2048, 256) if device.type == "cuda" else (8, 384, 96)
         prompts = [prompt_of(model.config.vocab, length, seed) for seed in range(number)]
         ids = torch.tensor([[i for _, part in prompt for i in part] for prompt in prompts], device=device)
 
@@ -117,7 +114,7 @@ def windows(device: torch.device) -> list[Row]:
         if model.dtype == torch.float32:
             assert equal == number, f"{shape}: {equal} of {number} replies are those of one window at a time"
 
-        taken = interleaved(runs, device, 3 if shape == "embedded" else 2, warm=False)
+        taken = interleaved(runs, device, 3 if shape == "embedded" else 1, warm=False)
         name = f"{shape}, {number} windows, {length:,} + {reply}"
         rows += [Row("2 windows in a batch / one at a time", name, number / taken["batch"],
                      number / taken["one by one"], "windows/s", "1.5x on a CPU, 8x on a GPU", True,
@@ -140,13 +137,11 @@ def decode(device: torch.device) -> list[Row]:
     """Point 5: the share of the memory's speed that decoding reaches, at 512 tokens of context."""
     bandwidth = copy_bandwidth(device)
     rows = []
-    for shape in SIZES:
-        if shape == "8B" and device.type == "cpu":
-            continue
+    for shape in shapes_for(device):
         model = random_model(shape, device)
         c = model.config
         sdpa = peer.hugging_face(model, "sdpa")
-        steps = 32 if shape == "embedded" or device.type == "cuda" else 12
+        steps = 32 if shape == "embedded" or device.type == "cuda" else 8
         for batch in (1, 16):
             weights = sum(w.numel() for name, w in model.weights.items() if c.tied or "embed" not in name)
             kept = 2 * c.layers * c.kv_heads * c.head_width * 512 * batch

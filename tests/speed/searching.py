@@ -2,14 +2,14 @@
 from dataclasses import replace
 
 import torch
-from speed import peer
-from speed.measure import Row, embedded, interleaved, random_model, without_eos
 
 from data import EMBEDDED
 from evaluation.layouts import Dataset
 from evaluation.together import answer_together
 from llama import Cache, Llama
 from pecan import Pecan, Search, answer_turn, node_line, question_prompt
+from speed import peer
+from speed.measure import Row, embedded, interleaved, random_model, shapes_for, without_eos
 from support.sbert import TokenMean
 from support.settings import resolve
 
@@ -85,7 +85,7 @@ def one_search(device: torch.device) -> list[Row]:
     c = prepared.index @ TokenMean(tiny).encode([question])[0]
 
     rows = []
-    for shape in ("embedded", "SmolLM2") if device.type == "cpu" else ("embedded", "SmolLM2", "8B"):
+    for shape in shapes_for(device, "SmolLM2, 6 layers"):
         model = without_eos(tiny) if shape == "embedded" else random_model(shape, device)
         settings = replace(resolve(tiny.folder, 512), window=2048, confidence=1 - 1e-9)
         answer = Search(model, prepared.graph, question, c, settings).answer()
@@ -114,7 +114,8 @@ def compared(model: Llama, passes: list, limit: int, name: str) -> list[Row]:
             error = (torch.tensor(ours) - torch.tensor(wanted)).abs().max().item()
             assert error < 1e-4, f"{name}: attention or p_yes is off by {error}"
 
-    taken = interleaved(runs, model.device, warm=False)
+    times = 3 if model.config.width < 256 or model.device.type == "cuda" else 1
+    taken = interleaved(runs, model.device, times, warm=False)
     rows = [Row("3 one search / transformers with a cache and crop", name, taken["ours"], taken["peer"], "s",
                 "at most the peer's", limit=1),
             Row("3 one search / the prompt read again at each step", name, taken["ours"], taken["again"], "s", "-")]
