@@ -27,12 +27,12 @@ STYLE = {"font.size": 9, "axes.titlesize": 9, "legend.fontsize": 8, "axes.spines
 def check(table: str | None):
     """Raise InputError if a table has no picture, or if matplotlib is not installed."""
     if table not in DRAW:
-        raise InputError(f"--picture: --table {table} has no picture; choose from "
+        raise InputError(f"--pictures: --table {table} has no picture; choose from "
                          f"{', '.join(name for name in DRAW if name)}, or leave --table out")
     try:
         import matplotlib
     except ImportError:
-        raise InputError("--picture draws with matplotlib, which is not installed (pip install -r "
+        raise InputError("--pictures draws with matplotlib, which is not installed (pip install -r "
                          "requirements-extra.txt)") from None
     matplotlib.use("Agg")
 

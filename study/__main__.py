@@ -3,14 +3,14 @@
     python -m study                 the bench on the embedded model; options name other models and data
     python -m study heads           choose heads on documents that are not reported, and write MODEL/heads.json
 """
-import argparse
 import itertools
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from support.command import parse_options, user_errors
+from support.command import make_parser, parse_options, user_errors
 
 import torch
 from tqdm import tqdm
@@ -20,7 +20,7 @@ from llama import Llama
 from study.heads import choose, read_heads
 from study.report import report
 from study.rows import DATA, FOR_HEADS
-from study.run import Bench, run_ablations, run_document
+from study.run import Bench, run_ablations, run_document, run_extensions
 from support.files import InputError
 from support.options import EMBEDDED_MODEL, SMALL
 from support.sbert import load_encoder
@@ -60,7 +60,7 @@ def world_for_heads() -> list[Document]:
     from tiny.world import write_test_set  # here, because it takes a moment
     with tempfile.TemporaryDirectory() as folder:
         write_test_set(f"{folder}/world.jsonl", 8, seed=1)
-        return read_jsonl(f"{folder}/world.jsonl")
+        return [replace(document, id=f"heads-{document.id}") for document in read_jsonl(f"{folder}/world.jsonl")]
 
 
 def load(args) -> Bench:
@@ -79,14 +79,13 @@ def run(bench: Bench, data: dict[str, list[Document]], with_ablations: bool):
     """All stages, a document of each data set in turn, so that what is there after an interruption is even."""
     turns = [(name, document) for documents in itertools.zip_longest(*data.values())
              for name, document in zip(data, documents, strict=True) if document is not None]
-    for stage in (run_document, run_ablations) if with_ablations else (run_document,):
+    for stage in (run_document, run_ablations, run_extensions) if with_ablations else (run_document,):
         for name, document in tqdm(turns, stage.__name__, unit="document", disable=not sys.stderr.isatty()):
             stage(bench, name, document)
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m study", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("python -m study", __doc__)
     parser.add_argument("command", nargs="?", choices=["bench", "heads"], default="bench")
     parser.add_argument("--model", default=str(EMBEDDED_MODEL), metavar="DIR", help="(default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")

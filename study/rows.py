@@ -8,7 +8,6 @@ drawn whose needed sentences are all in their paragraphs. A title is a line abov
 evaluation/layouts. `evidence` holds HotpotQA's supporting facts. MuSiQue marks whole paragraphs; there it is the first
 sentence of each supporting paragraph that holds the answer of its step, or the paragraph if none does.
 """
-import argparse
 import hashlib
 import json
 import random
@@ -16,7 +15,7 @@ import re
 import sys
 from pathlib import Path
 
-from support.command import parse_options, user_errors
+from support.command import make_parser, parse_options, user_errors
 
 from support.files import InputError, parse_json, reading, write_file
 
@@ -60,7 +59,7 @@ def document(name: str, passages: list[str], question: str, answers: list[str], 
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser("python -m study.rows", __doc__)
     parser.add_argument("layout", choices=["hotpotqa", "musique"])
     parser.add_argument("file")
     parser.add_argument("output")

@@ -5,13 +5,19 @@ OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--n
            "--disable-background-networking", "--disable-component-update", "--window-size=1500,920"]
 
 
-def open_browser(folder):
-    """A browser with its profile in `folder`, which keeps a log of its console; None if none is installed."""
+def installed() -> tuple[str, str] | None:
+    """The programs, browser and driver; None if one of them is missing."""
     chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
     driver = shutil.which("chromedriver")
-    if not (chromium and driver):
+    return (chromium, driver) if chromium and driver else None
+
+
+def open_browser(folder):
+    """A browser with its profile in `folder`, which keeps a log of its console; None if none is installed."""
+    if not installed():
         return None
 
+    chromium, driver = installed()
     from selenium import webdriver  # here, because few tests need it
     from selenium.webdriver.chrome.service import Service
     options = webdriver.ChromeOptions()

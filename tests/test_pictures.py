@@ -108,4 +108,4 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(monkeypatch):
             pictures.check(table)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match="requirements-extra.txt"):
-        command_line.parse(["--picture"])
+        command_line.parse(["--pictures"])

@@ -3,6 +3,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import llama
 import pecan
@@ -41,6 +42,13 @@ def test_the_walk_in_the_documents_is_the_one_that_is_made(capsys):
     for ours, theirs in zip(made, written, strict=True):
         assert ours[:4] == theirs[:4] and ours[5] == theirs[5]
         assert numbers(ours[4]) == pytest.approx(numbers(theirs[4]), rel=2e-3), ours
+
+
+def test_whole_numbers_stay_whole():
+    """Token ids have up to six digits; a decimal has four, and zeros are passed over."""
+    assert walk.few(torch.tensor([19060, 0, 128256])) == "19060 0 128256"
+    assert walk.few(torch.tensor([0, 0, 0.000123, 19060.5, 1, 2, 3])) == "0.000123 1.906e+04 1 2 .."
+    assert walk.few(torch.zeros(3)) == "0" and walk.few(torch.tensor(7)) == "7"
 
 
 def test_the_walk_leads_from_ids_to_the_next_node(tiny, settings, document, question):

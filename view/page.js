@@ -355,8 +355,8 @@ function details(node) {
 function draw() {
   layout();
   drawNodes();
+  show(at);                                           // before styles are read: a redraw is no change that fades in
   drawEdges();
-  show(at);
 }
 
 function choose(n) {

@@ -19,6 +19,7 @@ import torch
 import llama
 import pecan
 from data import Document, read_text
+from support.heads import chosen_heads
 from support.options import (
     EMBEDDED_MODEL,
     add_model_options,
@@ -89,9 +90,12 @@ class Walk:
 def few(values: torch.Tensor) -> str:
     """The first values: whole numbers as they are; of decimals, the first that are not 0, to four digits."""
     flat = values.flatten()[:100_000]
-    chosen = (flat[flat != 0] if flat.is_floating_point() else flat)[:SHOWN].tolist()
+    if flat.is_floating_point():
+        chosen = [f"{value:.4g}" for value in flat[flat != 0][:SHOWN].tolist()]
+    else:
+        chosen = [str(value) for value in flat[:SHOWN].tolist()]
     dots = " .." if values.numel() > len(chosen) else ""
-    return " ".join(f"{value:.4g}" if flat.is_floating_point() else str(value) for value in chosen) + dots or "0"
+    return " ".join(chosen) + dots if chosen else "0"
 
 
 # --- what to look at ------------------------------------------------------------------------------------------------
@@ -238,7 +242,8 @@ def main(argv=None) -> int:
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
+    options = chosen_settings(args) | chosen_heads(args.heads)
+    settings = resolve(model.folder, max_length(model, builder), options=options)
     print(walk(model, encoder, settings, document, args.question, builder), end="")
     return 0
 

