@@ -28,7 +28,7 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
 """
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -145,6 +145,13 @@ class Graph:
     flops: int = 0
     repeats: int = 0              # bullets that were left out, because their reply had them before
     loops: int = 0                # replies that were ended, because a line came three times in succession
+    kept_lines: dict = field(default_factory=dict, compare=False, repr=False)      # tokenizer -> lines
+
+    def lines(self, tokenizer) -> list[list[Segment]]:
+        """The line of each node in a prompt, tokenised once for all queries."""
+        if tokenizer not in self.kept_lines:
+            self.kept_lines[tokenizer] = [node_line(tokenizer, i, node.text) for i, node in enumerate(self.nodes)]
+        return self.kept_lines[tokenizer]
 
     @property
     def top_level(self) -> list[int]:
@@ -384,11 +391,12 @@ class Search:
         self.flops_before = model.flops
         self.bar = tqdm(desc="search", total=settings.window, unit="token", leave=False, disable=not progress)
 
-        self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
+        self.lines = graph.lines(self.tokenizer)
+        self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
         opening = question_prompt(self.tokenizer, question)
         self.nodes_end = length_of(opening) + room_for_nodes(self.tokenizer, question, settings)
         self.cache = model.new_cache(1, settings.window, settings.relevance_heads)
-        note("query", c=self.c, tokens=[length_of(line) for line in self.lines], room=self.nodes_end)
+        note("query", c=self.c, tokens=self.lengths.tolist(), room=self.nodes_end)
         self.read(opening)
 
     def read(self, segments: list[Segment], averaging=None, probe=()):
@@ -406,10 +414,6 @@ class Search:
     def visited(self) -> list[int]:
         """S: the ids of the nodes that were read, in order."""
         return [step.node for step in self.trace]
-
-    def fits(self, node: int) -> bool:
-        """Whether the node can be read and the question still answered."""
-        return self.cache.lengths[0] + length_of(self.lines[node]) <= self.nodes_end
 
     def visit(self, nodes: list[int], probe: list[int], **why):
         """Read nodes into the cache and set r_i = position x mean attention of the tokens of i to the question's.
@@ -484,17 +488,18 @@ class Search:
         """
         z, final = final_scores(self.graph.E, self.r, self.c, self.settings.attention, self.settings.similarity)
 
-        visited = set(self.visited)
-        candidates = [i for i in range(len(self.graph.nodes)) if i not in visited and self.fits(i)]
-        if not candidates:
+        # A node can be read if the question can still be answered after it.
+        possible = self.cache.lengths[0] + self.lengths <= self.nodes_end                    # [|V|]
+        possible[self.visited] = False
+        candidates = possible.nonzero()[:, 0]
+        order = candidates[final[candidates].argsort(descending=True, stable=True)].tolist()
+        if not order:
             return False
 
-        scores = final.tolist()
-        order = sorted(candidates, key=lambda i: (-scores[i], i))
         note("choice", r=self.r, z=z, scores=final, order=order)
         best, runner_up = [*order, None][:2]
-        self.visit([best], self.probe, z=z[best].item(), similarity=self.c[best].item(), score=scores[best],
-                   runner_up=runner_up, runner_up_score=None if runner_up is None else scores[runner_up])
+        self.visit([best], self.probe, z=z[best].item(), similarity=self.c[best].item(), score=final[best].item(),
+                   runner_up=runner_up, runner_up_score=None if runner_up is None else final[runner_up].item())
         return True
 
     def run(self) -> str:

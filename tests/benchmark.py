@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from evaluation.paper import TABLE1, TABLE_A3  # noqa: E402
 from llama import Cache, Llama, flops_of  # noqa: E402
-from support.checkpoint import Config, read_config, tensor_shapes  # noqa: E402
+from support.checkpoint import read_config  # noqa: E402
 
 NODE = 64                                      # tokens of a node here
 
@@ -94,57 +93,6 @@ def memory():
         growth = [f"{b / a:4.1f}x" for a, b in zip(before, row)] if before else ["     "] * 3
         print(f"{length:6d}  " + "  ".join(f"{mib:7.1f} {x}" for mib, x in zip(row, growth)))
         before = row
-
-
-# --- time -----------------------------------------------------------------------------------------------------------
-
-def seconds(run, prepare) -> float:
-    """The shortest of three times that run(*prepare()) takes, without the preparation."""
-    times = []
-    for _ in range(3):
-        prepared = prepare()
-        start = time.perf_counter()
-        run(*prepared)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def timed():
-    config = Config(vocab=4096, width=512, hidden=1408, layers=8, heads=8, kv_heads=2, head_width=64, norm_eps=1e-5,
-                    max_length=8192, tied=True, rope_theta=1e4, rope=None, eos=(), dtype="float32")
-    torch.manual_seed(0)
-    model = Llama(config, {name: torch.randn(shape) * .05 + (len(shape) == 1)
-                           for name, shape in tensor_shapes(config).items()})
-    nodes = nodes_of(2048)
-    new = [[("new", nodes[0][1])]]
-
-    def prompt():
-        """A cache that has read all nodes, and the last hidden state."""
-        cache = Cache(model, 1, 2200)
-        return cache, model.read(cache, [nodes])[0]
-
-    def averaging(cache):
-        return cache.averaging_matrix([[n for n, _ in nodes]])
-
-    def node_by_node(*_):
-        cache = Cache(model, 1, 2048)
-        for node in nodes:
-            model.read(cache, [[node]], cache.averaging_matrix([[0]]) if node[0] else None)
-
-    def again_and_again(*_):
-        for n in range(1, len(nodes) + 1):
-            model.read(Cache(model, 1, 2048), [nodes[:n]])
-
-    print("8 layers of 512, 2,048 tokens in 32 nodes; ratios of times in this run")
-    for name, a, b in [
-            ("32 tokens generated, attention to 32 nodes wanted / not wanted",
-             lambda cache, hidden: model.generate(cache, hidden, 32, averaging(cache)),
-             lambda cache, hidden: model.generate(cache, hidden, 32)),
-            ("a node read after them, attention wanted (written out) / not wanted (fused kernel)",
-             lambda cache, hidden: model.read(cache, new, averaging(cache)),
-             lambda cache, hidden: model.read(cache, new)),
-            ("32 nodes read one by one into one cache / each time all from the start", node_by_node, again_and_again)]:
-        print(f"{seconds(a, prompt) / seconds(b, prompt):5.2f}  {name}")
 
 
 # --- FLOPs ----------------------------------------------------------------------------------------------------------
@@ -222,8 +170,32 @@ def paged():
         browser.quit()
 
 
+# --- the command ----------------------------------------------------------------------------------------------------
+
+def point(name: str) -> list:
+    """The rows of a part, by its function in tests/speed."""
+    from speed import growth, reading, searching
+    module = next(module for module in (reading, searching, growth) if hasattr(module, name))
+    return getattr(module, name)(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+POINTS = ["stage_1", "windows", "one_search", "many", "decode", "growth", "start", "processes", "page"]
+
+
+def main(parts: list[str]):
+    from speed import measure
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    for name in parts or ["memory", "flops", *POINTS]:
+        if name in ("memory", "flops"):
+            {"memory": memory, "flops": flops}[name]()
+        else:
+            measure.keep(name, point(name), measure.machine(device))
+            print(measure.table(measure.kept([name])))
+        print(flush=True)
+    measure.draw()
+
+
 if __name__ == "__main__":
-    parts = {"memory": memory, "time": timed, "flops": flops, "page": paged}
-    for name in sys.argv[1:] or parts:
-        parts[name]()
-        print()
+    main(sys.argv[1:])

@@ -289,11 +289,6 @@ MUTATIONS = {
     "the first row's attention for all": (
         "evaluation/together.py", "a[b:b + 1, :count]", "a[:1, :count]",
         "test_together.py::test_a_group_answers_as_each_question_alone"),
-    "a read does not wait for logits": (
-        "evaluation/together.py", "self.logits(logits) if logits else self.append(running)",
-        "self.logits(logits) if len(logits) == len(running) > 0 else self.append(\n"
-        "                    {seat: wish for seat, wish in running.items() if seat not in logits})",
-        "test_together.py::test_a_group_answers_as_each_question_alone"),
     "logits that cost nothing": (
         "evaluation/together.py", "self.flops += flops_of(self.config, 0, 0, len(hidden))", "pass",
         "test_together.py::test_a_group_answers_as_each_question_alone"),
@@ -317,9 +312,9 @@ MUTATIONS = {
         "pecan.py", "(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), (\"q\", tokenizer.encode(question))",
         "(\"q\", tokenizer.frame.open + tokenizer.encode(ASK[0]) + tokenizer.encode(question))",
         "test_algorithm.py::test_searching_equals_the_naive_one"),
-    "visited nodes may be read again": ("pecan.py", "i not in visited and self.fits(i)", "self.fits(i)",
+    "visited nodes may be read again": ("pecan.py", "        possible[self.visited] = False\n", "",
                                         "test_algorithm.py::test_searching_equals_the_naive_one"),
-    "ties go to the higher id": ("pecan.py", "(-scores[i], i))", "(-scores[i], -i))",
+    "ties go to the higher id": ("pecan.py", "possible.nonzero()[:, 0]", "possible.nonzero()[:, 0].flip(0)",
                                  "test_algorithm.py::test_searching_equals_the_naive_one"),
     "Yes and No exchanged": ("pecan.py", "logits[yes_no]", "logits[yes_no[::-1]]",
                              "test_algorithm.py::test_searching_equals_the_naive_one"),
@@ -331,7 +326,7 @@ MUTATIONS = {
                             "test_algorithm.py::test_searching_equals_the_naive_one"),
     "a No starts patience anew": ("pecan.py", "yes += self.check()", "yes = yes + 1 if self.check() else 0",
                                   "test_algorithm.py::test_searching_equals_the_naive_one"),
-    "no room kept for the answer": ("pecan.py", "[node]) <= self.nodes_end", "[node]) <= self.nodes_end + 4",
+    "no room kept for the answer": ("pecan.py", "self.lengths <= self.nodes_end", "self.lengths <= self.nodes_end + 4",
                                     "test_algorithm.py::test_searching_equals_the_naive_one"),
     "the top level in order of similarity": ("pecan.py", "        chosen.sort()\n", "",
                                              "test_algorithm.py::test_searching_equals_the_naive_one"),
