@@ -1,6 +1,7 @@
 """Chosen heads, the extension beyond the paper: the paper's mean is untouched, and what is chosen is what counts."""
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -254,13 +255,15 @@ def test_the_command_with_heads(tmp_path, capsys):
     assert json.loads((tmp_path / "g.json").read_text())["settings"]["edge_heads"] == edges
 
 
-def test_builder_and_searcher_have_their_own_heads(tmp_path, folder):
+def test_builder_and_searcher_have_their_own_heads(tmp_path):
     """Table 2's kind of run: E from the builder's heads.json, r from the searcher's."""
-    (tmp_path / "heads.json").write_text('{"edges": ["2-7"], "relevance": ["2-6"]}')
-    models = type("Models", (), {"args": command.parse([]), "model": type("M", (), {"folder": TINY}),
-                                 "builder": type("B", (), {"folder": tmp_path})})
-    _, relevance = read_heads(TINY / "heads.json")
-    assert runs.heads_of(runs.METHODS["pecan-heads"], models) == {"edge_heads": "2-7", "relevance_heads": relevance}
+    folders = {}
+    for name, edges, relevance in (("builder", "2-7", "2-6"), ("model", "5-3", "5-2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "heads.json").write_text(json.dumps({"edges": [edges], "relevance": [relevance]}))
+        folders[name] = SimpleNamespace(folder=tmp_path / name)
+    models = SimpleNamespace(args=command.parse([]), **folders)
+    assert runs.heads_of(runs.METHODS["pecan-heads"], models) == {"edge_heads": "2-7", "relevance_heads": "5-2"}
     assert all(runs.heads_of(run, models) == {} for run in runs.METHODS.values() if run.name != "pecan-heads")
 
 
