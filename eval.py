@@ -204,14 +204,7 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     if args.pictures:
         files = pictures.draw(args.table, results, runner.output / f"picture{suffix}")
         print("pictures: " + ", ".join(map(str, files)), file=sys.stderr)
-    notes = []
-    if args.table == "2" and not args.encoder:
-        notes.append("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence "
-                     "encoder).")
-    if args.table != "A3":
-        notes.append("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
-                      "counted, not timed.")
-    output(args, everything, shown, *notes, *tables.remarks(results), f"Results: {path}")
+    output(args, everything, shown, *tables.remarks(args.table, results, args.encoder), f"Results: {path}")
     print(f"peak memory of this process {cost.peak_memory(device):.2f} GiB", file=sys.stderr)
 
 

@@ -119,11 +119,22 @@ def overview(results: dict) -> list[Table]:
     return [Table("", header, rows)]
 
 
-def remarks(results: dict) -> list[str]:
-    """A line for each run whose summaries repeated themselves: what was left out or ended."""
-    return [f"{run['label']} on {dataset}: {run['repeats']} repeated bullets left out, {run['loops']} replies looped."
-            for dataset, entry in results.items() for run in entry["runs"].values()
-            if run["repeats"] or run["loops"]]
+def remarks(table: str | None, results: dict, encoder: str | None) -> list[str]:
+    """The lines below a table: what its numbers are, and each run whose summaries repeated themselves."""
+    lines = []
+    if table == "2" and not encoder:
+        lines.append("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence "
+                     "encoder).")
+    if table != "A3":
+        lines.append("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
+                     "counted, not timed.")
+
+    for dataset, entry in results.items():
+        for run in entry["runs"].values():
+            if run["repeats"] or run["loops"]:
+                lines.append(f"{run['label']} on {dataset}: {run['repeats']} repeated bullets left out, {run['loops']} "
+                             "replies looped.")
+    return lines
 
 
 # The run of each row of Table 1. The paper calls the whole document by the name of its reader.

@@ -49,7 +49,7 @@ def test_repeats_are_counted_once_a_document():
     found = summary(rows)
     assert (found["repeats"], found["loops"]) == (5, 7)
     runs = {"pecan": {"label": "PECAN"} | found, "bm25": {"label": "BM25", "repeats": 0, "loops": 0}}
-    assert tables.remarks({"mine": {"runs": runs}}) == [
+    assert tables.remarks("A3", {"mine": {"runs": runs}}, None) == [
         "PECAN on mine: 5 repeated bullets left out, 7 replies looped."]
 
 
