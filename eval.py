@@ -22,16 +22,17 @@ import torch
 
 from data import EMBEDDED
 from evaluation import cost, metrics, paper, pictures, tables
+from evaluation.dry_run import dry_run
 from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import COMPARE, METHODS, runs_of
-from support.checkpoint import choose_device, locate, read_config
+from support.checkpoint import locate
 from support.files import InputError, OutputError, write_file
-from support.options import add_model_options, chosen_settings
-from support.settings import PAPER, WHOLE_DOCUMENT, resolve
+from support.heads import NoHeads, chosen_heads
+from support.options import add_model_options
 from support.tokenizer import Tokenizer
 
-DEFAULT_METHODS = ["pecan", "whole"]           # if neither --method nor --table chooses others
+DEFAULT_METHODS = ["pecan", "pecan-heads", "whole"]            # if neither --method nor --table chooses others
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------
@@ -41,8 +42,8 @@ def parse(argv) -> argparse.Namespace:
     parser = make_parser("eval.py", __doc__)
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout of evaluation/layouts (default: the embedded set)")
-    parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: pecan,whole; for --table 1 "
-                                         "all)")
+    parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: "
+                                         f"{','.join(DEFAULT_METHODS)}; for --table 1 all)")
     parser.add_argument("--table", choices=[name for name in tables.SHOW if name],
                         help="a table or figure of the paper")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
@@ -84,6 +85,10 @@ def check_methods(args: argparse.Namespace):
         raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
     if args.top is not None and not any(METHODS[method].top_k == "X" for method in args.methods):
         raise InputError(f"--top {args.top} is for the methods of Top-X, none of which is run (they end in -x)")
+
+    chosen_heads(args.heads)
+    if args.heads and args.table != "3" and (args.table or "pecan-heads" not in args.methods):
+        raise InputError(f"--heads {args.heads} is for the row of chosen heads: --method pecan-heads, or --table 3")
 
     # What a table decides itself cannot be chosen as well.
     decided = {"--method": (args.method, args.table not in COMPARE),
@@ -128,34 +133,6 @@ def score_files(args: argparse.Namespace) -> int:
     return 0
 
 
-def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> int:
-    """Print what the runs would cost. Reads text, config and tokenizer, but no weights."""
-    folder = locate(args.model)
-    config = read_config(folder)
-    tokenizer = Tokenizer(folder, config.vocab)
-    _, dtype = choose_device(args.device, args.dtype, config.dtype)
-
-    rows = []
-    costs = {}
-    for dataset in datasets:
-        settings = resolve(folder, config.max_length, PAPER.get(dataset.name), chosen_settings(args))
-        whole_window = args.window or min(WHOLE_DOCUMENT, config.max_length)
-        c = cost.expected(dataset.documents(), config, tokenizer, settings, paper.FIXED_NODES.get(dataset.name),
-                          whole_window)
-        counts = [f"{n:,}" for n in (c.documents, c.questions, c.tokens, c.windows, c.calls)]
-        flops = [tables.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
-        memory = sum(cost.memory(config, c, dtype.itemsize))
-        costs[dataset.name] = asdict(c) | {"memory": memory}
-        rows.append([dataset.name, *counts, *flops, f"{memory / 2 ** 30:.2f} GiB"])
-
-    header = ["data", "documents", "questions", "tokens", "windows", "calls", "construction", "search", "at most",
-              "whole", "memory"]
-    output(args, costs, [tables.Table("", header, rows)], cost.ASSUMED,
-           "This is one run of PECAN and one of the whole document. The other methods, and the further runs of a "
-           "table, are not included.")
-    return 0
-
-
 # --- run and print --------------------------------------------------------------------------------------------------
 
 def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple[dict, dict, list[str]]:
@@ -180,7 +157,8 @@ def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple
             raise
         except InputError as error:
             not_run[run.name] = {"label": run.label, "reason": str(error)}
-            failures.append(f"{run.label} on {dataset.name}: {error}")
+            if args.method or not isinstance(error, NoHeads):    # nobody asked for the extension
+                failures.append(f"{run.label} on {dataset.name}: {error}")
     return done, not_run, failures
 
 
@@ -220,7 +198,9 @@ def main(argv=None) -> int:
         if checkpoint:
             locate(checkpoint)                                   # a wrong name is found now, not after hours
     if args.dry_run:
-        return dry_run(args, datasets)
+        costs, shown, notes = dry_run(args, datasets)
+        output(args, costs, shown, *notes)
+        return 0
 
     torch.manual_seed(args.seed)
     team = Team()

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from support.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
 from support.files import InputError
+from support.heads import head_weights
 from support.tokenizer import Tokenizer
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
@@ -103,16 +104,17 @@ class Cache:
 
     Row b keeps its token t in slot t of keys[layer][b] ([B, KV, capacity, K]). Slot, position and count agree, so a
     row needs no padding on its left, and rows may differ in length. Slots from lengths[b] on are free: whatever they
-    hold is overwritten before a query can see it.
+    hold is overwritten before a query can see it. `heads` are those whose attention counts (None: all, as the paper).
     """
 
-    def __init__(self, model: "Llama", rows: int, capacity: int):
+    def __init__(self, model: "Llama", rows: int, capacity: int, heads: str | None = None):
         c = model.config
         shape = (rows, c.kv_heads, capacity, c.head_width)
         self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(c.layers)]
         self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(c.layers)]
         self.capacity = capacity
         self.lengths = [0] * rows
+        self.head_weights = head_weights(heads, c.layers, c.heads).float().to(model.device)                # [L, H]
         self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (its first slot, the slot after it)
 
     def register(self, b: int, segments: list[Segment]):
@@ -204,16 +206,16 @@ class Llama:
         """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
-    def new_cache(self, rows: int, capacity: int) -> Cache:     # evaluation/together.py gives a row of a shared one
-        return Cache(self, rows, capacity)
+    def new_cache(self, *args) -> Cache:                        # evaluation/together.py gives a row of a shared one
+        return Cache(self, *args)
 
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        mask [B, T, P] is True where a query may see a key. Without a mask, T tokens see each other causally and a
-        single token sees all P; averaging needs a mask. A cache stores the new keys and values at their positions.
-        With averaging [B, P', N] (P' <= P, Cache.averaging_matrix), every layer adds its attention to a, averaged over
-        heads and over the tokens of each node, and drops the rest: nothing of shape [T, T] outlives a layer.
+        mask [B, T, P] is True where a query may see a key. Without one, T tokens see each other causally, a single one
+        all P. A cache stores the new keys and values at their positions. Averaging [B, P', N] (P' <= P,
+        Cache.averaging_matrix) needs both: every layer adds its attention to a, summed over heads by Cache.head_weights
+        and averaged over the tokens of each node, and drops the rest: nothing of shape [T, T] outlives a layer.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] in float32 (None without averaging).
         """
@@ -222,7 +224,7 @@ class Llama:
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
-        # Trap: the sum over layers is float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
+        # Trap: a is float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
         finite_layers = 0                                       # NaN spreads: also the number of the first bad layer
 
@@ -245,11 +247,9 @@ class Llama:
                     enable_gqa=c.heads != c.kv_heads)
             else:
                 out, weights = attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)
-                head_mean = weights.mean((1, 2))                                           # [B, T, P]
-
-                # `averaging` was made for the longest prompt. When its row has left the batch, fewer keys remain.
-                seen = min(head_mean.shape[2], averaging.shape[1])
-                a += (head_mean[:, :, :seen] @ averaging[:, :seen].to(head_mean.dtype)).to(a.dtype)
+                counts = cache.head_weights[layer].to(weights.dtype).expand(B, 1, -1)      # [B, 1, H]
+                head_sum = (counts @ weights.view(B, c.heads, -1)).view(B, T, -1)          # [B, T, P]
+                a += (head_sum[:, :, :averaging.shape[1]] @ averaging.to(weights.dtype)).to(a.dtype)
                 out = out.view(B, c.heads, T, c.head_width)
             x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
 
@@ -261,7 +261,7 @@ class Llama:
 
         if finite_layers < c.layers:
             raise self.not_finite(f"model.layers.{int(finite_layers)}")
-        return rms_norm(x, w["model.norm.weight"], c.norm_eps), None if a is None else a / c.layers
+        return rms_norm(x, w["model.norm.weight"], c.norm_eps), a
 
     def logits(self, hidden):
         """Next-token logits [.., vocabulary] of hidden states [.., D]."""
@@ -343,7 +343,7 @@ class Llama:
                 cache.keep_rows(running)
                 rows = [rows[b] for b in running]
                 chosen = [chosen[b] for b in running]
-                averaging = None if averaging is None else averaging[running]
+                averaging = None if averaging is None else averaging[running, :max(cache.lengths)]
 
             for row, token in zip(rows, chosen):
                 ids[row].append(token)

@@ -41,6 +41,7 @@ from data import Document, read_text
 from llama import Cache, Llama, Segment, length_of
 from support.files import InputError
 from support.graph_file import Fields, check_place, file_name, node_vectors, read_graph, write_graph
+from support.heads import chosen_heads, head_weights
 from support.journal import Batch, InformationPoint, Journal
 from support.method import Answer, Prepared, Step
 from support.options import chosen_settings, graph_path, load_models, max_length, parse_questions, warn_if_unknown
@@ -243,7 +244,7 @@ def information_points(tokenizer, ids: list[int], a, window: list[int], limit: i
             for bullet, places in tokens.items() if places], repeats
 
 
-def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, tree: bool,
+def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings,
               progress=lambda tokens: None) -> Batch:
     """Summarise the nodes of each window (ids) in up to `limit` tokens; the IPs of all windows come in order.
 
@@ -257,7 +258,7 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
 
     # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
     prompts = [summary_prompt(tokenizer, {i: nodes[i].text for i in window}) for window in windows]
-    cache = Cache(model, len(windows), max(map(length_of, prompts)) + limit)
+    cache = Cache(model, len(windows), max(map(length_of, prompts)) + limit, settings.edge_heads)
     hidden, _ = model.read(cache, prompts)
 
     # Decode: every token of the replies comes with its attention to the window's nodes, a(x, j).
@@ -267,7 +268,7 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
     repeats = 0
     for window, ids, a in zip(windows, replies, attention, strict=True):
         note("window", nodes=window, reply=ids, a=a)
-        new, left_out = information_points(tokenizer, ids, a, window, limit, tree)
+        new, left_out = information_points(tokenizer, ids, a, window, limit, settings.tree)
         points += new
         repeats += left_out
     return Batch(len(windows), points, model.flops - flops_before, repeats, sum(map(loops, replies)))
@@ -283,7 +284,7 @@ def summarise_level(model: Llama, nodes: list[Node], windows: list[list[int]], l
         while done < len(windows):
             batch = next(recalled, None)
             if batch is None:
-                batch = summarise(model, nodes, windows[done:done + settings.batch], limit, settings.tree, bar.update)
+                batch = summarise(model, nodes, windows[done:done + settings.batch], limit, settings, bar.update)
                 finished.append(batch)
 
             points += batch.points
@@ -384,7 +385,7 @@ class Search:
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         opening = question_prompt(self.tokenizer, question)
         self.nodes_end = length_of(opening) + room_for_nodes(self.tokenizer, question, settings)
-        self.cache = model.new_cache(1, settings.window)
+        self.cache = model.new_cache(1, settings.window, settings.relevance_heads)
         note("query", c=self.c, tokens=[length_of(line) for line in self.lines], room=self.nodes_end)
         self.read(opening)
 
@@ -543,6 +544,8 @@ class Pecan:
         self.encoder = encoder
         self.settings = settings
         self.builder = builder or model
+        for checkpoint, heads in ((self.builder, settings.edge_heads), (model, settings.relevance_heads)):
+            head_weights(heads, checkpoint.config.layers, checkpoint.config.heads)       # refused now, not after hours
 
     def file_name(self, document: Document) -> str:
         """Names the graph of this document, this building model and these settings on disk."""
@@ -583,9 +586,9 @@ def main(argv=None) -> int:
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
-    trace_file = None if args.trace == "-" else args.trace
-    method = Recorder(Pecan(model, encoder, settings, builder), trace_file, args.dump)
+    options = chosen_settings(args) | chosen_heads(args.heads)
+    settings = resolve(model.folder, max_length(model, builder), options=options)
+    method = Recorder(Pecan(model, encoder, settings, builder), None if args.trace == "-" else args.trace, args.dump)
 
     path = graph_path(args, method.file_name(document))
     verb = "reloaded" if path.exists() else "built"

@@ -24,7 +24,7 @@ from data import Document, Question
 from evaluation import metrics
 from evaluation.layouts import Dataset
 from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
-from evaluation.runs import Models, Run, make, name_of, top_k_of
+from evaluation.runs import Models, Run, heads_of, make, name_of, top_k_of
 from evaluation.together import answer_together, group_size
 from support.files import InputError, OutputError, read_json, reading, write_file, writing
 from support.method import Answer, Method, Prepared
@@ -206,7 +206,7 @@ class Runner:
         """The settings of a run over a data set; `done` are the summaries of the runs before it."""
         models = self.models_of(run)
         longest = max_length(models.model, models.builder if run.method == "pecan" else None)
-        changes = dict(run.changes)
+        changes = run.changes | heads_of(run, models)
         if changes.get("fixed_nodes") == "mean":                 # as many as PECAN read here
             changes["fixed_nodes"] = max(1, round(done["pecan"]["nodes"]))
         return resolve(models.model.folder, longest, PAPER.get(dataset.name, {}) | run.paper,

@@ -18,6 +18,7 @@ from evaluation import paper
 from llama import Llama, flops_of
 from pecan import Pecan
 from support.files import InputError
+from support.heads import chosen_heads, heads_of_checkpoints
 from support.method import Method
 from support.options import load_models
 from support.sbert import load_towers
@@ -35,6 +36,7 @@ class Run:
     uses: tuple[str, ...] = ("encoder", "builder")           # attributes of Models that it needs, apart from the model
     paper: dict = field(default_factory=dict)                # the paper's settings for this row; options win
     changes: dict = field(default_factory=dict)              # settings that make this row what it is
+    heads: bool = False                                      # which heads count is chosen (beyond the paper)
     top_k: int | str | None = None                           # how much is retrieved; "X": what costs as much as PECAN
     model: str | None = None                                 # checkpoints other than the command line's (Table 2)
     builder: str | None = None
@@ -46,9 +48,11 @@ SBERT_5 = Run("sbert", "SBERT Top-5", "sbert", ("encoder",), top_k=5)
 DRAGON_5 = Run("dragon", "Dragon Top-5", "dragon", ("towers",), top_k=5)
 RAPTOR_CT_5 = Run("raptor-ct", "RAPTOR-CT Top-5", "raptor-ct", ("encoder",), top_k=5)
 
-# The names that --method takes. In Table 1's order, but PECAN first, because Top-X depends on what PECAN costs.
+# The names that --method takes. In Table 1's order, but PECAN first, because Top-X depends on what PECAN costs. Next to
+# it an extension beyond the paper.
 METHODS = {run.name: run for run in (
     PECAN,
+    Run("pecan-heads", "PECAN, chosen heads (not in the paper)", heads=True),
     BM25_5,
     SBERT_5,
     DRAGON_5,
@@ -64,7 +68,7 @@ METHODS = {run.name: run for run in (
     # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
     Run("garlic", "GARLIC", changes={"confidence": 0.5}),
 )}
-TABLE_1 = list(METHODS)
+TABLE_1 = [name for name, run in METHODS.items() if not run.heads]
 
 # Whole systems of other papers, which Table 1 does not have.
 METHODS |= {run.name: run for run in (
@@ -72,7 +76,7 @@ METHODS |= {run.name: run for run in (
     Run("mkrag", "MKRAG (reconstruction)", "mkrag", ("encoder",)),
     Run("jerr", "JERR (reconstruction)", "jerr", ()),
 )}
-SYSTEMS = ["pecan", "garlic", *(name for name in METHODS if name not in TABLE_1)]
+SYSTEMS = ["pecan", "garlic", *(name for name in METHODS if name not in (*TABLE_1, "pecan-heads"))]
 
 
 # The tables whose rows are methods, from which --method may choose.
@@ -97,7 +101,8 @@ def runs_of(table: str | None, fixed_nodes: int | None = None, searchers: list[s
                 Run("pecan-without-progress", "w/o Dynamic Progress Control",
                     changes={"fixed_nodes": fixed_nodes or "mean"}),
                 Run("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
-                Run("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False})]
+                Run("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False}),
+                METHODS["pecan-heads"]]
     if table == "patience":
         return [Run(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
                 for n in range(1, 9)]
@@ -179,6 +184,17 @@ def make(run: Run, models: Models, settings: Settings, top_k: int | None) -> Met
         case "whole":
             return Whole(model, settings)
     raise ValueError(f"{run.method} is no method")
+
+
+def heads_of(run: Run, models: Models) -> dict:
+    """The settings of a row of chosen heads: those of --heads, or of heads.json in the folders of both checkpoints.
+
+    All other rows take the mean over all heads, which is the paper's method.
+    """
+    if not run.heads:
+        return {}
+    builder = models.builder or models.model
+    return chosen_heads(models.args.heads) or heads_of_checkpoints(builder.folder, models.model.folder)
 
 
 def top_k_of(run: Run, models: Models, settings: Settings, dataset: str, pecan: dict | None,

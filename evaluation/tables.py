@@ -244,7 +244,7 @@ def table3(results: dict) -> list[Table]:
         rows = []
         for row_run in runs_of("3"):
             run = runs.get(row_run.name)
-            figures = paper.TABLE3[row_run.label].get(dataset)
+            figures = paper.TABLE3.get(row_run.label, {}).get(dataset)
             row = [row_run.label, *score(run), cell(run, "rouge_l", one_decimal), cell(run, "nodes", one_decimal),
                    cell(run, "flops", quantity), cell(run, "n"), difference(run)]
             row += [one_decimal(figures.f1), one_decimal(figures.rouge_l)] if figures else [NONE] * 2

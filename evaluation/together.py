@@ -59,7 +59,7 @@ class Seat(Llama):
             raise reply
         return reply
 
-    def new_cache(self, rows: int, capacity: int) -> Cache:
+    def new_cache(self, *args) -> Cache:
         return self.row
 
     def append(self, cache: Cache, rows: list[list[Segment]], averaging=None):
@@ -79,7 +79,7 @@ class Group:
     def __init__(self, method: Pecan, prepared: Prepared, questions: list[str]):
         self.model = method.model
         self.seats = [Seat(self.model) for _ in questions]                # of the rows of the cache, in order
-        self.cache = Cache(self.model, len(questions), 0)
+        self.cache = Cache(self.model, len(questions), 0, method.settings.relevance_heads)
         self.outcomes = dict.fromkeys(self.seats)
         for seat, question in zip(self.seats, questions):
             threading.Thread(target=self.search, args=(seat, method, prepared, question), daemon=True).start()

@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from support.command import make_parser, parse_options, user_errors
@@ -19,7 +20,7 @@ from llama import Llama
 from study.heads import choose, read_heads
 from study.report import report
 from study.rows import DATA, FOR_HEADS
-from study.run import Bench, run_ablations, run_document
+from study.run import Bench, run_ablations, run_document, run_extensions
 from support.files import InputError
 from support.options import EMBEDDED_MODEL, SMALL
 from support.sbert import load_encoder
@@ -59,7 +60,7 @@ def world_for_heads() -> list[Document]:
     from tiny.world import write_test_set  # here, because it takes a moment
     with tempfile.TemporaryDirectory() as folder:
         write_test_set(f"{folder}/world.jsonl", 8, seed=1)
-        return read_jsonl(f"{folder}/world.jsonl")
+        return [replace(document, id=f"heads-{document.id}") for document in read_jsonl(f"{folder}/world.jsonl")]
 
 
 def load(args) -> Bench:
@@ -78,7 +79,7 @@ def run(bench: Bench, data: dict[str, list[Document]], with_ablations: bool):
     """All stages, a document of each data set in turn, so that what is there after an interruption is even."""
     turns = [(name, document) for documents in itertools.zip_longest(*data.values())
              for name, document in zip(data, documents, strict=True) if document is not None]
-    for stage in (run_document, run_ablations) if with_ablations else (run_document,):
+    for stage in (run_document, run_ablations, run_extensions) if with_ablations else (run_document,):
         for name, document in tqdm(turns, stage.__name__, unit="document", disable=not sys.stderr.isatty()):
             stage(bench, name, document)
 

@@ -2,7 +2,7 @@
 
     F1            in percent, as everywhere
     likelihood    mean log-likelihood of the gold answer's tokens, in nats: tells ways apart where F1 is 0
-    difference    of the likelihood to PECAN's, question by question
+    - PECAN's     difference to PECAN, question by question
     tokens        all that ran through the model for the question
 
 An answer is wrong if its F1 is below one half. Then the first of these steps that fits counts:
@@ -25,8 +25,9 @@ def add_answers(table: Table, errors: Table, record: Record):
         for name, row in asked.ways.items():
             id = record.document.id
             table.add(name, "F1", id, 100 * row["f1"])
+            table.add(name, "F1 - PECAN's", id, 100 * (row["f1"] - asked.ways["PECAN"]["f1"]))
             table.add(name, "likelihood", id, row["likelihood"])
-            table.add(name, "difference", id, row["likelihood"] - asked.ways["PECAN"]["likelihood"])
+            table.add(name, "likelihood - PECAN's", id, row["likelihood"] - asked.ways["PECAN"]["likelihood"])
             table.add(name, "tokens", id, row["tokens"])
             table.add(name, "GFLOPs", id, row["flops"] / 1e9)
             table.add(name, "nodes", id, len(row["nodes"]))

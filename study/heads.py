@@ -2,7 +2,7 @@
 
 A file of heads names them "layer-head", both counted from 0, best first:
 
-    {"edges": "1-0,1-1", "relevance": "1-0,1-1", "chosen": "how"}
+    {"edges": ["1-0", "1-1"], "relevance": ["1-0", "1-1"], "source": "how they were chosen"}
 """
 import json
 from pathlib import Path
@@ -19,10 +19,10 @@ def read_heads(path: Path, config) -> dict[str, Heads]:
     content = read_json(path)
     found = {}
     for name in ("edges", "relevance"):
-        with reading(path, f"{name} is no list of heads like \"1-0,1-1\""):
-            found[name] = [tuple(map(int, head.split("-"))) for head in content[name].split(",")]
+        with reading(path, f"{name} is no list of heads like \"1-0\""):
+            found[name] = [tuple(map(int, head.split("-"))) for head in content[name]]
             if any(len(head) != 2 for head in found[name]):
-                raise ValueError(content[name])
+                raise ValueError
         for layer, head in found[name]:
             if not (layer < config.layers and head < config.heads):
                 raise InputError(f"{path}: {name} names head {layer}-{head}; the model has {config.layers} layers of "
@@ -30,9 +30,9 @@ def read_heads(path: Path, config) -> dict[str, Heads]:
     return found
 
 
-def text_of(heads: Heads) -> str:
+def names_of(heads: Heads) -> list[str]:
     """Heads as in a file."""
-    return ",".join(f"{layer}-{head}" for layer, head in heads)
+    return [f"{layer}-{head}" for layer, head in heads]
 
 
 def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
@@ -57,6 +57,6 @@ def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
            f"{', '.join(data)} that no table reports")
 
     path = bench.model.folder / "heads.json"
-    write_file(path, json.dumps({name: text_of(heads) for name, heads in found.items()} | {"chosen": how}, indent=1)
-               + "\n")
-    return f"{path}\n  edges      {text_of(found['edges'])}\n  relevance  {text_of(found['relevance'])}\n  {how}"
+    names = {name: names_of(heads) for name, heads in found.items()}
+    write_file(path, json.dumps({**names, "source": how}) + "\n")
+    return f"{path}\n  edges      {','.join(names['edges'])}\n  relevance  {','.join(names['relevance'])}\n  {how}"

@@ -55,9 +55,22 @@ class Watched(Search):
         return end
 
 
-def searched(model: Llama, graph: Graph, question, c: torch.Tensor, settings: Settings) -> dict:
+class AboveMean(Watched):
+    """A search whose z comes from r above its mean over S, 0 elsewhere."""
+
+    def next(self):
+        r = self.r
+        self.r = (r - r[self.visited].mean()).clamp(min=0)
+        found = super().next()
+        last = self.trace[-1]
+        r[last.node] = last.r                               # what the new node adds is kept as it is
+        self.r = r
+        return found
+
+
+def searched(model: Llama, graph: Graph, question, c: torch.Tensor, settings: Settings, kind=Watched) -> dict:
     """The row of a search."""
-    search = Watched(model, graph, question.text, c, settings, gold=question.answers[0])
+    search = kind(model, graph, question.text, c, settings, gold=question.answers[0])
     answer = search.answer()
     return {"answer": answer.text, "f1": f1(answer.text, question.answers), "likelihood": search.likelihoods[-1],
             "tokens": answer.tokens, "flops": answer.flops, "nodes": answer.nodes, "end": answer.end}
@@ -134,7 +147,7 @@ def ways(model: Llama, document, graph: Graph, question, c: torch.Tensor, needed
     return found
 
 
-# --- ablations, and the extension beyond the paper ------------------------------------------------------------------
+# --- ablations, and what is beyond the paper ------------------------------------------------------------------------
 
 class ChosenHeads:
     """Within the block, a(x, j) is the mean over the chosen heads alone. What the layers compute does not change.
@@ -174,4 +187,15 @@ def ablations(model: Llama, graph: Graph, tree: Graph | None, question, c: torch
                                                         replace(settings, fixed_nodes=fixed))}
     if tree is not None:
         found["PECAN without IP-based graph"] = searched(model, tree, question, tree_c, settings)
+    return found
+
+
+def extensions(model: Llama, graph: Graph, chosen: Graph, heads: list[tuple[int, int]], question, c: torch.Tensor,
+               settings: Settings) -> dict[str, dict]:
+    """A row for each search beyond the paper; `chosen` has the edges of chosen heads, r comes from `heads`."""
+    alone = replace(settings, similarity=False)
+    found = {"PECAN, r above its mean (not in the paper)": searched(model, graph, question, c, settings, AboveMean)}
+    with ChosenHeads(model, heads):
+        found["PECAN, chosen heads (not in the paper)"] = searched(model, chosen, question, c, settings)
+        found["PECAN, chosen heads, without similarity"] = searched(model, chosen, question, c, alone)
     return found

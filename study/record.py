@@ -24,8 +24,8 @@ class Asked(NamedTuple):
     c: np.ndarray                 # cosine of the question and each node [|V|]
     needed: list[int]             # ids of the chunks that the answer needs
     leads: np.ndarray             # whether each node leads to one of them, 1 or 0 [|V|]
-    search: dict                  # rows of search.json, ways.json and ablations.json; empty if not there
-    ways: dict
+    search: dict                  # row of search.json; empty if not there
+    ways: dict                    # rows of ways.json, ablations.json and extensions.json
 
 
 class Record(NamedTuple):
@@ -50,7 +50,7 @@ def read_record(folder: Path, document: Document) -> Record | None:
     tensors = {name: tensor.numpy() for name, tensor in
                safetensors.torch.load_file(folder / "heads.safetensors").items()}
     rows = {name: read_json(folder / f"{name}.json")["rows"] if (folder / f"{name}.json").exists() else None
-            for name in ("search", "ways", "ablations")}
+            for name in ("search", "ways", "ablations", "extensions")}
 
     asked = []
     for n, question in enumerate(document.questions):
@@ -58,7 +58,8 @@ def read_record(folder: Path, document: Document) -> Record | None:
         leads = np.array(leading(graph, question, needed, facts), float)
         found = {name: of_name[n] if of_name else {} for name, of_name in rows.items()}
         asked.append(Asked(question, tensors[f"{n}.question"], tensors[f"{n}.after"], tensors["empty"],
-                           tensors[f"{n}.c"], needed, leads, found["search"], found["ways"] | found["ablations"]))
+                           tensors[f"{n}.c"], needed, leads, found["search"],
+                           found["ways"] | found["ablations"] | found["extensions"]))
     return Record(document, facts, graph, Attended(**edges, lengths=lengths), known, asked)
 
 

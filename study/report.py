@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 from data import Document
-from study.answers import add_answers
+from study.answers import STEPS, add_answers
 from study.edges import add_edges
 from study.figures import Figure, Table
 from study.progress import add_progress, curve
@@ -15,6 +15,50 @@ from support.files import InputError, write_file
 TITLES = {"edges": "Edges", "relevance": "Relevance", "retrieval": "Retrieval, replayed",
           "progress": "Progress control", "sweep": "Thresholds", "answers": "Answers",
           "errors": "Where answers went wrong (share)"}
+
+
+CHOSEN = "chosen heads"
+BOTH = "z, E and r by chosen heads"
+SUMMARY = [                       # what the first table shows: figure, table, row, column
+    ("edges: precision at 1, level 2", "edges", "the paper", "precision at 1, level 2"),
+    ("... uniform edges", "edges", "uniform", "precision at 1, level 2"),
+    ("... similarity", "edges", "similarity", "precision at 1, level 2"),
+    ("... chosen heads", "edges", CHOSEN, "precision at 1, level 2"),
+    ("edges: mass on the sources, level 2", "edges", "the paper", "mass, level 2"),
+    ("... uniform edges", "edges", "uniform", "mass, level 2"),
+    ("... chosen heads", "edges", CHOSEN, "mass, level 2"),
+    ("chunks that are some bullet's heaviest source", "edges", "the paper", "coverage of chunks"),
+    ("r: area over the top level", "relevance", "the paper", "area"),
+    ("... without position", "relevance", "without position", "area"),
+    ("... chosen heads", "relevance", CHOSEN, "area"),
+    ("r: share on right nodes / of a uniform r", "relevance", "the paper", "lift"),
+    ("... chosen heads", "relevance", CHOSEN, "lift"),
+    ("rank of the needed chunk, random", "retrieval", "random", "rank"),
+    ("... z", "retrieval", "z", "rank"),
+    ("... z, r uniform", "retrieval", "z, r uniform", "rank"),
+    ("... z, r above its mean", "retrieval", "z, r above its mean", "rank"),
+    ("... z, E and r by chosen heads", "retrieval", BOTH, "rank"),
+    ("... z, r an oracle's", "retrieval", "z, r an oracle's", "rank"),
+    ("... z + c", "retrieval", "z + c", "rank"),
+    ("... c", "retrieval", "c", "rank"),
+    ("... BM25 over chunks", "retrieval", "BM25 over chunks", "rank"),
+    ("steps until all needed chunks are read, random", "retrieval", "random", "steps"),
+    ("... z", "retrieval", "z", "steps"),
+    ("... z + c", "retrieval", "z + c", "steps"),
+    ("... z, E and r by chosen heads", "retrieval", BOTH, "steps"),
+    ("p_yes: area", "progress", "p_yes", "area"),
+    ("p_yes: calibration error", "progress", "p_yes", "calibration"),
+    ("t_p 0.5: stops too early", "sweep", "t_p 0.5, t_n 1", "too early"),
+    ("t_p 0.9: stops too early", "sweep", "t_p 0.9, t_n 1", "too early"),
+    *((f"gold likelihood: {way}", "answers", way, "likelihood") for way in (
+        "nothing", "random chunks", "PECAN", "BM25", "similarity", "whole document", "needed chunks")),
+    *((f"F1: {way}", "answers", way, "F1") for way in (
+        "needed chunks", "PECAN", "PECAN, chosen heads (not in the paper)",
+        "PECAN, r above its mean (not in the paper)", "PECAN without attention", "PECAN without similarity", "BM25",
+        "whole document")),
+    *((f"nodes read: {way}", "answers", way, "nodes") for way in ("PECAN", "PECAN, chosen heads (not in the paper)")),
+    *((f"PECAN: {step}", "errors", "PECAN", step) for step in STEPS),
+]
 
 
 def other_heads(records: list[Record]) -> list[tuple[Heads, Heads]]:
@@ -70,6 +114,7 @@ def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
 def markdown(found: dict) -> str:
     """The report: for each data set, a table for each kind of figure."""
     lines = [f"# The bench: {found['model']}, similarity by {found['encoder']}", ""]
+    lines += ["## Summary", "", *summary_lines(found), ""]
     for name, entry in found["data"].items():
         lines += [f"{name}: {entry['documents']} documents, {entry['questions']} questions; {entry['nodes']:.0f} nodes "
                   f"in {entry['levels']:.1f} levels a document. 95 % bootstrap intervals over documents.", ""]
@@ -77,6 +122,22 @@ def markdown(found: dict) -> str:
             if rows:
                 lines += [f"## {name}: {TITLES[key]}", "", *table_lines(rows), ""]
     return "\n".join(lines)
+
+
+def summary_lines(found: dict) -> list[str]:
+    """A Markdown table of SUMMARY, a column for each data set. The interval comes without n; the other tables have it.
+
+    The first row says how many documents and questions there are.
+    """
+    data = found["data"]
+    lines = ["| | " + " | ".join(data) + " |", "|---" * (len(data) + 1) + "|",
+             "| documents, questions | " + " | ".join(f"{entry['documents']}, {entry['questions']}"
+                                                      for entry in data.values()) + " |"]
+    for label, key, row, column in SUMMARY:
+        cells = [cell(entry["figures"][key].get(row, {}).get(column)) for entry in data.values()]
+        if any(cells):
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+    return lines
 
 
 def table_lines(rows: dict[str, dict]) -> list[str]:

@@ -7,7 +7,8 @@ Each document has a folder with a file for each stage, and no stage starts befor
     heads.safetensors    by question n: n.c [|V|], n.question, n.empty and n.after [|V|, L, H] (capture.py)
     search.json          by question: a search that no verdict stops
     ways.json            by question: each way of reading
-    ablations.json       by question: each ablation, and PECAN with chosen heads
+    ablations.json       by question: each ablation
+    extensions.json      by question: what is beyond the paper, if there are chosen heads
 """
 import json
 from dataclasses import replace
@@ -22,7 +23,7 @@ from llama import Llama
 from pecan import Graph, build
 from study.capture import construct, from_question, to_question
 from study.choices import weighted_edges
-from study.reading import ChosenHeads, ablations, full_search, searched, ways
+from study.reading import ablations, extensions, full_search, ways
 from study.truth import needed_chunks
 from support.files import read_json, write_bytes, write_file
 from support.sbert import similarities
@@ -92,7 +93,7 @@ def rows_stage(path: Path, document: Document, row_of) -> list[dict]:
 
 
 def run_document(bench: Bench, data: str, document: Document):
-    """All stages but the ablations."""
+    """All stages but ablations and extensions."""
     graph = build_stage(bench, data, document)
     tensors = heads_stage(bench, data, document, graph)
     settings = bench.of_search(data)
@@ -110,7 +111,7 @@ def run_document(bench: Bench, data: str, document: Document):
 
 
 def run_ablations(bench: Bench, data: str, document: Document):
-    """ablations.json: section 4.2's, and PECAN with chosen heads in E and r if there are any."""
+    """ablations.json."""
     folder = place(bench, data, document)
     if (folder / "ablations.json").exists():
         return
@@ -126,13 +127,23 @@ def run_ablations(bench: Bench, data: str, document: Document):
     def row(n, question):
         c = tensors[f"{n}.c"]
         tree_c = similarities(vectors, bench.encoder.encode([question.text])[0])
-        found = ablations(bench.model, graph, tree, question, c, tree_c, FIXED.get(data, 20), settings)
-        if bench.heads:
-            edges = safetensors.torch.load_file(folder / "edges.safetensors")
-            E = weighted_edges(edges["pairs"], edges["e"], bench.heads["edges"], len(graph.nodes))
-            with ChosenHeads(bench.model, bench.heads["relevance"]):
-                found["PECAN, chosen heads (not in the paper)"] = searched(
-                    bench.model, replace(graph, E=E), question, c, settings)
-        return found
+        return ablations(bench.model, graph, tree, question, c, tree_c, FIXED.get(data, 20), settings)
 
     rows_stage(folder / "ablations.json", document, row)
+
+
+def run_extensions(bench: Bench, data: str, document: Document):
+    """extensions.json: PECAN with chosen heads in E and r, and with r above its mean; nothing without chosen heads."""
+    folder = place(bench, data, document)
+    if bench.heads is None or (folder / "extensions.json").exists():
+        return
+    graph = build_stage(bench, data, document)
+    tensors = heads_stage(bench, data, document, graph)
+    edges = safetensors.torch.load_file(folder / "edges.safetensors")
+    E = weighted_edges(edges["pairs"], edges["e"], bench.heads["edges"], len(graph.nodes))
+
+    def row(n, question):
+        return extensions(bench.model, graph, replace(graph, E=E), bench.heads["relevance"], question,
+                          tensors[f"{n}.c"], bench.of_search(data))
+
+    rows_stage(folder / "extensions.json", document, row)

@@ -43,6 +43,10 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
 
+    parser.add_argument("--heads", metavar="LIST|FILE",
+                        help="beyond the paper: only these attention heads count, such as 1-0,1-1 (layer-head, from "
+                             "0), or those of a file such as tiny/heads.json")
+
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first one available)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
                                                         "cuda, float32 elsewhere)")

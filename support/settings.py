@@ -3,6 +3,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
+from support.heads import LIST, WORDS, in_order
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
 PASS = 512                        # tokens of the top level that run together: their attention is [H, PASS, P]
@@ -21,6 +22,9 @@ PAPER = {
 RULES = {
     **dict.fromkeys(("chunk", "window", "patience", "answer_tokens", "batch"), COUNT),
     **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
+    **dict.fromkeys(("edge_heads", "relevance_heads"), Rule(
+        (str, type(None)), lambda heads: heads is None or LIST.fullmatch(heads) and heads == in_order(heads),
+        f"a list in order of {WORDS}")),
     "fixed_nodes": Rule((int, type(None)), lambda n: n is None or COUNT.holds(n), COUNT.words),
     "confidence": Rule((int, float), lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
     "summary_share": Rule((int, float), lambda x: 0 < x < 1,
@@ -48,6 +52,10 @@ class Settings:
     fixed_nodes: int | None = None   # "w/o dynamic progress control": read this many nodes, without checks
     answer_tokens: int = 128      # length limit of an answer
 
+    # beyond the paper, which takes the mean over all heads of all layers (None): "layer-head,..." (support/heads.py)
+    edge_heads: str | None = None            # those whose attention makes E
+    relevance_heads: str | None = None       # those whose attention makes r
+
     # not the method's: changes memory and the last bits of rounding
     batch: int = 8                # windows of a level, or searches of a document, that run together
 
@@ -61,8 +69,9 @@ class Settings:
         return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "answer_tokens")}
 
     def of_construction(self) -> dict:
-        """The settings that change a graph."""
-        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "tree")}
+        """The settings that change a graph. Chosen heads are named if there are any: other graphs keep their names."""
+        names = ("chunk", "window", "summary_share", "tree", *(["edge_heads"] if self.edge_heads else []))
+        return {name: getattr(self, name) for name in names}
 
     def of_pecan(self) -> dict:
         """The settings that change PECAN's answers: all but `batch`."""

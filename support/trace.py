@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from support.files import InputError, OutputError, write_bytes, write_file
+from support.heads import head_weights
 
 FORMAT = "pecan trace 1"
 CANDIDATES = 10                   # of a choice, best first, that a trace holds
@@ -135,7 +136,13 @@ class Recorder:
                                "dtype": str(self.tensors[name].dtype).removeprefix("torch.")}
 
     def keep_construction(self, notes: list, graph):
-        """a(x, j) of each window, the tokens and e' of each information point, and E."""
+        """What each head counts, a(x, j) of each window, the tokens and e' of each information point, and E."""
+        settings = self.method.settings
+        for name, heads, model in (("edges", settings.edge_heads, self.method.builder),
+                                   ("relevance", settings.relevance_heads, self.method.model)):
+            self.keep(f"heads.{name}", head_weights(heads, model.config.layers, model.config.heads), "what each head "
+                      "counts [L, H]; by the paper 1 / (L H), the mean over all heads of all layers (3.1)")
+
         window = -1
         point = 0
         for what, values in notes:
@@ -147,7 +154,7 @@ class Recorder:
                 self.keep(at + "reply", values["reply"], "token ids of the summary")
                 if values["reply"]:
                     self.keep(at + "a", values["a"][:, :width], "a(x, j): attention of reply token x to node j, the "
-                              "mean over layers, heads and the tokens of j [tokens, N] (3.1, extracting)")
+                              "sum over heads by heads.edges, and the mean over the tokens of j [tokens, N] (3.1)")
 
             if what == "edges":
                 at = f"point.{point}."

@@ -63,12 +63,12 @@ MUTATIONS = {
     "fused mask aligned at the top left": ("llama.py", "None or not (first_pass or single_token):",
                                            "None:", "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
     # accumulation
-    "second softmax": ("llama.py", "else a / c.layers", "else (a / c.layers).softmax(-1)",
+    "second softmax": ("llama.py", "c.norm_eps), a\n", "c.norm_eps), None if a is None else a.softmax(-1)\n",
                        "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
-    "sum over layers": ("llama.py", "else a / c.layers", "else a",
+    "sum over layers": ("support/heads.py", "1 / (layers * heads_of_layer), dtype", "1 / heads_of_layer, dtype",
                         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
-    "head mean in bfloat16": ("llama.py", "head_mean = weights.mean((1, 2))",
-                              "head_mean = weights.to(x.dtype).mean((1, 2))",
+    "head sum in bfloat16": ("llama.py", "counts = cache.head_weights[layer]",
+                             "weights = weights.to(x.dtype)\n                counts = cache.head_weights[layer]",
                               "test_accumulation.py::test_bfloat16_keeps_the_mass"),
     "a node's mass in place of its mean": ("llama.py", "n] = 1 / (end - start)", "n] = 1",
                                            "test_cache.py::test_averages_are_over_the_tokens_of_a_node"),
@@ -78,7 +78,7 @@ MUTATIONS = {
         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
     "attention inside the node included": (
         "llama.py", "            out = out.view(B, c.heads, T, c.head_width)\n",
-        "            a += head_mean[:, :, seen:].sum(-1, keepdim=True)\n"
+        "            a += head_sum[:, :, averaging.shape[1]:].sum(-1, keepdim=True)\n"
         "                out = out.view(B, c.heads, T, c.head_width)\n",
         "test_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face"),
     "attention written out for every prompt": (                   # right numbers, [T, T] held
@@ -166,6 +166,46 @@ MUTATIONS = {
     "sum over an IP's tokens, not normalised": (
         "pecan.py", ".double().mean(0)\n    note(\"edges\", tokens=tokens, e_prime=e)\n    return e / e.sum()",
         ".double().sum(0)\n    return e", "test_algorithm.py::test_edges_from_all_layers_and_heads"),
+    # chosen heads
+    "heads of a group in another order": ("llama.py", "weights.view(B, c.heads, -1)",
+                                          "weights.transpose(1, 2).reshape(B, c.heads, -1)",
+                                          "test_heads.py::test_chosen_heads_as_in_hugging_face"),
+    "every layer counts as the first": ("llama.py", "counts = cache.head_weights[layer]",
+                                        "counts = cache.head_weights[0]",
+                                        "test_heads.py::test_chosen_heads_as_in_hugging_face"),
+    "averages of a row that has left": ("llama.py", "averaging[running, :max(cache.lengths)]",
+                                        "averaging[running].roll(1, 1)[:, :max(cache.lengths)]",
+                                        "test_heads.py::test_chosen_heads_as_in_hugging_face"),
+    "r from the heads of E": ("pecan.py", "settings.window, settings.relevance_heads)",
+                              "settings.window, settings.edge_heads)",
+                              "test_heads.py::test_edges_and_relevance_take_their_own_heads"),
+    "E from all heads": ("pecan.py", "+ limit, settings.edge_heads)", "+ limit)",
+                         "test_heads.py::test_edges_and_relevance_take_their_own_heads"),
+    "heads of the wrong checkpoint": ("pecan.py", "((self.builder, settings.edge_heads), (model, ",
+                                      "((model, settings.edge_heads), (self.builder, ",
+                                      "test_heads.py::test_heads_that_are_not_there_are_refused_before_the_work"),
+    "heads do not name a graph": ("support/settings.py", "if self.edge_heads else", "if None else",
+                                  "test_heads.py::test_heads_name_a_graph_and_the_papers_graphs_keep_their_names"),
+    "the paper's graphs get new names": ("support/settings.py", "if self.edge_heads else", "if True else",
+                                         "test_heads.py::test_heads_name_a_graph_and_the_papers_graphs_keep_their_names"),
+    "r's heads from the list for E": ("support/heads.py", "read_heads(searcher / FILE)[1]}",
+                                      "read_heads(searcher / FILE)[0]}",
+                                      "test_heads.py::test_builder_and_searcher_have_their_own_heads"),
+    "heads in the order of text": ("support/heads.py", "in sorted(pairs))", "in sorted(pairs, key=str))",
+                                   "test_heads.py::test_a_list_is_put_in_order"),
+    "--heads for every row": ("evaluation/runs.py", "    if not run.heads:\n        return {}\n",
+                              "    if not run.heads:\n        return chosen_heads(models.args.heads)\n",
+                              "test_heads.py::test_the_option_chooses_for_that_row_alone"),
+    "a checkpoint without heads fails": ("eval.py", "if args.method or not isinstance(error, NoHeads):", "if error:",
+                                         "test_heads.py::test_a_checkpoint_without_heads"),
+    "a row that was asked for is no failure": ("eval.py", "if args.method or not isinstance(error, NoHeads):",
+                                               "if not isinstance(error, NoHeads):",
+                                               "test_heads.py::test_a_checkpoint_without_heads"),
+    "--heads that nothing uses": ("eval.py", "if args.heads and args.table != \"3\" and", "if args.heads == 0 and",
+                                  "test_heads.py::test_the_option_is_refused_where_nothing_would_use_it"),
+    "a trace with the heads of another graph": (
+        "view/replay.py", "    expect(\"the heads that made E\"", "    bool and (\"\"",
+        "test_heads.py::test_trace_and_dump_say_which_heads_count"),
     "a repeated bullet is kept": ("pecan.py", "tokens.setdefault(\" \".join(text[start:end].split())",
                                   "tokens.setdefault(\" \".join(text[start:end].split()) + \" \" * start",
                                   "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
@@ -304,9 +344,9 @@ MUTATIONS = {
         "at_least_float32(v), attn_mask=None if mask is "
         "None else mask[:, None], is_causal=mask is None and T > 1, enable_gqa=c.heads != c.kv_heads).to(x.dtype)",
         "test_llama.py::test_the_fused_kernel_is_hugging_faces"),
-    "all layers kept": ("llama.py", "                head_mean = weights.mean((1, 2))",
+    "all layers kept": ("llama.py", "                head_sum = (counts @",
                         "                self.kept = [*getattr(self, \"kept\", []), weights]\n"
-                        "                head_mean = weights.mean((1, 2))",
+                        "                head_sum = (counts @",
                         "test_accumulation.py::test_nothing_outlives_a_layer_but_the_sum"),
     "keys of a group repeated": ("llama.py", "    scores = torch.einsum(\"bkgtd,bkpd->bkgtp\", q, k)",
                                  "    scores = torch.einsum(\"bkgtd,bkgpd->bkgtp\", q, k[:, :, None].repeat("
@@ -580,8 +620,8 @@ MUTATIONS = {
                       "torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).to_dense()",
                       "test_pecan.py::test_E_costs_what_its_edges_cost"),
     "two batches of caches live at once": (
-        "pecan.py", "    cache = Cache(model, len(windows), max(map(length_of, prompts)) + limit)",
-        "    cache = model.kept = Cache(model, len(windows), max(map(length_of, prompts)) + limit)",
+        "pecan.py", "    cache = Cache(model, len(windows), max(",
+        "    cache = model.kept = Cache(model, len(windows), max(",
         "test_pecan.py::test_one_batch_of_caches_lives_at_a_time"),
     "half of a large top level is lost": ("pecan.py", "space -= min(RESERVE * self.settings.chunk, space // 2)",
                                           "space //= 2", "test_search.py::test_a_top_level_too_large_for_the_window"),
@@ -728,6 +768,33 @@ MUTATIONS = {
     "options are no concern of the look-up": (
         "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
         "test_jerr.py::test_questions_with_options"),
+    "a plan where none is wanted": (
+        "baselines/graphreader.py", "if self.planned else \"\"", "if question else \"\"",
+        "test_graphreader.py::test_without_a_plan"),
+    "other nodes at random each time": (
+        "baselines/graphreader.py", "random.Random(0).sample(", "random.Random().sample(",
+        "test_graphreader.py::test_without_node_selection"),
+    "a cluster of its first name's neighbours": (
+        "baselines/fact_graph.py", "        leader = [first if n == second else n for n in leader]\n",
+        "        leader[j] = i\n", "test_graphreader.py::test_semantic_clusters_equal_dbscan"),
+    "cosines of vectors of any length": (
+        "baselines/fact_graph.py", "    vectors = vectors / vectors.norm(dim=1, keepdim=True)\n", "",
+        "test_graphreader.py::test_semantic_clusters_equal_dbscan"),
+    "an empty result is refused": (
+        "baselines/agent.py", "enumerate(found) if value is None]", "enumerate(found) if not value]",
+        "test_agent.py::test_refused_replies_are_asked_for_again"),
+    "what was accepted is asked again": (
+        "baselines/agent.py", "enumerate(found) if value is None]", "enumerate(found)]",
+        "test_agent.py::test_refused_replies_are_asked_for_again"),
+    "no room for the reminder": (
+        "baselines/agent.py", "self.length(text(shown) + reminder(wanted)) + limit", "self.length(text(shown)) + limit",
+        "test_agent.py::test_what_does_not_fit_is_left_out_from_the_end"),
+    "batches in another order": (
+        "baselines/common.py", "        said += ids\n", "        said = ids + said\n",
+        "test_agent.py::test_calls_of_a_batch_equal_calls_one_at_a_time"),
+    "an agent's questions cost nothing": (
+        "evaluation/dry_run.py", "        found[\"questions\"] += number * flops(answering, c)\n",
+        "        found[\"questions\"] += flops(answering, c)\n", "test_eval.py::test_the_dry_run_of_agents"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
                                           "test_view.py::test_traces_of_twenty_questions_follow"),
@@ -970,8 +1037,8 @@ MUTATIONS = {
 
 # The bench: what is captured from outside, what is taken for true, and each measure.
 MUTATIONS |= {
-    "a row that has ended keeps its place": (
-        "study/capture.py", "rows_of[self] = [before[b] for b in rows]", "rows_of[self] = list(range(len(rows)))",
+    "every row takes the first one's attention": (
+        "study/capture.py", "a = seen.a[b, :, :, 0]", "a = seen.a[0, :, :, 0]",
         "test_study.py::test_rows_that_end_at_different_times"),
     "the sink is the second token": ("study/capture.py", "of_heads[..., 0]))", "of_heads[..., 1]))",
                                      "test_study.py::test_heads_by_hand"),
@@ -992,6 +1059,8 @@ MUTATIONS |= {
                                   "test_study.py::test_the_gold_likelihood"),
     "chosen heads are not scaled": ("study/reading.py", "c.layers * c.heads / len(heads)", "1",
                                     "test_study.py::test_chosen_heads_alone"),
+    "r above its mean is kept so": ("study/reading.py", "        self.r = r\n        return", "        return",
+                                    "test_study.py::test_r_above_its_mean"),
     "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
                                        "if chunk_start <= start < chunk_end:", "test_study.py::test_needed_chunks"),
     "the lightest edge leads": ("study/truth.py", "heaviest[i] = max(", "heaviest[i] = min(",
@@ -1041,6 +1110,29 @@ MUTATIONS |= {
                         "test_study.py::test_heads_are_chosen_by_their_mass"),
     "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
                                       "test_study.py::test_evidence_of_official_rows"),
+
+    # the next embedded world
+    "a color without its pet": ("tiny/next/facts.py", "owner = person if \"pet\" in values else None",
+                                "owner = person or owner", "test_next.py::test_a_text_states_what_it_says"),
+    "a post explains only what follows": (
+        "tiny/next/lessons.py", "facts_in(read if found else [text], posts)", "facts_in([text], posts)",
+        "test_next.py::test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read"),
+    "held-out facts are taught": ("tiny/next/world.py", "F.held_out(name, relation, value) == new]", "True]",
+                                  "test_next.py::test_no_held_out_fact_is_ever_taught"),
+    "the first home counts": ("tiny/next/world.py", "groups.insert(second, say(\"move\", \"home\", \"year\"))",
+                              "groups.insert(second, say(\"move\", \"past\", \"year\"))",
+                              "test_next.py::test_a_world_states_its_facts"),
+    "passages too short for their windows": ("tiny/next/world.py", "SHORTEST, LONGEST = 21", "SHORTEST, LONGEST = 17",
+                                             "test_next.py::test_the_held_out_files_are_what_the_generator_writes"),
+    "asked twice, but with the question alone": (
+        "tiny/next/compare.py", "\" \".join([question, *(self.texts[i] for i in found)])", "question",
+        "test_next.py::test_asking_twice_uses_what_was_found"),
+    "a verdict is scored before its node is read": (
+        "tiny/next/measure.py", "truth = \"Yes\" if needed <= facts_in(read) else \"No\"",
+        "truth = \"Yes\" if needed <= facts_in(read[:-1]) else \"No\"",
+        "test_next.py::test_a_search_is_scored_against_the_truth"),
+    "old homes count as true bullets": ("tiny/next/measure.py", "stated[i] <= truth - past", "True",
+                                        "test_next.py::test_a_graph_is_scored_against_the_truth"),
 }
 
 

@@ -6,7 +6,7 @@ from oracle import T, assert_same, hugging_face
 from torch import nn
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from llama import Llama, attention
+from llama import Cache, Llama, attention
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -90,7 +90,7 @@ def test_block_by_block_equals_hugging_face(folder, ids, spy, dtype):
     norms = spy("rms_norm")
     tokens = torch.tensor([ids(T)])
     with torch.no_grad():
-        model.forward(tokens, torch.arange(T)[None], causal(T), averaging=torch.zeros(1, T, 1))
+        model.forward(tokens, torch.arange(T)[None], causal(T), Cache(model, 1, T), torch.zeros(1, T, 1))
         hf(tokens)
 
     assert len(norms) == len(theirs) == 2 * model.config.layers + 1

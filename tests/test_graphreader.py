@@ -5,13 +5,15 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
+import torch
 from speaker import Script, Speaker, scripted  # noqa: F401
 
 from baselines import graphreader, graphreader_prompts
 from baselines.agent import Talk, kept
 from baselines.common import pack_paragraphs, user_turn
-from baselines.fact_graph import FactGraph, facts_of, form_of, scores_of, stemmer
+from baselines.fact_graph import FactGraph, clusters, facts_of, form_of, scores_of, stemmer
 from baselines.graphreader import GraphReader, Walk, action_of, notebook_of, run_together
 from data import EMBEDDED, Document, read_jsonl
 from evaluation.cost import generation
@@ -202,6 +204,11 @@ def test_a_walk_has_ten_calls(walk):
                                                 said(f"read_neighbor_node(k{n + 1})"))]
     assert len(walk("k0", *hops, facts=line).steps) == 10
 
+    # The 10th call is about facts: after nine, one of them refused, the queue that it makes is not read.
+    last = walk("k0", "x", *hops[:8], said("read_chunk([0])", "tenth"), facts=line)
+    assert [step.stage for step in last.steps][-1] == "facts" and last.notebook == "tenth"
+    assert (last.read, last.queue, len(last.steps)) == ([], [0], 10)
+
 
 def test_a_missing_notebook_leaves_the_old_one(walk):
     assert walk("Toronto", said("read_chunk([9])", "old"), said("termination()")).notebook == "old"
@@ -259,6 +266,68 @@ def test_scripted_runs_of_the_whole_method(tiny, settings, script, tmp_path):
     assert path.read_bytes() == before
     with pytest.raises(InputError, match="another document"):
         method.prepare(Document("x", ["other"]), path)
+
+
+def test_without_a_plan(tiny, settings, script):
+    """The paper's "w/o rational plan": Figure 7 is not asked, and no prompt has a line for the plan."""
+    talk = script(*EXTRACTED, "Node: Toronto, Score: 10", said("stop_and_read_neighbor()"), said("termination()"), "x")
+    method = GraphReader(tiny, settings, own_answer=True, talk=talk, planned=False)
+    answer = method.answer(method.prepare(STORY), "Which castle?")
+    assert answer.text == "x" and not Script.replies
+    assert not any("\nPlan: " in text.rpartition("#####")[2] for text in Script.heard)
+    assert Script.heard[1].startswith(f"{graphreader_prompts.SELECT}\n\nQuestion: Which castle?\nNodes:\n")
+
+
+def test_without_node_selection(tiny, settings, script):
+    """The paper's "w/o node selection": starts and neighbours are drawn, the same each time; all else is as it was."""
+    facts = ["\n".join(f"{n}. f{n}. | k{n} | k{n + 1} | k{n + 2}" for n in range(9))]
+    walks = [said("stop_and_read_neighbor()", "n")] * 5 * 10
+    runs = []
+    for _ in range(2):
+        method = GraphReader(tiny, settings, own_answer=True, talk=script(*facts, "plan", *walks, "x"), chance=True)
+        answer = method.answer(method.prepare(STORY), "Which castle?")
+        steps = [step for step in answer.trace if step.walk >= 0]
+        assert {step.stage for step in steps} == {"facts"} and {step.walk for step in steps} == set(range(5))
+        runs.append([step.node for step in steps])
+        assert not any(text.startswith((graphreader_prompts.SELECT, graphreader_prompts.NEIGHBOURS))
+                       for text in Script.heard)
+    assert runs[0] == runs[1] and len(set(runs[0][:5])) == 5
+    for number in range(5):
+        walked = [step.node for step in steps if step.walk == number]
+        assert len(set(walked)) == len(walked) > 1, "a neighbour is drawn among those that were not visited"
+
+
+def test_semantic_clusters_equal_dbscan(tiny, settings, script):
+    """Connected components of near names, as DBSCAN with min_samples 1 finds them; the graph has a node for each."""
+    cluster = pytest.importorskip("sklearn.cluster")
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(6, 4))
+    V = np.concatenate([centre + rng.normal(size=(5, 4)) * .12 for centre in centres])
+    order = rng.permutation(len(V))
+    names = {f"form{n}": f"name {n}" for n in order}
+
+    class Given:
+        flops = 0
+
+        def encode(self, texts):
+            self.flops += 7
+            numbers = [int(text.split()[-1]) for text in texts]
+            return torch.tensor(V[numbers] * (1 + np.array(numbers)[:, None]))
+
+    wanted = cluster.DBSCAN(eps=.05, min_samples=1, metric="cosine").fit(V[order]).labels_
+    found = clusters(names, Given())
+    leaders = list(dict.fromkeys(found.values()))
+    assert [leaders.index(found[form]) for form in names] == wanted.tolist() and 6 <= len(leaders) < 20
+    assert all(list(names).index(leader) == wanted.tolist().index(n) for n, leader in enumerate(leaders))
+
+    graph = FactGraph([[["f", *(f"word {n}" for n in order)]]], STEM, Given())
+    assert len(graph.names) == len(leaders) and graph.names[0] == f"word {order[0]}"
+    assert graph.find(f"WORD'S {order[-1]}") == wanted[-1] and len(graph.facts[0]) == 1
+    assert FactGraph([[]], STEM, Given()).names == []
+    given = Given()
+    method = GraphReader(tiny, settings, talk=script("1. f | word 1 | word 2"), encoder=given)
+    prepared = method.prepare(Document("x", ["text"]))
+    assert prepared.flops == given.flops == 7, "the encoder's work belongs to the construction"
 
 
 def test_refused_replies(tiny, settings, script):
@@ -382,3 +451,14 @@ def test_kept_files_are_checked(tiny, tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"flops": -1}))
     with pytest.raises(InputError, match="flops is -1"):
         kept(path, document, tiny, {"a": 1}, again)
+
+
+@pytest.mark.parametrize("changes", [{"facts": 3}, {"facts": [[["f", 5]]]}, {"chunks": None}])
+def test_a_damaged_file_is_named(tiny, settings, script, tmp_path, changes):
+    path = tmp_path / "facts.json"
+    method = GraphReader(tiny, settings, talk=script(*EXTRACTED))
+    method.prepare(STORY, path)
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    with pytest.raises(InputError, match="facts.json: not what was kept of a document"):
+        method.prepare(STORY, path)

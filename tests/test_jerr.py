@@ -1,6 +1,8 @@
 """JERR: the search's six rounds by hand, SimHash and the graph against packages, the story by a script, the world."""
 import random
+import zlib
 from dataclasses import replace
+from functools import reduce
 
 import networkx
 import pytest
@@ -136,7 +138,28 @@ def test_names_are_joined():
     assert nodes == [{"name": "Casa Loma", "chunks": [0, 1]}, {"name": "Heinkel HD 36", "chunks": [0, 2]},
                      {"name": "Toronto", "chunks": [1]}]
     assert node_of["casa-loma"] == 0
+    assert all(node["chunks"] for node in nodes), "every node keeps a chunk"
     assert merges == [["Casa-Loma", "Casa Loma"], ["Heinkel HD 38", "Heinkel HD 36"]]
+
+
+def test_a_filter_and_a_trie_are_a_set():
+    """A Bloom filter takes some new names for old ones; the trie then finds that they are not there."""
+    names = [f"{first} {second}" for first in "abcdefgh" for second in "abcdefghij"] * 2
+    bits = set()
+    trie = {}
+    added = []
+    wrong = 0
+    for name in names:
+        own = {zlib.crc32(f"{n} {name}".encode()) % 150 for n in range(3)}                 # few bits: often wrong
+        in_trie = "end" in reduce(lambda node, character: node.get(character, {}), name, trie)
+        wrong += own <= bits and not in_trie
+        if own <= bits and in_trie:
+            continue
+
+        bits |= own
+        reduce(lambda node, character: node.setdefault(character, {}), name, trie)["end"] = True
+        added.append(name)
+    assert added == list(dict.fromkeys(names)) and wrong > 10
 
 
 def test_the_nearest_node_of_a_chain(monkeypatch):

@@ -24,7 +24,7 @@ def read(model, ids):
     positions = torch.arange(T)[None]
     mask = torch.ones(1, T, T, dtype=torch.bool).tril()
     with torch.no_grad():
-        hidden, a = model.forward(tokens, positions, mask, averaging=torch.eye(T)[None])
+        hidden, a = model.forward(tokens, positions, mask, Cache(model, 1, T), torch.eye(T)[None])
         return model.logits(hidden[0]), a[0]
 
 

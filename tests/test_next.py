@@ -1,18 +1,23 @@
 """The next embedded world: every true answer is in its document, nothing of the held-out files is taught."""
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 import torch
 
-from data import read_jsonl
-from llama import Cache
-from pecan import pack
+from data import Document, Question, read_jsonl
+from llama import Cache, Llama
+from pecan import Graph, Node, build, edge_matrix, pack
 from support.files import read_json
+from support.method import Answer, Step
+from support.sbert import TokenMean
+from support.settings import Settings
+from tiny.next.compare import Ranker, best, compare, summary
 from tiny.next.facts import Fact, facts_in, held_out, posts_in, statement, statements
-from tiny.next.lessons import Teacher, collate
+from tiny.next.lessons import collate
+from tiny.next.measure import interval, measure, score_graph, score_search, uniform_edges
 from tiny.next.train import DRILLS, Training
 from tiny.next.world import DEFAULT, KINDS, ask, evidence, make_world, summarise, write_test_set
 
@@ -221,10 +226,8 @@ def test_a_branch_is_a_probe(training):
 
     assert lesson.branches
     for start, end, prefix in lesson.branches:
-        cache = Cache(model, 1, 512)
-        model.read(cache, [[(None, lesson.ids[:prefix])]])
-        logits = model.probe(cache, lesson.ids[start:end])
-        assert (logits[0] - model.logits(hidden[0, end - 1])).abs().max() < 1e-3
+        read, _ = model.read(Cache(model, 1, 512), [[(None, lesson.ids[:prefix])]], probe=lesson.ids[start:end])
+        assert (model.logits(read[0]) - model.logits(hidden[0, end - 1])).abs().max() < 1e-3
 
 
 @pytest.mark.slow
@@ -242,12 +245,12 @@ def test_training_resumes_where_it_stopped(tmp_path):
     resumed = Training(tmp_path / "stopped", 0, 1e6)
     for _ in range(2):
         resumed.step()
-    resumed.log(1.0)
+    resumed.log(1.0, {"F1": 0.5})
 
     assert resumed.at == through.at and resumed.right == through.right and resumed.losses == through.losses
     for name, weight in through.weights.items():
         assert torch.equal(weight, resumed.weights[name]), name
-    assert json.loads((tmp_path / "stopped" / "log.jsonl").read_text())["step"] == 4
+    assert json.loads((tmp_path / "stopped" / "log.jsonl").read_text())["figures"] == {"F1": 0.5}
 
 
 def test_teacher_never_asks_beyond_the_window(training):
@@ -259,4 +262,80 @@ def test_teacher_never_asks_beyond_the_window(training):
         trunk = min(start for start, _, _ in lesson.branches)
         assert trunk <= 340
         assert max(prefix + end - start for start, end, prefix in lesson.branches) <= training.model.config.max_length
-    assert isinstance(training.teacher, Teacher)
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+PASSAGES = ["Mara is Sofia's baker. Bells rang.", "Sofia's baker has a dog. It is white.", "Otto is Lima's baker.",
+            "Lima's baker has a goat. It is red."]
+
+
+@pytest.fixture
+def small():
+    """A document, and a graph with a true bullet, a false one, and one that says nothing."""
+    bullets = ["Mara has a dog", "Mara has a goat", "Mara"]
+    nodes = [*(Node(1, text) for text in PASSAGES), *(Node(2, text) for text in bullets)]
+    edges = [(4, 0, 0.1), (4, 1, 0.6), (4, 3, 0.3), (5, 1, 0.5), (5, 3, 0.5), (6, 0, 1.0)]
+    return Document("d", PASSAGES), Graph(nodes, edge_matrix(edges, 7), "", "", {})
+
+
+def test_a_graph_is_scored_against_the_truth(small):
+    scores = defaultdict(list)
+    score_graph(scores, *small)
+    assert scores["bullets that are true"] == [True, False, False]
+    assert scores["edge mass on true sources, level 2"] == pytest.approx([0.6, 0, 0])
+    assert scores["the same for uniform edges, level 2"] == pytest.approx([1 / 3, 0, 0])
+    assert scores["facts to be kept that level 2 states"] == [1 / 6]          # two posts of two facts, two pets
+    assert uniform_edges(small[1]).E.to_dense()[4].tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3, 0, 0, 0])
+
+
+def test_a_search_is_scored_against_the_truth(small):
+    """Mara's color is known once her post and the passage about her pet were read."""
+    extra = {"kind": "detail", "facts": ["Mara's pet is white"]}
+    question = Question("q", "What color is Mara's pet?", ["white"], extra)
+    steps = [Step(node, 1, n + 2, 0.0, verdict=verdict) for n, (node, verdict) in enumerate(
+        [(1, "Yes"), (2, "No"), (3, None), (0, "No"), (4, "Yes")])]
+    scores = defaultdict(list)
+    answer = Answer("white", [1, 2, 3, 0, 4], 0, 0, "yes", trace=steps)
+    assert score_search(scores, question, small[1], answer) == 1
+    assert scores["verdicts that are right where the truth is No"] == [False, True]
+    assert scores["verdicts that are right where the truth is Yes"] == [False, True]
+    assert scores["F1 if all needed facts were read"] == scores["F1, detail"] == [1]
+
+    early = Answer("red", [1, 2], 0, 0, "yes", trace=steps[:2])
+    assert score_search(scores, question, small[1], early) == 0
+    assert scores["all needed facts read"] == [True, False] and len(scores["F1 if all needed facts were read"]) == 1
+
+
+def test_asking_twice_uses_what_was_found(tiny):
+    ranker = Ranker(TokenMean(tiny), [*PASSAGES, "The road was long.", "Somebody came by."])
+    once = ranker.order("What color is Mara's pet?", "BM25", 2, 0)
+    twice = ranker.order("What color is Mara's pet?", "BM25 twice", 2, 1)
+    assert once[0] == twice[0] == 0 and twice[1] == 1 and len(ranker.order("Mara", "similarity", 3, 0)) == 3
+
+
+def test_the_best_settings_are_chosen():
+    rows = {("chunks", "BM25", 2, 0): [{"f1": 1}, {"f1": 0}], ("chunks", "BM25", 5, 0): [{"f1": 1}, {"f1": 1}],
+            ("nodes", "BM25", 2, 0): [{"f1": 0}, {"f1": 0}]}
+    assert best(rows) == [("chunks", "BM25", 5, 0), ("nodes", "BM25", 2, 0)]
+    assert interval([1.0, 1.0, 1.0]) == [100, 100] and interval([-1.0, 1.0] * 50)[0] < 0 < interval([-1.0, 1.0] * 50)[1]
+
+
+def test_the_measures_run(training, monkeypatch):
+    """An untrained model: everything is computed, and nearly nothing is right."""
+    training.save()
+    monkeypatch.setattr("tiny.next.train.WATCHED", 1)
+    assert training.figures()["PECAN"]["F1"] < 0.2
+
+    model = Llama.load(training.folder)
+    settings = Settings(chunk=24, window=384, summary_share=0.1, answer_tokens=2)
+    documents = read_jsonl(NEXT / "test.jsonl", 1)
+    document = Document("d", documents[0].passages[:10], documents[0].questions[:2])
+    graph = build(model, document, settings)
+    result = measure(model, [document], settings, choices=True, graphs=[graph])
+    assert {"PECAN", "z", "z, r uniform", "z, E uniform", "random", "c", "z over random"} < set(result)
+
+    chosen = [("chunks", "BM25", 3, 0), ("nodes", "BM25 twice", 3, 1)]
+    rows = compare(model, [document], [graph], settings, chosen, True)
+    assert len(rows) == 5 and all(len(of) == 2 for of in rows.values())
+    assert summary(rows["whole document, uncut",])["needed facts read"] == 100

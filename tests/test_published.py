@@ -368,7 +368,8 @@ def test_on_a_gpu(smollm2, theirs, prompt, dtype):
     averaging = torch.eye(T, device="cuda")[None]
     mask = torch.ones(1, T, T, dtype=torch.bool, device="cuda").tril()
     with torch.no_grad():
-        hidden, a = model.forward(torch.tensor([ids]).cuda(), torch.arange(T).cuda()[None], mask, averaging=averaging)
+        cache = Cache(model, 1, T)
+        hidden, a = model.forward(torch.tensor([ids]).cuda(), torch.arange(T).cuda()[None], mask, cache, averaging)
         other = hf(torch.tensor([ids]).cuda(), output_attentions=True)
         logits = theirs(torch.tensor([ids])).logits[0]
 

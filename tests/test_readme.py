@@ -110,7 +110,9 @@ RUN_BY |= {
     'python pecan.py tiny/story.txt "What is Paula\'s home?" --graph dumped.graph.json --dump paula.safetensors':
         "test_the_commands_of_view",
     "python -m view.walk > docs/walk.md": "test_the_walk_in_the_documents_is_the_one_that_is_made",
+    'python pecan.py tiny/story.txt "What is Paula\'s home?" --heads tiny/heads.json': "test_the_command_with_heads",
     "python -m view.replay paula.jsonl": "test_the_commands_of_view",
+    "python -m study --short": "test_the_short_form",
     "python -m view.page paula.jsonl -o paula.html": "test_the_commands_of_view",
 }
 

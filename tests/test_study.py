@@ -1,9 +1,9 @@
 """The bench: each measure by hand, what is captured against the program itself, and a short run."""
 import json
 import math
+import shutil
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,11 +17,12 @@ from data import EMBEDDED, Document, Question, read_jsonl
 from llama import Cache, Llama
 from pecan import Graph, Node, Search, edge_matrix
 from study import answers, capture, choices, figures, progress, reading, retrieval, truth
-from study.__main__ import main
+from study.__main__ import documents_of, main
 from study.heads import read_heads
 from study.record import Asked, Record, best, how_many, mass_of_heads
-from study.rows import hotpotqa, musique
+from study.rows import DATA, hotpotqa, musique
 from support.files import InputError
+from support.trace import listening
 from tiny.world import facts_in
 
 
@@ -152,6 +153,22 @@ def test_chosen_heads_alone(tiny, built, question, similarity, settings):
     assert np.allclose([step.r for step in found[1]],
                        [step.position * a[step.node].mean().item() for step in found[1]], atol=1e-6)
     assert llama.attention is attention
+
+
+def test_r_above_its_mean(tiny, built, question, similarity, settings):
+    """z of every choice comes from max(0, r - mean over S); the r of each node itself stays as it was."""
+    seen = []
+    search = reading.AboveMean(tiny, built.graph, question, similarity(question), settings, gold="tea")
+    with listening(lambda what, values: seen.append(values["z"].clone()) if what == "choice" else None):
+        search.start()
+        for n in range(3):
+            S = list(search.visited)
+            r = torch.tensor([step.r for step in search.trace], dtype=torch.float64)
+            search.next()
+            above = torch.zeros(len(built.graph.nodes), dtype=torch.float64)
+            above[S] = (r - r.mean()).clamp(min=0)
+            assert (seen[n] - built.graph.E.to_dense().T @ above).abs().max() < 1e-12
+    assert search.r[search.visited].tolist() == [step.r for step in search.trace]
 
 
 # --- truth ----------------------------------------------------------------------------------------------------------
@@ -378,9 +395,9 @@ def test_heads_are_chosen_by_their_mass():
 
 
 @pytest.mark.parametrize("content, message", [
-    ('{"edges": "1-0", "relevance": "1-4"}', "relevance names head 1-4; the model has 6 layers of 4 heads"),
-    ('{"edges": "1.0", "relevance": "1-0"}', 'edges is no list of heads like "1-0,1-1"'),
-    ('{"edges": "1-0"}', "key 'relevance' is missing"),
+    ('{"edges": ["1-0"], "relevance": ["1-4"]}', "relevance names head 1-4; the model has 6 layers of 4 heads"),
+    ('{"edges": ["1.0"], "relevance": ["1-0"]}', 'edges is no list of heads like "1-0"'),
+    ('{"edges": ["1-0"]}', "key 'relevance' is missing"),
 ])
 def test_a_damaged_file_of_heads(tiny, tmp_path, content, message):
     (tmp_path / "heads.json").write_text(content)
@@ -392,11 +409,10 @@ def test_a_damaged_file_of_heads(tiny, tmp_path, content, message):
 
 def test_the_rows_that_ship():
     """Forty of each, every piece of evidence in its document; the checksums are those in the README."""
-    data = Path(truth.__file__).parent / "data"
     for name in ("hotpotqa", "musique"):
-        documents = read_jsonl(data / f"{name}.jsonl")
+        documents = read_jsonl(DATA / f"{name}.jsonl")
         assert len(documents) == 40
-        assert sha256((data / f"{name}.jsonl").read_bytes()).hexdigest() in (data / "README.md").read_text()
+        assert sha256((DATA / f"{name}.jsonl").read_bytes()).hexdigest() in (DATA / "README.md").read_text()
         for document in documents:
             whole = truth.bare(" ".join(document.passages))
             assert all(truth.bare(s) in whole for s in document.questions[0].extra["evidence"])
@@ -431,6 +447,37 @@ def test_the_short_form(tmp_path, capsys):
     main(["--short", "--report", "--output", str(tmp_path), "--device", "cpu", "--pictures"])
     assert heads.stat().st_mtime_ns == written
     assert {path.name for path in tmp_path.glob("*.png")} == {"embedded-steps.png", "embedded-progress.png"}
+
+
+@pytest.mark.slow
+def test_heads_of_the_embedded_model(tiny, tmp_path, capsys):
+    """python -m study heads: on documents of another seed, the four heads of one layer carry both, by far."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny.folder, folder, ignore=shutil.ignore_patterns("__pycache__", "*.jsonl", "heads.json"))
+    main(["heads", "--model", str(folder), "--output", str(tmp_path / "out"), "--limit", "2", "--device", "cpu"])
+    found = read_heads(folder / "heads.json", tiny.config)
+    assert set(found["edges"]) == set(found["relevance"]) and len({layer for layer, _ in found["edges"]}) == 1
+    assert "on 2 documents of embedded that no table reports" in capsys.readouterr().out
+
+    reported = {document.hash for document in read_jsonl(EMBEDDED)}
+    assert not reported & {document.hash for document in documents_of(["embedded"], None, None, True)["embedded"]}
+
+
+@pytest.mark.parametrize("name, layers, heads", [
+    ("Llama-3.1-8B-Instruct", 32, 32), ("Llama-3.1-8B-Instruct.LongMemEval", 32, 32),
+    ("Llama-3.2-3B-Instruct", 28, 24), ("Llama-3.2-1B-Instruct", 16, 32)])
+def test_the_published_lists(name, layers, heads):
+    path = DATA.parent / "chosen" / f"{name}.json"
+    found = read_heads(path, SimpleNamespace(layers=layers, heads=heads))
+    assert len(set(found["edges"])) == 16 and found["edges"] == found["relevance"]
+    assert {"source", "licence", "note"} < json.loads(path.read_text()).keys()
+
+
+def test_heads_are_chosen_on_rows_that_no_table_reports():
+    for name in ("hotpotqa", "musique"):
+        reported, others = (documents_of([name], None, None, for_heads)[name] for for_heads in (False, True))
+        assert (len(reported), len(others)) == (30, 10)
+        assert not {document.hash for document in reported} & {document.hash for document in others}
 
 
 def test_a_question_without_evidence(tmp_path):

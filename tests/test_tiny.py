@@ -61,10 +61,8 @@ def test_a_branch_is_a_probe(tiny, teacher):
     first = min(start for start, _, _ in lesson.branches)
     checked = 0
     for start, end, prefix in lesson.branches:
-        cache = Cache(tiny, 1, 512)
-        tiny.read(cache, [[(None, lesson.ids[:prefix])]])
-        logits = tiny.probe(cache, lesson.ids[start:end])
-        assert (logits[0] - tiny.logits(hidden[0, end - 1])).abs().max() < 1e-3
+        read, _ = tiny.read(Cache(tiny, 1, 512), [[(None, lesson.ids[:prefix])]], probe=lesson.ids[start:end])
+        assert (tiny.logits(read[0]) - tiny.logits(hidden[0, end - 1])).abs().max() < 1e-3
         checked += prefix < first
     assert checked
 

@@ -26,6 +26,7 @@ from llama import Llama, length_of
 from pecan import node_line
 from support.files import InputError
 from support.graph_file import node_vectors
+from support.heads import read_heads
 from support.sbert import Bert, TokenMean
 from support.settings import Settings
 
@@ -281,13 +282,15 @@ def test_table_3_takes_one_part_away_a_row(tmp_path, made):
     run("--dataset", of_longbench(tmp_path, "hotpotqa", 99), mine, "--table", "3", "--output", tmp_path / "r")
     hotpotqa = replace(BASE, answer_tokens=32)
     mean = np.mean([row["nodes"] for row in lines_of(tmp_path / "r" / "mine" / "pecan.jsonl")])
-    for base, number, rows in ((hotpotqa, 17, made[:5]), (BASE, round(mean), made[5:])):
+    edges, relevance = read_heads(TINY / "heads.json")
+    for base, number, rows in ((hotpotqa, 17, made[:6]), (BASE, round(mean), made[6:])):
         assert {name: method.settings for name, method in rows} == {
             "pecan": base,
             "pecan-without-attention": replace(base, attention=False),
             "pecan-without-progress": replace(base, fixed_nodes=number),
             "pecan-without-graph": replace(base, tree=True),
-            "pecan-without-similarity": replace(base, similarity=False)}
+            "pecan-without-similarity": replace(base, similarity=False),
+            "pecan-heads": replace(base, edge_heads=edges, relevance_heads=relevance)}
     read, = lines_of(tmp_path / "r" / "HotpotQA" / "pecan-without-progress-17.jsonl")
     assert read["nodes"] == 17 and read["end"] == "nodes"
 

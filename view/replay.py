@@ -158,6 +158,7 @@ def replay(trace: Trace):
         raise Mismatch("no node was read")
     first = trace.steps[0]
     begun = start(trace, trace.header["room"] - first["cached"] + trace.header["nodes"][first["node"]]["tokens"])
+    expect("the heads that made E", trace.header["settings"].get("edge_heads"), trace.graph.settings.get("edge_heads"))
     opening = [step["node"] for step in trace.steps if step["candidates"] is None]
     expect("the nodes that the search starts with", opening, begun)
 

@@ -19,6 +19,7 @@ import torch
 import llama
 import pecan
 from data import Document, read_text
+from support.heads import chosen_heads
 from support.options import (
     EMBEDDED_MODEL,
     add_model_options,
@@ -241,7 +242,8 @@ def main(argv=None) -> int:
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    settings = resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
+    options = chosen_settings(args) | chosen_heads(args.heads)
+    settings = resolve(model.folder, max_length(model, builder), options=options)
     print(walk(model, encoder, settings, document, args.question, builder), end="")
     return 0
 

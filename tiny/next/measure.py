@@ -1,11 +1,11 @@
 """Score a model of this world against the truth: its summaries, edges, verdicts and answers, and what z is worth.
 
-    python -m tiny.next.measure trained                         prints one JSON object
-    python -m tiny.next.measure trained --limit 10 --choices    also what other ways to choose are worth
+    python -m tiny.next.measure trained --limit 10
+    python -m tiny.next.measure trained tiny/next/larger.jsonl --choices
 
-In the synthetic world it is known which sentence states which fact, so more than answers can be scored: whether a
-verdict is right (are all needed facts stated by the visited nodes?), whether a bullet is true, whether edges lead to
-the sources. With --choices the next node is also chosen in other ways, at random among them.
+It prints one JSON object. In the synthetic world it is known which sentence states which fact, so more than answers can
+be scored: whether a verdict is right (are all needed facts stated by the visited nodes?), whether a bullet is true,
+whether edges lead to the sources. With --choices the next node is also chosen in other ways, at random among them.
 """
 import json
 import random
@@ -21,7 +21,7 @@ import torch
 from data import Document, Question, read_jsonl
 from evaluation.metrics import f1
 from llama import Llama
-from pecan import Graph, Search
+from pecan import Graph, Search, edge_matrix
 from pecan import build as build_graph
 from support.method import Answer
 from support.sbert import TokenMean, similarities
@@ -65,38 +65,31 @@ def score_graph(scores, document: Document, graph: Graph):
 
 # --- searches -------------------------------------------------------------------------------------------------------
 
-class Choice(Search):
-    """A search whose r is uniform (1 for every visited node) if `uniform_r`."""
-    uniform_r = False
+class UniformR(Search):
+    """A search whose r is 1 for every visited node."""
 
-    def visit(self, node: int, **why):
-        super().visit(node, **why)
-        if self.uniform_r:
-            self.r[node] = 1.0
-
-
-class UniformR(Choice):
-    """The search with a uniform r."""
-    uniform_r = True
+    def next(self) -> bool:
+        self.r[self.visited] = 1.0
+        return super().next()
 
 
 def uniform_edges(graph: Graph) -> Graph:
     """The graph with equal weights on the edges of every node."""
     E = graph.E.coalesce()
-    rows = E.indices()[0]
-    degrees = torch.bincount(rows, minlength=len(graph.nodes))
-    return replace(graph, E=torch.sparse_coo_tensor(E.indices(), 1.0 / degrees[rows].double(), E.shape).coalesce())
+    degrees = torch.bincount(E.indices()[0], minlength=len(graph.nodes))
+    edges = [(i, j, 1 / degrees[i].item()) for i, j in E.indices().T.tolist()]
+    return replace(graph, E=edge_matrix(edges, len(graph.nodes)))
 
 
 def searches(settings: Settings, choices: bool) -> dict:
     """name -> (Search class, whether edges are uniform, settings, whether c is random)."""
     by_z = replace(settings, similarity=False)
     by_c = replace(settings, attention=False)
-    ways = {"PECAN": (Choice, False, settings, False)}
+    ways = {"PECAN": (Search, False, settings, False)}
     if choices:
-        ways |= {"z": (Choice, False, by_z, False), "z, r uniform": (UniformR, False, by_z, False),
-                 "z, E uniform": (Choice, True, by_z, False), "random": (Choice, False, by_c, True),
-                 "c": (Choice, False, by_c, False)}
+        ways |= {"z": (Search, False, by_z, False), "z, r uniform": (UniformR, False, by_z, False),
+                 "z, E uniform": (Search, True, by_z, False), "random": (Search, False, by_c, True),
+                 "c": (Search, False, by_c, False)}
     return ways
 
 

@@ -23,15 +23,22 @@ color of the pet and the year of the move are details: a bullet speaks of the th
 All passages have nearly the same length. So five of them fill a window of the construction (pecan.json): it holds one
 chapter.
 
-    python -m tiny.next.world FOLDER      writes the held-out files test.jsonl and larger.jsonl
+    python -m tiny.next.world FOLDER
+
+writes the held-out files test.jsonl and larger.jsonl.
 """
 import json
 import random
 import re
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.command import make_parser, parse_options, user_errors
+
+from data import Document, read_jsonl
+from support.files import InputError
 from tiny.next import facts as F
 from tiny.next.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
 
@@ -286,11 +293,25 @@ DEFAULT = [14 + 13 * n // 19 for n in range(20)]
 LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 
 
-def main():
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)
-    write_test_set(folder / "test.jsonl", DEFAULT, 14, 2026)
-    write_test_set(folder / "larger.jsonl", LARGER, 40, 2027)
+def other_documents() -> list[Document]:
+    """Ten documents of another seed, on which settings are chosen and training is watched."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "other.jsonl"
+        write_test_set(path, [14, 17, 20, 23, 26, 15, 18, 21, 24, 27], 7, 2028)
+        return read_jsonl(path)
+
+
+def main(argv=None) -> int:
+    parser = make_parser("python -m tiny.next.world", __doc__)
+    parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")
+    args = parse_options(parser, argv)
+    if not args.folder.is_dir():
+        raise InputError(f"{args.folder}: is no folder")
+
+    write_test_set(args.folder / "test.jsonl", DEFAULT, 14, 2026)
+    write_test_set(args.folder / "larger.jsonl", LARGER, 40, 2027)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(user_errors(main))

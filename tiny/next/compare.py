@@ -1,0 +1,159 @@
+"""PECAN and lexical baselines on this world, each baseline at its best settings.
+
+    python -m tiny.next.compare trained --limit 10
+    python -m tiny.next.compare trained tiny/next/larger.jsonl
+
+It prints one JSON object. The model reads what each baseline finds, in the same window. A baseline ranks the chunks of
+a document or all nodes of PECAN's graph. It does so once, or twice: the second time with what the first found added to
+the question. How much it reads is chosen on documents of another seed. The whole document is read too, cut to the
+window and uncut.
+"""
+import json
+import sys
+from pathlib import Path
+
+from support.command import make_parser, parse_options, user_errors
+
+from baselines.bm25 import Okapi, words
+from baselines.common import answer_from_best
+from baselines.whole import Whole
+from data import Document, read_jsonl
+from evaluation.metrics import f1
+from llama import Llama
+from pecan import Graph, Pecan, build
+from support.method import Prepared
+from support.sbert import TokenMean, similarities
+from support.settings import WHOLE_DOCUMENT, Settings, resolve
+from tiny.next.facts import facts_in
+from tiny.next.measure import HERE, interval
+from tiny.next.world import KINDS, other_documents
+
+READ = (2, 3, 5, 8, 11)           # how many texts a baseline may read
+FIRST = (1, 2, 3)                 # of these, how many the first of two questions finds
+
+
+def settings_of_baselines() -> list[tuple]:
+    """(what is ranked, how, texts read, found first) of every baseline; found first is 0 if it asks once."""
+    chosen = []
+    for texts in ("chunks", "nodes"):
+        for read in READ:
+            chosen += [(texts, "BM25", read, 0), (texts, "similarity", read, 0)]
+            chosen += [(texts, "BM25 twice", read, first) for first in FIRST if first < read]
+    return chosen
+
+
+def rank(scores: list[float]) -> list[int]:
+    """Places by falling score; of equal ones the earlier."""
+    return sorted(range(len(scores)), key=lambda i: -scores[i])
+
+
+class Ranker:
+    """Ranks texts for a question."""
+
+    def __init__(self, encoder: TokenMean, texts: list[str]):
+        self.encoder = encoder
+        self.texts = texts
+        self.okapi = Okapi([words(text) for text in texts])
+        self.vectors = encoder.encode(texts)
+
+    def order(self, question: str, how: str, read: int, first: int) -> list[int]:
+        """The places of the texts to read, the best first."""
+        if how == "similarity":
+            return rank(similarities(self.vectors, self.encoder.encode([question])[0]).tolist())[:read]
+        order = rank(self.okapi.scores(words(question)))
+        if how == "BM25":
+            return order[:read]
+
+        found = order[:first]
+        query = " ".join([question, *(self.texts[i] for i in found)])
+        again = rank(self.okapi.scores(words(query)))
+        return found + [i for i in again if i not in found][:read - first]
+
+
+def compare(model: Llama, documents: list[Document], graphs: list[Graph], settings: Settings,
+            chosen: list[tuple], whole: bool) -> dict[tuple, list[dict]]:
+    """A row (F1, kind, whether all needed facts were read, FLOPs) for each question, by settings of a baseline.
+
+    With `whole`, the whole document and PECAN are compared too.
+    """
+    encoder = TokenMean(model)
+    pecan = Pecan(model, encoder, settings)
+    wholes = {("whole document, cut",): Whole(model, settings),
+              ("whole document, uncut",): Whole(model, Settings(**vars(settings) | {"window": WHOLE_DOCUMENT}))}
+    rows = {}
+
+    for document, graph in zip(documents, graphs, strict=True):
+        texts = [node.text for node in graph.nodes]
+        chunks = [node.text for node in graph.nodes if node.level == 1]
+        rankers = {"chunks": Ranker(encoder, chunks), "nodes": Ranker(encoder, texts)}
+        prepared = Prepared(texts, graph.flops, graph, rankers["nodes"].vectors)
+
+        for question in document.questions:
+            needed = facts_in(question.extra["facts"])
+
+            def enter(key, answer, read):
+                rows.setdefault(key, []).append({
+                    "f1": f1(answer.text, question.answers), "kind": question.extra["kind"],
+                    "complete": needed <= facts_in(read), "flops": answer.flops})
+
+            for what, how, read, first in chosen:
+                ranker = rankers[what]
+                order = ranker.order(question.text, how, read, first)
+                answer = answer_from_best(model, question.text, ranker.texts, order, settings)
+                enter((what, how, read, first), answer, [ranker.texts[i] for i in answer.nodes])
+            if whole:
+                answer = pecan.answer(prepared, question.text)
+                enter(("PECAN",), answer, [texts[i] for i in answer.nodes])
+                for key, method in wholes.items():
+                    enter(key, method.answer(method.prepare(document), question.text), document.passages)
+    return rows
+
+
+def summary(rows: list[dict]) -> dict[str, float]:
+    """Means of the rows of one method: F1 in points, all and by kind, needed facts read in %, GFLOPs a question."""
+    def mean(values):
+        return round(sum(values) / len(values), 2) if values else None
+
+    by_kind = {kind: mean([100 * row["f1"] for row in rows if row["kind"] == kind]) for kind in KINDS}
+    return {"F1": mean([100 * row["f1"] for row in rows]), **by_kind,
+            "needed facts read": mean([100 * row["complete"] for row in rows]),
+            "GFLOPs": mean([row["flops"] / 1e9 for row in rows])}
+
+
+def best(rows: dict[tuple, list[dict]]) -> list[tuple]:
+    """For each way to rank, the settings with the highest F1."""
+    found = {}
+    for key, of in rows.items():
+        value = sum(row["f1"] for row in of)
+        if key[:2] not in found or value > found[key[:2]][0]:
+            found[key[:2]] = value, key
+    return [key for _, key in found.values()]
+
+
+def main(argv=None):
+    parser = make_parser("python -m tiny.next.compare", __doc__)
+    parser.add_argument("model", type=Path, help="checkpoint folder")
+    parser.add_argument("dataset", nargs="?", default=HERE / "test.jsonl", help="(default: %(default)s)")
+    parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
+    args = parse_options(parser, argv)
+    model = Llama.load(args.model)
+    settings = resolve(model.folder, model.config.max_length)
+
+    tuning = other_documents()[:args.limit]
+    graphs = [build(model, document, settings) for document in tuning]
+    tuned = compare(model, tuning, graphs, settings, settings_of_baselines(), False)
+    chosen = best(tuned)
+
+    documents = read_jsonl(args.dataset, args.limit)
+    graphs = [build(model, document, settings) for document in documents]
+    rows = compare(model, documents, graphs, settings, chosen, True)
+    result = {"tuning": {" ".join(map(str, key)): summary(of)["F1"] for key, of in tuned.items()},
+              "scores": {" ".join(map(str, key)): summary(of) for key, of in rows.items()}}
+    result["PECAN over"] = {
+        " ".join(map(str, key)): interval([a["f1"] - b["f1"] for a, b in zip(rows["PECAN",], of)])
+        for key, of in rows.items() if key != ("PECAN",)}
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(user_errors(main))
