@@ -140,19 +140,20 @@ def markdown(found: dict) -> str:
 def summary_lines(found: dict) -> list[str]:
     """A Markdown table of SUMMARY, a column for each data set.
 
-    The first row says how many documents and questions there are; a figure whose n is not that of the questions has it.
+    The first row says how many documents and questions there are. A row whose n is not that of the questions has its n;
+    rows that begin with dots have the n of the row above them.
     """
     data = found["data"]
     lines = ["| | " + " | ".join(data) + " |", "|---" * (len(data) + 1) + "|",
              "| documents, questions | " + " | ".join(f"{entry['documents']}, {entry['questions']}"
                                                       for entry in data.values()) + " |"]
     for label, key, row, column in SUMMARY:
-        cells = []
-        for entry in data.values():
-            figure = entry["figures"][key].get(row, {}).get(column)
-            cells.append(cell(figure, bool(figure) and figure["n"] != entry["questions"]))
-        if any(cells):
-            lines.append(f"| {label} | {' | '.join(cells)} |")
+        figures = [entry["figures"][key].get(row, {}).get(column) for entry in data.values()]
+        n = [figure["n"] for figure in figures if figure]
+        if n and n != [entry["questions"] for entry in data.values()] and not label.startswith("..."):
+            label += f"; n {', '.join(map(str, n))}"
+        if n:
+            lines.append(f"| {label} | {' | '.join(map(cell, figures))} |")
     return lines
 
 
