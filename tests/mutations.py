@@ -278,6 +278,8 @@ MUTATIONS = {
                                               "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a step's tokens without its node": ("pecan.py", "tokens=rolled_back + end,", "tokens=rolled_back + start,",
                                        "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    "nodes tokenised for every query": ("pecan.py", "if tokenizer not in self.kept_lines:", "if True:",
+                                        "test_search.py::test_a_node_is_tokenised_once"),
     # searches that advance together
     "every row of the longest one's length": (
         "evaluation/together.py", "seat.row.lengths = [self.cache.lengths[b]]",
