@@ -17,11 +17,12 @@ from tqdm import tqdm
 
 from data import EMBEDDED, Document, read_jsonl
 from llama import Llama
-from study.heads import choose, read_heads
+from study.heads import choose
 from study.report import report
 from study.rows import DATA, FOR_HEADS
 from study.run import Bench, run_ablations, run_document, run_extensions
 from support.files import InputError
+from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
 from support.options import EMBEDDED_MODEL, SMALL
 from support.sbert import load_encoder
 from support.settings import resolve
@@ -70,8 +71,11 @@ def load(args) -> Bench:
         torch.set_num_threads(1)
     encoder = load_encoder(args.encoder, model)
     settings = resolve(model.folder, model.config.max_length)
-    path = Path(args.heads) if args.heads else model.folder / "heads.json"
-    heads = read_heads(path, model.config) if args.heads or path.exists() else None
+    heads = chosen_heads(args.heads)
+    if not heads and (model.folder / FILE).exists():
+        heads = heads_of_checkpoints(model.folder, model.folder)
+    for chosen in heads.values():
+        head_weights(chosen, model.config.layers, model.config.heads)     # refused now, not after hours
     return Bench(model, encoder, settings, Path(args.output), heads)
 
 
@@ -91,7 +95,8 @@ def main(argv=None) -> int:
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
     parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
                         help="embedded, hotpotqa, musique, or files in data.py's format with evidence")
-    parser.add_argument("--heads", metavar="FILE", help="chosen heads (default: heads.json next to the checkpoint)")
+    parser.add_argument("--heads", metavar="LIST|FILE",
+                        help="chosen heads (default: heads.json next to the checkpoint)")
     parser.add_argument("--limit", type=int, help="first documents of each data set")
     parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--report", action="store_true", help="run nothing; report what is there")

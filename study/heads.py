@@ -1,37 +1,19 @@
 """Which heads carry edges and relevance: chosen by their own figures on documents that no table reports.
 
-A file of heads names them "layer-head", both counted from 0, best first:
-
-    {"edges": ["1-0", "1-1"], "relevance": ["1-0", "1-1"], "source": "how they were chosen"}
+They are written as support/heads.py says.
 """
 import json
-from pathlib import Path
 
 from data import Document
 from study.choices import Heads
 from study.record import area_of_heads, best, how_many, mass_of_heads, read_record
 from study.run import Bench, build_stage, heads_stage, place
-from support.files import InputError, read_json, reading, write_file
-
-
-def read_heads(path: Path, config) -> dict[str, Heads]:
-    """The heads in a file, for edges and for relevance; InputError if the model has no such head."""
-    content = read_json(path)
-    found = {}
-    for name in ("edges", "relevance"):
-        with reading(path, f"{name} is no list of heads like \"1-0\""):
-            found[name] = [tuple(map(int, head.split("-"))) for head in content[name]]
-            if any(len(head) != 2 for head in found[name]):
-                raise ValueError
-        for layer, head in found[name]:
-            if not (layer < config.layers and head < config.heads):
-                raise InputError(f"{path}: {name} names head {layer}-{head}; the model has {config.layers} layers of "
-                                 f"{config.heads} heads")
-    return found
+from support.files import write_file
+from support.heads import FILE
 
 
 def names_of(heads: Heads) -> list[str]:
-    """Heads as in a file."""
+    """Heads as in a file, best first."""
     return [f"{layer}-{head}" for layer, head in heads]
 
 
@@ -56,7 +38,7 @@ def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
            f"and the largest area of r over the nodes for {questions} questions, on {len(records)} documents of "
            f"{', '.join(data)} that no table reports")
 
-    path = bench.model.folder / "heads.json"
+    path = bench.model.folder / FILE
     names = {name: names_of(heads) for name, heads in found.items()}
     write_file(path, json.dumps({**names, "source": how}) + "\n")
     return f"{path}\n  edges      {','.join(names['edges'])}\n  relevance  {','.join(names['relevance'])}\n  {how}"

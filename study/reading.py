@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import torch
 
-import llama
 from baselines.bm25 import Okapi, words
 from baselines.common import line_ids
 from baselines.whole import cut_middle
@@ -149,35 +148,6 @@ def ways(model: Llama, document, graph: Graph, question, c: torch.Tensor, needed
 
 # --- ablations, and what is beyond the paper ------------------------------------------------------------------------
 
-class ChosenHeads:
-    """Within the block, a(x, j) is the mean over the chosen heads alone. What the layers compute does not change.
-
-    The mean over all heads stays in the forward pass: the weights that `attention` returns are scaled, by L H / k for
-    the k chosen heads and by 0 for all others.
-    """
-
-    def __init__(self, model: Llama, heads: list[tuple[int, int]]):
-        c = model.config
-        self.scale = torch.zeros(c.layers, c.heads)                                        # [L, H]
-        for layer, head in heads:
-            self.scale[layer, head] = c.layers * c.heads / len(heads)
-
-    def __enter__(self):
-        self.attention = llama.attention
-        layer = [0]
-
-        def scaled(q, k, v, mask=None):
-            out, weights = self.attention(q, k, v, mask)
-            scale = self.scale[layer[0] % len(self.scale)].to(weights.device)
-            layer[0] += 1
-            return out, weights * scale.view(*weights.shape[1:3], 1, 1)
-
-        llama.attention = scaled
-
-    def __exit__(self, *error):
-        llama.attention = self.attention
-
-
 def ablations(model: Llama, graph: Graph, tree: Graph | None, question, c: torch.Tensor, tree_c, fixed: int,
               settings: Settings) -> dict[str, dict]:
     """A row for each ablation of section 4.2. Without progress control, `fixed` nodes are read."""
@@ -190,12 +160,11 @@ def ablations(model: Llama, graph: Graph, tree: Graph | None, question, c: torch
     return found
 
 
-def extensions(model: Llama, graph: Graph, chosen: Graph, heads: list[tuple[int, int]], question, c: torch.Tensor,
+def extensions(model: Llama, graph: Graph, chosen: Graph, relevance_heads: str, question, c: torch.Tensor,
                settings: Settings) -> dict[str, dict]:
-    """A row for each search beyond the paper; `chosen` has the edges of chosen heads, r comes from `heads`."""
-    alone = replace(settings, similarity=False)
-    found = {"PECAN, r above its mean (not in the paper)": searched(model, graph, question, c, settings, AboveMean)}
-    with ChosenHeads(model, heads):
-        found["PECAN, chosen heads (not in the paper)"] = searched(model, chosen, question, c, settings)
-        found["PECAN, chosen heads, without similarity"] = searched(model, chosen, question, c, alone)
-    return found
+    """A row for each search beyond the paper; `chosen` has the edges of chosen heads."""
+    with_heads = replace(settings, relevance_heads=relevance_heads)
+    alone = replace(with_heads, similarity=False)
+    return {"PECAN, r above its mean (not in the paper)": searched(model, graph, question, c, settings, AboveMean),
+            "PECAN, chosen heads (not in the paper)": searched(model, chosen, question, c, with_heads),
+            "PECAN, chosen heads, without similarity": searched(model, chosen, question, c, alone)}

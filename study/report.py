@@ -70,10 +70,10 @@ def other_heads(records: list[Record]) -> list[tuple[Heads, Heads]]:
             for n in range(len(records))]
 
 
-def tables_of(records: list[Record]) -> dict[str, Table]:
-    """Every table of a data set."""
+def tables_of(records: list[Record], heads: list[tuple[Heads, Heads]]) -> dict[str, Table]:
+    """Every table of a data set; `heads` are those for E and r of each document."""
     tables = {name: Table(title) for name, title in TITLES.items()}
-    for record, (edge_heads, r_heads) in zip(records, other_heads(records), strict=True):
+    for record, (edge_heads, r_heads) in zip(records, heads, strict=True):
         add_edges(tables["edges"], record, edge_heads)
         add_relevance(tables["relevance"], record, r_heads)
         add_retrieval(tables["retrieval"], record, edge_heads, r_heads)
@@ -85,30 +85,38 @@ def tables_of(records: list[Record]) -> dict[str, Table]:
 def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
     """Write report.json and report.md of what is in `folder`, and return what report.json holds.
 
-    Documents that were not run to their heads are left out. With a single document the heads are chosen on itself, and
-    the rows of chosen heads mean nothing.
+    Documents that were not run to their heads are left out. Heads are chosen on the other documents of all data sets
+    together; with a single document they are chosen on itself, and their rows mean nothing.
     """
-    found = {**about, "data": {}}
+    records = {}
     for name, documents in data.items():
-        records = [read_record(folder / name / document.id, document) for document in documents]
-        records = [record for record in records if record is not None and len(record.raw.pairs)]
-        if not records:
-            continue
+        found = [read_record(folder / name / document.id, document) for document in documents]
+        records[name] = [record for record in found if record is not None and len(record.raw.pairs)]
+    together = sum(records.values(), [])
+    if not together:
+        raise InputError(f"{folder}: holds no document that was run; leave --report out")
 
-        figures = {key: table.figures() for key, table in tables_of(records).items()}
-        found["data"][name] = {
-            "documents": len(records), "questions": sum(len(record.asked) for record in records),
+    heads = other_heads(together)
+    content = {**about, "data": {}}
+    for name, of_data in records.items():
+        if of_data:
+            figures = tables_of(of_data, heads[:len(of_data)])
+            content["data"][name] = entry_of(of_data, {key: table.figures() for key, table in figures.items()})
+        heads = heads[len(of_data):]
+
+    write_file(folder / "report.json", json.dumps(content, indent=1) + "\n")
+    write_file(folder / "report.md", markdown(content))
+    return content
+
+
+def entry_of(records: list[Record], figures: dict) -> dict:
+    """What report.json holds of a data set."""
+    return {"documents": len(records), "questions": sum(len(record.asked) for record in records),
             "levels": sum(record.graph.nodes[-1].level for record in records) / len(records),
             "nodes": sum(len(record.graph.nodes) for record in records) / len(records),
             "figures": {key: {row: {column: value._asdict() for column, value in columns.items()}
                               for row, columns in rows.items()} for key, rows in figures.items()},
             "curve": list(curve(records))}
-
-    if not found["data"]:
-        raise InputError(f"{folder}: holds no document that was run; leave --report out")
-    write_file(folder / "report.json", json.dumps(found, indent=1) + "\n")
-    write_file(folder / "report.md", markdown(found))
-    return found
 
 
 def markdown(found: dict) -> str:

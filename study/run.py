@@ -22,7 +22,7 @@ from data import Document
 from llama import Llama
 from pecan import Graph, build
 from study.capture import construct, from_question, to_question
-from study.choices import weighted_edges
+from study.choices import pairs_of, weighted_edges
 from study.reading import ablations, extensions, full_search, ways
 from study.truth import needed_chunks
 from support.files import read_json, write_bytes, write_file
@@ -40,7 +40,7 @@ class Bench(NamedTuple):
     encoder: object
     settings: Settings            # of the construction
     folder: Path
-    heads: dict | None = None     # chosen heads: "edges" and "relevance", lists of (layer, head)
+    heads: dict                   # settings that choose heads (support/heads.py); empty if nobody has chosen any
 
     def of_search(self, data: str) -> Settings:
         """The settings of a search: a larger window if the model allows it, and Appendix E's t_p."""
@@ -135,15 +135,15 @@ def run_ablations(bench: Bench, data: str, document: Document):
 def run_extensions(bench: Bench, data: str, document: Document):
     """extensions.json: PECAN with chosen heads in E and r, and with r above its mean; nothing without chosen heads."""
     folder = place(bench, data, document)
-    if bench.heads is None or (folder / "extensions.json").exists():
+    if not bench.heads or (folder / "extensions.json").exists():
         return
     graph = build_stage(bench, data, document)
     tensors = heads_stage(bench, data, document, graph)
     edges = safetensors.torch.load_file(folder / "edges.safetensors")
-    E = weighted_edges(edges["pairs"], edges["e"], bench.heads["edges"], len(graph.nodes))
+    E = weighted_edges(edges["pairs"], edges["e"], pairs_of(bench.heads["edge_heads"]), len(graph.nodes))
 
     def row(n, question):
-        return extensions(bench.model, graph, replace(graph, E=E), bench.heads["relevance"], question,
+        return extensions(bench.model, graph, replace(graph, E=E), bench.heads["relevance_heads"], question,
                           tensors[f"{n}.c"], bench.of_search(data))
 
     rows_stage(folder / "extensions.json", document, row)

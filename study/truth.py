@@ -6,6 +6,7 @@ has a source only if its words point to one node clearly.
 """
 import re
 from collections.abc import Callable
+from functools import cache
 
 import torch
 
@@ -15,13 +16,21 @@ from support.files import InputError
 
 
 def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
-    """What finds the facts of the embedded world that a text states; None for a document from elsewhere.
+    """What finds the facts of an embedded world that a text states; None for a document from elsewhere.
 
     A document is of the world if every piece of its evidence states a fact. Each fact has a `name`, whom it is about.
     """
-    from tiny.world import facts_in  # here, because only this function knows the world
+    from tiny import world  # here, because only this function knows the worlds
+    from tiny.next import facts
     evidence = [text for question in document.questions for text in question.extra.get("evidence", [])]
-    return facts_in if evidence and all(facts_in(text) for text in evidence) else None
+    posts = facts.posts_in(document.passages)
+
+    @cache
+    def stated(text):
+        return frozenset(facts.facts_in([text], posts))
+
+    readers = [reader for reader in (world.facts_in, stated) if evidence and all(map(reader, evidence))]
+    return readers[0] if readers else None
 
 
 def bare(text: str) -> str:

@@ -1055,8 +1055,11 @@ MUTATIONS |= {
                                        "test_study.py::test_the_gold_likelihood"),
     "the gold probe is counted": ("study/reading.py", "    model.flops = spent\n", "",
                                   "test_study.py::test_the_gold_likelihood"),
-    "chosen heads are not scaled": ("study/reading.py", "c.layers * c.heads / len(heads)", "1",
-                                    "test_study.py::test_chosen_heads_alone"),
+    "chosen heads for r alone are forgotten": (
+        "study/reading.py", "replace(settings, relevance_heads=relevance_heads)", "settings",
+        "test_study.py::test_rows_beyond_the_paper"),
+    "facts of whoever the post was": ("study/truth.py", "facts.facts_in([text], posts)", "facts.facts_in([text], {})",
+                                      "test_study.py::test_every_embedded_world_has_exact_truth"),
     "r above its mean is kept so": ("study/reading.py", "        self.r = r\n        return", "        return",
                                     "test_study.py::test_r_above_its_mean"),
     "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",

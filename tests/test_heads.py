@@ -1,6 +1,7 @@
 """Chosen heads, the extension beyond the paper: the paper's mean is untouched, and what is chosen is what counts."""
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,11 +111,11 @@ def test_edges_and_relevance_take_their_own_heads(tiny, tiny_hf, document, graph
 
 def test_heads_that_are_not_there_are_refused_before_the_work(tiny, model, settings):
     """Those of E are the builder's (3 layers of 8), those of r the searcher's (6 of 4)."""
-    Pecan(tiny, None, replace(settings, edge_heads="2-7", relevance_heads="5-3"), model)
     with pytest.raises(InputError, match="head 5-3 is not there: the checkpoint has 3 layers of 8 heads"):
         Pecan(tiny, None, replace(settings, edge_heads="5-3"), model)
     with pytest.raises(InputError, match="head 2-7 is not there: the checkpoint has 6 layers of 4 heads"):
         Pecan(tiny, None, replace(settings, relevance_heads="2-7"), model)
+    Pecan(tiny, None, replace(settings, edge_heads="2-7", relevance_heads="5-3"), model)
 
 
 def test_heads_name_a_graph_and_the_papers_graphs_keep_their_names(tiny, document, settings):
@@ -165,6 +166,14 @@ def test_the_embedded_models_own_heads(tiny):
     for heads in read_heads(TINY / "heads.json"):
         head_weights(heads, tiny.config.layers, tiny.config.heads)
     assert "seed" in json.loads((TINY / "heads.json").read_text())["source"], "on which documents"
+
+
+@pytest.mark.parametrize("path", sorted((TINY.parent / "study" / "chosen").glob("*.json")), ids=lambda path: path.stem)
+def test_published_lists_are_read(path):
+    """--heads takes them as they are, and the models that they were found for have these heads."""
+    layers, heads = {"8B": (32, 32), "3B": (28, 24), "1B": (16, 32)}[path.stem.split("-")[2]]
+    for chosen in chosen_heads(str(path)).values():
+        assert head_weights(chosen, layers, heads).sum() == 1
 
 
 # --- from the command line ------------------------------------------------------------------------------------------
@@ -246,13 +255,15 @@ def test_the_command_with_heads(tmp_path, capsys):
     assert json.loads((tmp_path / "g.json").read_text())["settings"]["edge_heads"] == edges
 
 
-def test_builder_and_searcher_have_their_own_heads(tmp_path, folder):
+def test_builder_and_searcher_have_their_own_heads(tmp_path):
     """Table 2's kind of run: E from the builder's heads.json, r from the searcher's."""
-    (tmp_path / "heads.json").write_text('{"edges": ["2-7"], "relevance": ["2-6"]}')
-    models = type("Models", (), {"args": command.parse([]), "model": type("M", (), {"folder": TINY}),
-                                 "builder": type("B", (), {"folder": tmp_path})})
-    _, relevance = read_heads(TINY / "heads.json")
-    assert runs.heads_of(runs.METHODS["pecan-heads"], models) == {"edge_heads": "2-7", "relevance_heads": relevance}
+    folders = {}
+    for name, edges, relevance in (("builder", "2-7", "2-6"), ("model", "5-3", "5-2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "heads.json").write_text(json.dumps({"edges": [edges], "relevance": [relevance]}))
+        folders[name] = SimpleNamespace(folder=tmp_path / name)
+    models = SimpleNamespace(args=command.parse([]), **folders)
+    assert runs.heads_of(runs.METHODS["pecan-heads"], models) == {"edge_heads": "2-7", "relevance_heads": "5-2"}
     assert all(runs.heads_of(run, models) == {} for run in runs.METHODS.values() if run.name != "pecan-heads")
 
 

@@ -22,13 +22,17 @@ from test_page import assert_shows, open_page
 from test_walk import rows
 from transformers import PreTrainedTokenizerFast
 
+import eval as command_line
 import pecan
+from baselines.agent import Talk
+from baselines.graphreader import GraphReader
+from baselines.graphreader_prompts import EXTRACT
 from data import Document
 from llama import Cache, Llama
 from pecan import ANSWER, ASK, SUMMARISE, Pecan, Search, build
 from support.convert import convert, dequantised, open_gguf
 from support.sbert import TokenMean
-from support.settings import resolve
+from support.settings import Settings, resolve
 from support.text import bullets
 from support.trace import Recorder
 from view import walk
@@ -353,6 +357,53 @@ def test_the_sink_is_in_the_template_and_not_in_the_first_node(smollm2, theirs, 
     ends = [sum(len(node) for node in nodes[:n]) for n in range(len(nodes) + 1)]
     rows = attention_of_layers(theirs, bare).mean(0)[-100:]
     assert edges(rows, [range(a, b) for a, b in zip(ends, ends[1:])])[0] > .5
+
+
+# --- systems that ask in words --------------------------------------------------------------------------------------
+
+def test_systems_on_published_weights(smollm2, tmp_path):
+    """GraphReader, MKRAG and JERR over two questions of HotpotQA: no crash, every refused reply is counted.
+
+    This model follows none of their formats. So that it takes a minute, chunks and replies are a tenth as long as they
+    should be. baselines/README.md has a run with longer ones.
+    """
+    pytest.importorskip("snowballstemmer")
+    methods = ["graphreader", "mkrag", "jerr"]
+    rows = Path(__file__).parent / "hotpotqa_3.json"
+    code = command_line.main(["--model", str(smollm2.folder), "--dataset", str(rows), "--limit", "2", "--method",
+                              ",".join(methods), "--chunk", "12", "--window", "768", "--device", "cpu", "--output",
+                              str(tmp_path)])
+    assert code == 0
+    runs = json.loads((tmp_path / "results.json").read_text())["data"]["HotpotQA"]["runs"]
+    table = (tmp_path / "table.txt").read_text()
+    for name in methods:
+        run = runs[name]
+        assert run["n"] == 2 and 0 < run["refused"] <= run["calls"]
+        assert f"refused {run['refused']} of {run['calls']}" in table
+        for line in (tmp_path / "HotpotQA" / f"{name}.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            assert all(isinstance(step["stage"], str) for step in row["trace"])
+            assert row["trace"] or row["construction_refused"] == row["construction_calls"] > 0
+
+
+def test_walks_of_published_weights(smollm2, tmp_path):
+    """GraphReader's walks with facts that it was given and starts drawn at random: the rest is the model's replies."""
+    pytest.importorskip("snowballstemmer")
+    facts = [f"{n}. {title} is in the text. | {title} | text" for n, (title, _) in enumerate(ROWS[0]["context"])]
+
+    class Given(Talk):
+        def say(self, texts, prompts, limit, progress):
+            extracts = texts[0].startswith(EXTRACT)
+            return ["\n".join(facts)] * len(texts) if extracts else super().say(texts, prompts, limit, progress)
+
+    method = GraphReader(smollm2, Settings(chunk=12, window=768, answer_tokens=8), talk=Given, chance=True)
+    prepared = method.prepare(Document("first", PASSAGES[0]))
+    answer = method.answer(prepared, QUESTIONS[0])
+    stages = [step.stage for step in answer.trace]
+    assert stages[:2] == ["plan", "starts"] and stages[-1] == "reasoning" and answer.text
+    walked = [step for step in answer.trace if step.walk >= 0]
+    assert len({step.walk for step in walked}) == min(5, len(prepared.graph.names)) and all(s.reply for s in walked)
+    assert answer.refused == sum(step.action == "refused" for step in walked) and answer.calls == len(walked) + 2
 
 
 # --- on a GPU -------------------------------------------------------------------------------------------------------

@@ -18,12 +18,14 @@ from llama import Cache, Llama
 from pecan import Graph, Node, Search, edge_matrix
 from study import answers, capture, choices, figures, progress, reading, retrieval, truth
 from study.__main__ import documents_of, main
-from study.heads import read_heads
 from study.record import Asked, Record, best, how_many, mass_of_heads
 from study.rows import DATA, hotpotqa, musique
 from support.files import InputError
+from support.heads import head_weights, read_heads
 from support.trace import listening
 from tiny.world import facts_in
+
+ROOT = DATA.parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +109,7 @@ def test_the_query_after_the_nodes(tiny, built, question):
         averaging[0, start:end] = 1 / (end - start)
         mask = torch.ones(1, len(ids), len(ids)).tril().bool()
         with torch.no_grad():
-            _, mean = tiny.forward(torch.tensor([ids]), torch.arange(len(ids))[None], mask, averaging=averaging)
+            _, mean = tiny.forward(torch.tensor([ids]), torch.arange(len(ids))[None], mask, cache, averaging)
         assert abs(mean[0, -len(asked):, 0].mean() - a[node].mean()) < 1e-6
 
 
@@ -138,21 +140,21 @@ def test_the_gold_likelihood(tiny, question):
     assert len(gold) == 2 and abs(likelihood - sum(wanted) / 2) < 1e-5
 
 
-def test_chosen_heads_alone(tiny, built, question, similarity, settings):
-    """r of a search within the block is position times the mean of the chosen heads."""
-    attention = llama.attention
-    a = capture.to_question(tiny, built.graph, question)
-    found = []
-    for heads in ([(1, 0), (1, 3)], [(layer, head) for layer in range(6) for head in range(4)]):
-        with reading.ChosenHeads(tiny, heads):
-            search = Search(tiny, built.graph, question, similarity(question), settings)
-            search.start()
-        found.append(search.trace)
-    wanted = [step.position * a[step.node, 1, [0, 3]].mean().item() for step in found[0]]
-    assert np.allclose([step.r for step in found[0]], wanted, atol=1e-6)
-    assert np.allclose([step.r for step in found[1]],
-                       [step.position * a[step.node].mean().item() for step in found[1]], atol=1e-6)
-    assert llama.attention is attention
+def test_rows_beyond_the_paper(tiny, built, document, similarity, settings, question):
+    """With chosen heads, what is read is what a search reads in the graph that these heads build."""
+    heads, asked = "1-0,1-3", Question("q", question, ["tea"])
+    c = similarity(question)
+    E = choices.weighted_edges(built.pairs, built.e, choices.pairs_of(heads), len(built.graph.nodes))
+    found = reading.extensions(tiny, built.graph, replace(built.graph, E=E), heads, asked, c, settings)
+
+    program = replace(settings, edge_heads=heads, relevance_heads=heads)
+    chosen = pecan.build(tiny, document, program)
+    assert (chosen.E.to_dense() - E).abs().max() < 1e-5
+    for name, changed in (("PECAN, chosen heads (not in the paper)", program),
+                          ("PECAN, chosen heads, without similarity", replace(program, similarity=False))):
+        answer = Search(tiny, chosen, question, c, changed).answer()
+        assert (found[name]["nodes"], found[name]["answer"]) == (answer.nodes, answer.text)
+    assert len(found) == 3
 
 
 def test_r_above_its_mean(tiny, built, question, similarity, settings):
@@ -216,6 +218,21 @@ def test_sources_of_a_bullet():
     assert truth.sources("Falls of the Zambezi: Victoria, Zambia", below, None) == [0]
     assert truth.sources("Falls and Zambezi River", below, None) == [], "two words are not enough, River is in both"
     assert truth.sources("Victoria Falls, Zambezi: of Bubye, Zimbabwe", below, None) == [], "no clear first"
+
+
+def test_every_embedded_world_has_exact_truth():
+    """The needed facts of every question are stated by its evidence, and by its chunks together."""
+    for path in (EMBEDDED, ROOT / "tiny" / "next" / "test.jsonl"):
+        for document in read_jsonl(path, limit=3):
+            facts = truth.facts_reader(document)
+            assert facts is not None
+            graph = graph_of([(1, passage) for passage in document.passages], [])
+            for question in document.questions:
+                needed = truth.needed_chunks(document, graph, question)
+                texts = [node.text for node in graph.nodes]
+                assert truth.enough(question, texts, needed, needed, facts)
+                assert not truth.enough(question, texts, needed[1:], needed, facts)
+    assert truth.facts_reader(read_jsonl(DATA / "musique.jsonl", limit=1)[0]) is None
 
 
 def test_enough():
@@ -394,17 +411,6 @@ def test_heads_are_chosen_by_their_mass():
     assert (how_many(6, 4), how_many(30, 9), how_many(1, 2)) == (4, 10, 1)
 
 
-@pytest.mark.parametrize("content, message", [
-    ('{"edges": ["1-0"], "relevance": ["1-4"]}', "relevance names head 1-4; the model has 6 layers of 4 heads"),
-    ('{"edges": ["1.0"], "relevance": ["1-0"]}', 'edges is no list of heads like "1-0"'),
-    ('{"edges": ["1-0"]}', "key 'relevance' is missing"),
-])
-def test_a_damaged_file_of_heads(tiny, tmp_path, content, message):
-    (tmp_path / "heads.json").write_text(content)
-    with pytest.raises(InputError, match=message):
-        read_heads(tmp_path / "heads.json", tiny.config)
-
-
 # --- data and the command -------------------------------------------------------------------------------------------
 
 def test_the_rows_that_ship():
@@ -455,8 +461,7 @@ def test_heads_of_the_embedded_model(tiny, tmp_path, capsys):
     folder = tmp_path / "model"
     shutil.copytree(tiny.folder, folder, ignore=shutil.ignore_patterns("__pycache__", "*.jsonl", "heads.json"))
     main(["heads", "--model", str(folder), "--output", str(tmp_path / "out"), "--limit", "2", "--device", "cpu"])
-    found = read_heads(folder / "heads.json", tiny.config)
-    assert set(found["edges"]) == set(found["relevance"]) and len({layer for layer, _ in found["edges"]}) == 1
+    assert set(read_heads(folder / "heads.json")) == {"1-0,1-1,1-2,1-3"}
     assert "on 2 documents of embedded that no table reports" in capsys.readouterr().out
 
     reported = {document.hash for document in read_jsonl(EMBEDDED)}
@@ -468,8 +473,8 @@ def test_heads_of_the_embedded_model(tiny, tmp_path, capsys):
     ("Llama-3.2-3B-Instruct", 28, 24), ("Llama-3.2-1B-Instruct", 16, 32)])
 def test_the_published_lists(name, layers, heads):
     path = DATA.parent / "chosen" / f"{name}.json"
-    found = read_heads(path, SimpleNamespace(layers=layers, heads=heads))
-    assert len(set(found["edges"])) == 16 and found["edges"] == found["relevance"]
+    edges, relevance = read_heads(path)
+    assert edges == relevance and (head_weights(edges, layers, heads) > 0).sum() == 16
     assert {"source", "licence", "note"} < json.loads(path.read_text()).keys()
 
 

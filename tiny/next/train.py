@@ -88,11 +88,13 @@ DRILLS = [dict(people=8, names=16, tasks=12),
           dict(people=4, relations=("pet", "drink", "home"), posts=True, tasks=20),
           dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2),
           dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2, hops=0.5)]
+HOPS = dict(people=6, relations=("friend", "pet", "home"), tasks=20, hops=0.6)          # about friends, by name
 READINGS = [4, 8]                                           # texts
 STAGES = len(DRILLS) + len(READINGS) + 1
 
-# A stage ends if the share of right answers is above ENOUGH after MIN_STEPS steps, or after MAX_STEPS in any case.
-ENOUGH = 0.93
+# A stage ends if the share of right answers in its new kinds of lessons is above ENOUGH after MIN_STEPS steps, or after
+# MAX_STEPS in any case.
+ENOUGH = 0.9
 MIN_STEPS = 30
 MAX_STEPS = 200
 
@@ -190,19 +192,20 @@ class Training:
         worlds = [W.make_world(rng, rng.randint(6, 14)) for _ in range(5)]
         if stage < len(DRILLS) + len(READINGS):
             texts = READINGS[stage - len(DRILLS)]
-            return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(8)],
-                    "reading": [teacher.reading(rng, rng.choice(worlds), texts) for _ in range(20)]}
+            return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(4)],
+                    "hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
+                    "reading": [teacher.reading(rng, rng.choice(worlds), texts) for _ in range(16)]}
         if stage < STAGES:
-            return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(6)],
+            return {"hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
                     "reading": [teacher.reading(rng, rng.choice(worlds), 8) for _ in range(8)],
-                    "listing": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(24)]}
+                    "listing": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(20)]}
 
         worlds.append(W.make_world(rng, rng.randint(14, 27)))
         worlds.append(W.make_world(rng, rng.randint(14, 27)))
         room = rng.choice((160, 220, 280, 340))             # short searches teach more, long ones are real
-        return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(4)],
-                "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8) for _ in range(5)],
-                "summary 2": [teacher.summary(rng, rng.choice(worlds), 1, 1) for _ in range(5)],
+        return {"hops": [teacher.drill(rng, **HOPS) for _ in range(5)],
+                "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8, hops=0.4) for _ in range(6)],
+                "summary 2": [teacher.summary(rng, rng.choice(worlds), 1, 1) for _ in range(4)],
                 "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6))) for _ in range(2)],
                 "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(1)],
                 "search": [teacher.search(rng, rng.choice(worlds), room) for _ in range(5000 // (room + 100))]}
@@ -273,7 +276,8 @@ class Training:
         """Go on to the next stage if this one has done enough."""
         if self.at["drill"] >= STAGES or self.at["since"] <= MIN_STEPS:
             return
-        if min(self.right.values()) > ENOUGH or self.at["since"] > MAX_STEPS:
+        new = {kind: share for kind, share in self.right.items() if "drill" not in kind and "hops" not in kind}
+        if min((new or self.right).values()) > ENOUGH or self.at["since"] > MAX_STEPS:
             self.at["drill"] += 1
             self.at["since"] = 0
             self.right = {}
