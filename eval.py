@@ -125,11 +125,9 @@ def score_files(args: argparse.Namespace) -> int:
     scores_of = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
     rows = []
     for path, scores in scores_of.items():
-        _, f1_interval = tables.score(scores)
-        _, rouge_l_interval = tables.score(scores, "rouge_l")
-        numbers = {name: f"{scores[name]:.2f}" for name in ("f1", "rouge_l", "rouge", "bleu4", "em")}
-        rows.append([path, numbers["f1"], f1_interval, numbers["rouge_l"], rouge_l_interval, numbers["rouge"],
-                     numbers["bleu4"], numbers["em"], tables.accuracy(scores), str(scores["n"])])
+        f1, rouge_l, rouge, bleu4, em = (f"{scores[name]:.2f}" for name in ("f1", "rouge_l", "rouge", "bleu4", "em"))
+        rows.append([path, f1, tables.score(scores)[1], rouge_l, tables.score(scores, "rouge_l")[1], rouge, bleu4, em,
+                     tables.accuracy(scores), str(scores["n"])])
     header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "EM", "accuracy", "n"]
     output(args, scores_of, [tables.Table("", header, rows)])
     return 0

@@ -14,7 +14,7 @@ from support.files import InputError, writing
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#000000", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7")
 COLOURS = [BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY]           # of the compared methods; PECAN's is VERMILION
-MARKERS = "osD^v<>PXpd+x123"                                  # hollow, so that each is seen where some coincide
+MARKERS = "osD^v<>PXpdH+x1234"                                # hollow, so that each is seen where some coincide
 WIDTH, HEIGHT = 4.6, 4.0                                      # of a data set's part, inches
 CAPTION = 80                                                  # characters of a caption's line below one part
 

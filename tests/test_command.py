@@ -90,9 +90,10 @@ def test_results_as_json(tmp_path, capsys):
         assert printed.startswith("{") and printed.endswith("}\n")
         return json.loads(printed)
 
-    run = numbers("--limit", "1", "--method", "whole", "--output", str(output))
+    run = numbers("--limit", "1", "--method", "whole", "--output", str(output), "--pictures")
     assert run == json.loads((output / "results.json").read_text())
     whole = run["data"]["embedded"]["runs"]["whole"]
+    assert (output / "picture.png").exists() and (output / "picture.svg").exists()
 
     path = str(output / "embedded" / "whole.jsonl")
     scored = numbers("--score", path)
