@@ -45,8 +45,12 @@ MUTATIONS = {
                                   "test_attention.py::test_block_by_block_equals_hugging_face"),
     "norm's epsilon ignored": ("llama.py", "keepdim=True) + eps)", "keepdim=True) + 1e-6)",
                                "test_attention.py::test_block_by_block_equals_hugging_face"),
-    "SwiGLU in float32": ("llama.py", "F.silu(gate) * up", "(F.silu(gate.float()) * up.float()).to(up.dtype)",
-                          "test_attention.py::test_block_by_block_equals_hugging_face"),
+    "SwiGLU in float32": (
+        "llama.py", "w[at + \"mlp.gate_proj.weight\"]))                     # [B, T, hidden]\n"
+                    "            x = x + F.linear(gate * F.linear(h, w[at + \"mlp.up_proj.weight\"]), ",
+        "w[at + \"mlp.gate_proj.weight\"]).float())\n"
+        "            x = x + F.linear((gate * F.linear(h, w[at + \"mlp.up_proj.weight\"])).to(x.dtype), ",
+        "test_attention.py::test_block_by_block_equals_hugging_face"),
     "wrong GQA order": ("llama.py", "attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)",
                         "attention(q.view(B, -1, c.kv_heads, T, c.head_width).transpose(1, 2), k, v, mask)",
                         "test_llama.py::test_model_equals_hugging_face"),
