@@ -180,8 +180,14 @@ def paged():
 def point(name: str) -> list:
     """The rows of a part, by its function in tests/speed."""
     from speed import growth, reading, searching
+    from speed.measure import NOT_RUN, Row
     module = next(module for module in (reading, searching, growth) if hasattr(module, name))
-    return getattr(module, name)(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    rows = getattr(module, name)(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    # What is larger than a CPU can do is not left out silently.
+    if module is not growth and not torch.cuda.is_available():
+        rows.append(Row(rows[0].what, "8B", NOT_RUN, "-", "", rows[0].goal))
+    return rows
 
 
 PRINTED = {"memory": memory, "flops": flops, "page": paged}
