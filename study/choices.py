@@ -65,7 +65,7 @@ def edge_choices(raw: Attended, heads: Heads) -> dict[str, torch.Tensor]:
 # --- relevance ------------------------------------------------------------------------------------------------------
 
 def position(S: list[int]) -> np.ndarray:
-    """Positions of the visited nodes, as in Appendix C: the query has 1, the first node 2."""
+    """Positions of the visited nodes, as in Appendix C: the query has 1, the first node 2 [S]."""
     return np.arange(2, len(S) + 2)
 
 
@@ -91,25 +91,25 @@ def above_mean(r: np.ndarray) -> np.ndarray:
     return (r - r.mean()).clip(0)
 
 
-def paper(raw, S: list[int], heads: Heads = ()) -> np.ndarray:
+def paper(raw, S: list[int], p: np.ndarray, heads: Heads = ()) -> np.ndarray:
     """position x mean over layers, heads and tokens (Appendix C) [S]."""
-    return position(S) * raw.question[S].mean((1, 2))
+    return p * raw.question[S].mean((1, 2))
 
 
-# Name -> r of the visited nodes [S]; `heads` were chosen on other documents. All have the position factor, unless they
-# say otherwise.
+# Name -> r of the visited nodes S at positions p [S]; `heads` were chosen on other documents. All have the position
+# factor, unless they say otherwise.
 RELEVANCE = {
     "the paper": paper,
-    "without position": lambda raw, S, heads: raw.question[S].mean((1, 2)),
-    "uniform": lambda raw, S, heads: np.ones(len(S)),
-    "query after the nodes, without position": lambda raw, S, heads: raw.after[S].mean((1, 2)),
-    "minus that of \"N/A\"": lambda raw, S, heads: (paper(raw, S) - position(S) * raw.empty[S].mean((1, 2))).clip(0),
-    "divided by that of \"N/A\"": lambda raw, S, heads: raw.question[S].mean((1, 2)) / raw.empty[S].mean((1, 2)),
-    "above its mean": lambda raw, S, heads: above_mean(paper(raw, S)),
-    "squared": lambda raw, S, heads: paper(raw, S) ** 2,
-    "to the fourth power": lambda raw, S, heads: paper(raw, S) ** 4,
-    "heads weighted by concentration": lambda raw, S, heads: position(S) * concentrated(raw.question[S]),
-    "chosen heads": lambda raw, S, heads: position(S) * of_heads(raw.question[S], heads),
-    "chosen heads, above its mean": lambda raw, S, heads: above_mean(position(S) * of_heads(raw.question[S], heads)),
-    "an oracle's": lambda raw, S, heads: raw.leads[S].astype(float),
+    "without position": lambda raw, S, p, heads: raw.question[S].mean((1, 2)),
+    "uniform": lambda raw, S, p, heads: np.ones(len(S)),
+    "query after the nodes, without position": lambda raw, S, p, heads: raw.after[S].mean((1, 2)),
+    "minus that of \"N/A\"": lambda raw, S, p, heads: p * (raw.question[S] - raw.empty[S]).mean((1, 2)).clip(0),
+    "divided by that of \"N/A\"": lambda raw, S, p, heads: raw.question[S].mean((1, 2)) / raw.empty[S].mean((1, 2)),
+    "above its mean": lambda raw, S, p, heads: above_mean(paper(raw, S, p)),
+    "squared": lambda raw, S, p, heads: paper(raw, S, p) ** 2,
+    "to the fourth power": lambda raw, S, p, heads: paper(raw, S, p) ** 4,
+    "heads weighted by concentration": lambda raw, S, p, heads: p * concentrated(raw.question[S]),
+    "chosen heads": lambda raw, S, p, heads: p * of_heads(raw.question[S], heads),
+    "chosen heads, above its mean": lambda raw, S, p, heads: above_mean(p * of_heads(raw.question[S], heads)),
+    "an oracle's": lambda raw, S, p, heads: raw.leads[S].astype(float),
 }

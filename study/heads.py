@@ -21,7 +21,7 @@ def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
     """Build the graphs of these documents, choose heads by them, and write them next to the checkpoint.
 
     Edges: the head's share of attention on the sources of each information point. Relevance: the area under the ROC
-    curve of the head's attention to the question, over all nodes. Returns what was found, in words.
+    curve of the head's attention to the question, over all information points. Returns what was found, in words.
     """
     records = []
     for name, documents in data.items():
@@ -35,7 +35,7 @@ def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
     found = {name: best(of_name, k) for name, of_name in scores.items()}
     points, questions = (sum(n for _, n in of_name) for of_name in scores.values())
     how = (f"python -m study heads: the {k} heads with the largest mass on the sources of {points} information points, "
-           f"and the largest area of r over the nodes for {questions} questions, on {len(records)} documents of "
+           f"and the largest area of r over these points for {questions} questions, on {len(records)} documents of "
            f"{', '.join(data)} that no table reports")
 
     path = bench.model.folder / FILE

@@ -6,7 +6,7 @@ import numpy as np
 from study.figures import Figure
 
 PANELS = [("retrieval", "rank", "mean rank of the needed chunk among chunks"),
-          ("relevance", "area", "area of r over the top level"),
+          ("relevance", "area, level 2", "area of r over the bullets of level 2"),
           ("answers", "likelihood", "gold answer's log-likelihood per token")]
 MOST = 14                         # rows of a panel
 

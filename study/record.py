@@ -79,15 +79,17 @@ def mass_of_heads(record: Record) -> tuple[np.ndarray, int]:
 
 
 def area_of_heads(record: Record) -> tuple[np.ndarray, int]:
-    """Sum [L, H] over the questions of the area of a head's r over all nodes, and how many questions have both kinds.
+    """Sum [L, H] over the questions of the area of a head's attention to the question, and how many questions count.
 
-    All nodes are taken, not those of the top level alone, so that few documents are enough to choose heads.
+    The area is that over all information points; a question counts if they are of both kinds.
     """
+    points = [i for i, node in enumerate(record.graph.nodes) if node.level > 1]
     L, H = record.raw.e.shape[1:]
     total, n = np.zeros((L, H)), 0
     for asked in record.asked:
-        if 0 < asked.leads.sum() < len(asked.leads):
-            total += np.array([[area(asked.question[:, layer, head], asked.leads) for head in range(H)]
+        right = asked.leads[points]
+        if 0 < right.sum() < len(points):
+            total += np.array([[area(asked.question[points, layer, head], right) for head in range(H)]
                                for layer in range(L)])
             n += 1
     return total, n

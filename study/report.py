@@ -28,11 +28,13 @@ SUMMARY = [                       # what the first table shows: figure, table, r
     ("... uniform edges", "edges", "uniform", "mass, level 2"),
     ("... chosen heads", "edges", CHOSEN, "mass, level 2"),
     ("chunks that are some bullet's heaviest source", "edges", "the paper", "coverage of chunks"),
-    ("r: area over the top level", "relevance", "the paper", "area"),
-    ("... without position", "relevance", "without position", "area"),
-    ("... chosen heads", "relevance", CHOSEN, "area"),
-    ("r: share on right nodes / of a uniform r", "relevance", "the paper", "lift"),
-    ("... chosen heads", "relevance", CHOSEN, "lift"),
+    ("r: area over the top level", "relevance", "the paper", "area, top level"),
+    ("r: area over level 2", "relevance", "the paper", "area, level 2"),
+    ("... query after the nodes", "relevance", "query after the nodes, without position", "area, level 2"),
+    ("... divided by that of \"N/A\"", "relevance", "divided by that of \"N/A\"", "area, level 2"),
+    ("... chosen heads", "relevance", CHOSEN, "area, level 2"),
+    ("r: share on right nodes of level 2 / of a uniform r", "relevance", "the paper", "lift, level 2"),
+    ("... chosen heads", "relevance", CHOSEN, "lift, level 2"),
     ("rank of the needed chunk, random", "retrieval", "random", "rank"),
     ("... z", "retrieval", "z", "rank"),
     ("... z, r uniform", "retrieval", "z, r uniform", "rank"),
@@ -85,8 +87,9 @@ def tables_of(records: list[Record], heads: list[tuple[Heads, Heads]]) -> dict[s
 def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
     """Write report.json and report.md of what is in `folder`, and return what report.json holds.
 
-    Documents that were not run to their heads are left out. Heads are chosen on the other documents of all data sets
-    together; with a single document they are chosen on itself, and their rows mean nothing.
+    Documents that were not run to their heads are left out. Several data sets have a further entry, "together". Heads
+    are chosen on the other documents of all data sets; with a single document they are chosen on itself, and their
+    rows mean nothing.
     """
     records = {}
     for name, documents in data.items():
@@ -98,19 +101,21 @@ def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
 
     heads = other_heads(together)
     content = {**about, "data": {}}
+    chosen = iter(heads)
     for name, of_data in records.items():
         if of_data:
-            figures = tables_of(of_data, heads[:len(of_data)])
-            content["data"][name] = entry_of(of_data, {key: table.figures() for key, table in figures.items()})
-        heads = heads[len(of_data):]
+            content["data"][name] = entry_of(of_data, [next(chosen) for _ in of_data])
+    if len(content["data"]) > 1:
+        content["data"]["together"] = entry_of(together, heads)
 
     write_file(folder / "report.json", json.dumps(content, indent=1) + "\n")
     write_file(folder / "report.md", markdown(content))
     return content
 
 
-def entry_of(records: list[Record], figures: dict) -> dict:
+def entry_of(records: list[Record], heads: list[tuple[Heads, Heads]]) -> dict:
     """What report.json holds of a data set."""
+    figures = {key: table.figures() for key, table in tables_of(records, heads).items()}
     return {"documents": len(records), "questions": sum(len(record.asked) for record in records),
             "levels": sum(record.graph.nodes[-1].level for record in records) / len(records),
             "nodes": sum(len(record.graph.nodes) for record in records) / len(records),
@@ -133,18 +138,22 @@ def markdown(found: dict) -> str:
 
 
 def summary_lines(found: dict) -> list[str]:
-    """A Markdown table of SUMMARY, a column for each data set. The interval comes without n; the other tables have it.
+    """A Markdown table of SUMMARY, a column for each data set.
 
-    The first row says how many documents and questions there are.
+    The first row says how many documents and questions there are. A row whose n is not that of the questions has its n;
+    rows that begin with dots have the n of the row above them.
     """
     data = found["data"]
     lines = ["| | " + " | ".join(data) + " |", "|---" * (len(data) + 1) + "|",
              "| documents, questions | " + " | ".join(f"{entry['documents']}, {entry['questions']}"
                                                       for entry in data.values()) + " |"]
     for label, key, row, column in SUMMARY:
-        cells = [cell(entry["figures"][key].get(row, {}).get(column)) for entry in data.values()]
-        if any(cells):
-            lines.append(f"| {label} | {' | '.join(cells)} |")
+        figures = [entry["figures"][key].get(row, {}).get(column) for entry in data.values()]
+        n = [figure["n"] for figure in figures if figure]
+        if n and n != [entry["questions"] for entry in data.values()] and not label.startswith("..."):
+            label += f"; n {', '.join(map(str, n))}"
+        if n:
+            lines.append(f"| {label} | {' | '.join(map(cell, figures))} |")
     return lines
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from baselines.bm25 import Okapi, words
-from study.choices import RELEVANCE, edge_choices
+from study.choices import RELEVANCE, edge_choices, position
 from study.figures import Table, ranks
 from study.record import Asked, Heads, Record
 
@@ -49,7 +49,7 @@ def by_attention(asked: Asked, E: np.ndarray, relevance: Callable, join: Callabl
     """The score of a search by z = E^T r, joined with c."""
     def score(S):
         r = np.zeros(len(E))
-        r[S] = relevance(asked, S, heads)
+        r[S] = relevance(asked, S, position(S), heads)
         return join(E.T @ r, asked.c)
     return score
 

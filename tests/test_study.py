@@ -291,7 +291,8 @@ ASKED = SimpleNamespace(question=QUESTION, after=QUESTION / 2, empty=np.full((3,
 
 def test_relevance_by_hand():
     """S = (1, 2): the means .3 and .2, the positions 2 and 3."""
-    found = {name: relevance(ASKED, [1, 2], [(0, 1)]) for name, relevance in choices.RELEVANCE.items()}
+    found = {name: relevance(ASKED, [1, 2], choices.position([1, 2]), [(0, 1)])
+             for name, relevance in choices.RELEVANCE.items()}
     wanted = {"the paper": [.6, .6], "without position": [.3, .2], "uniform": [1, 1],
               "query after the nodes, without position": [.15, .1], "minus that of \"N/A\"": [.4, .3],
               "divided by that of \"N/A\"": [3, 2], "above its mean": [0, 0], "squared": [.36, .36],
