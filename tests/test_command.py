@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 COMMANDS = ["pecan", "eval", "support.convert", "evaluation.layouts.__main__", "view.replay", "view.page", "view.walk",
             "tiny.world", "tiny.train", "tiny.measure", "tiny.next.world", "tiny.next.train", "tiny.next.measure",
-            "tiny.next.compare"]
+            "tiny.next.compare", "tiny.next.curve"]
 STORY = str(ROOT / "tiny" / "story.txt")
 
 
