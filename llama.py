@@ -255,9 +255,9 @@ class Llama:
 
             # SwiGLU.
             h = rms_norm(x, w[at + "post_attention_layernorm.weight"], c.norm_eps)
-            gate, up = F.linear(h, w[at + "mlp.gate_proj.weight"]), F.linear(h, w[at + "mlp.up_proj.weight"])
-            x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"])
-            finite_layers = finite_layers + x.isfinite().all()
+            gate = F.silu(F.linear(h, w[at + "mlp.gate_proj.weight"]))                     # [B, T, hidden]
+            x = x + F.linear(gate * F.linear(h, w[at + "mlp.up_proj.weight"]), w[at + "mlp.down_proj.weight"])
+            finite_layers = finite_layers + x.sum(dtype=torch.float32).isfinite()
 
         if finite_layers < c.layers:
             raise self.not_finite(f"model.layers.{int(finite_layers)}")

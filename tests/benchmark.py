@@ -1,8 +1,13 @@
-"""What the method costs: memory and time of accumulation, the node cache, FLOPs of the whole document.
+"""What the method costs, side by side with transformers in the same process; BENCHMARK.md explains the figures.
 
-    python tests/benchmark.py [memory] [time] [flops] [page]       all of them, or those named
+    python tests/benchmark.py [PART ...]        all parts, or those named:
+        memory, flops, page                     accumulation; the whole document next to the paper; view's page
+        stage_1, windows, decode                tests/speed/reading.py
+        one_search, many                        tests/speed/searching.py
+        growth, start, processes                tests/speed/growth.py
 
-Times are shown as ratios inside one run, because machines differ and are shared.
+Times are compared inside one run, because machines differ and are shared. What tests/speed measures is kept in
+results-benchmark/, part by part, as JSON and as a table.
 """
 import json
 import os
@@ -175,11 +180,18 @@ def paged():
 def point(name: str) -> list:
     """The rows of a part, by its function in tests/speed."""
     from speed import growth, reading, searching
+    from speed.measure import NOT_RUN, Row
     module = next(module for module in (reading, searching, growth) if hasattr(module, name))
-    return getattr(module, name)(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    rows = getattr(module, name)(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    # What is larger than a CPU can do is not left out silently.
+    if module is not growth and not torch.cuda.is_available():
+        rows.append(Row(rows[0].what, "8B", NOT_RUN, "-", "", rows[0].goal))
+    return rows
 
 
-POINTS = ["stage_1", "windows", "one_search", "many", "decode", "growth", "start", "processes", "page"]
+PRINTED = {"memory": memory, "flops": flops, "page": paged}
+POINTS = ["stage_1", "windows", "one_search", "many", "decode", "growth", "start", "processes"]
 
 
 def main(parts: list[str]):
@@ -187,9 +199,9 @@ def main(parts: list[str]):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         torch.set_num_threads(1)
-    for name in parts or ["memory", "flops", *POINTS]:
-        if name in ("memory", "flops"):
-            {"memory": memory, "flops": flops}[name]()
+    for name in parts or [*PRINTED, *POINTS]:
+        if name in PRINTED:
+            PRINTED[name]()
         else:
             measure.keep(name, point(name), measure.machine(device))
             print(measure.table(measure.kept([name])))

@@ -45,8 +45,12 @@ MUTATIONS = {
                                   "test_attention.py::test_block_by_block_equals_hugging_face"),
     "norm's epsilon ignored": ("llama.py", "keepdim=True) + eps)", "keepdim=True) + 1e-6)",
                                "test_attention.py::test_block_by_block_equals_hugging_face"),
-    "SwiGLU in float32": ("llama.py", "F.silu(gate) * up", "(F.silu(gate.float()) * up.float()).to(up.dtype)",
-                          "test_attention.py::test_block_by_block_equals_hugging_face"),
+    "SwiGLU in float32": (
+        "llama.py", "w[at + \"mlp.gate_proj.weight\"]))                     # [B, T, hidden]\n"
+                    "            x = x + F.linear(gate * F.linear(h, w[at + \"mlp.up_proj.weight\"]), ",
+        "w[at + \"mlp.gate_proj.weight\"]).float())\n"
+        "            x = x + F.linear((gate * F.linear(h, w[at + \"mlp.up_proj.weight\"])).to(x.dtype), ",
+        "test_attention.py::test_block_by_block_equals_hugging_face"),
     "wrong GQA order": ("llama.py", "attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)",
                         "attention(q.view(B, -1, c.kv_heads, T, c.head_width).transpose(1, 2), k, v, mask)",
                         "test_llama.py::test_model_equals_hugging_face"),
@@ -278,6 +282,21 @@ MUTATIONS = {
                                               "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a step's tokens without its node": ("pecan.py", "tokens=rolled_back + end,", "tokens=rolled_back + start,",
                                        "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
+    "nodes tokenised for every query": ("pecan.py", "if tokenizer not in self.kept_lines:", "if True:",
+                                        "test_search.py::test_a_node_is_tokenised_once"),
+    # the benchmark
+    "a ratio upside down": ("tests/speed/measure.py", "self.ours / self.peer if self.higher else self.peer / self.ours",
+                            "self.peer / self.ours if self.higher else self.ours / self.peer",
+                            "test_benchmark.py::test_what_a_row_of_the_table_says"),
+    "a goal met from below": ("tests/speed/measure.py", "self.ratio >= self.limit", "self.ratio <= self.limit",
+                              "test_benchmark.py::test_what_a_row_of_the_table_says"),
+    "a peer that attends from the row before": (
+        "tests/speed/peer.py", "rows.append(mean[0, 0, :len(averaging)] @ averaging)",
+        "rows.append(mean[0, 0, 1:len(averaging)] @ averaging[:-1])",
+        "test_benchmark.py::test_a_summary_of_the_peer_has_the_same_words_and_attention"),
+    "a peer that keeps its probes": (
+        "tests/speed/peer.py", "            past.crop(-len(probe))\n", "            before += len(probe)\n",
+        "test_benchmark.py::test_a_search_of_the_peer_has_the_same_verdicts_and_answer"),
     # searches that advance together
     "every row of the longest one's length": (
         "evaluation/together.py", "seat.row.lengths = [self.cache.lengths[b]]",

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 import pecan  # noqa: E402
 
 README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *ROOT.glob("[a-z]*/README.md")]
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "tests" / "BENCHMARK.md", *ROOT.glob("[a-z]*/README.md")]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 FOLDERS = [".", "support", "baselines", "evaluation", "evaluation/layouts", "tiny", "tests", "study"]
 MODULES = {path.stem: path.relative_to(ROOT).as_posix()          # of the program: name -> file

@@ -351,3 +351,20 @@ def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, 
     checked = [max(0, n + 2 - len(start)) * len(t.frame.close) for n in range(len(answer.trace))]
     assert [step.tokens for step in answer.trace] == [a + b for a, b in zip(so_far, checked)]
     assert probes == checked[-1]
+
+
+def test_a_node_is_tokenised_once(tiny, graph, question, similarity, settings, monkeypatch):
+    """Not once for each query."""
+    lines = []
+    node_line = pecan.node_line
+
+    def counted(tokenizer, node, text):
+        lines.append(node)
+        return node_line(tokenizer, node, text)
+
+    monkeypatch.setattr(pecan, "node_line", counted)
+    fresh = replace(graph, kept_lines={})
+    for _ in range(3):
+        assert Search(tiny, fresh, question, similarity(question), settings).lines[0] == node_line(
+            tiny.tokenizer, 0, graph.nodes[0].text)
+    assert lines == list(range(len(graph.nodes)))

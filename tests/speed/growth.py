@@ -12,10 +12,9 @@ from pathlib import Path
 import torch
 
 from data import Document
-from pecan import Graph, Node, Pecan, Search, build, edge_matrix
+from pecan import Graph, Node, Search, build, edge_matrix
 from speed.measure import NOT_RUN, ROOT, TINY, Row, embedded, seconds
 from support.checkpoint import read_config, save_checkpoint, tensor_shapes
-from support.sbert import TokenMean
 from support.settings import resolve
 from tiny.world import make_world
 
@@ -34,9 +33,10 @@ def long_document(tokenizer, tokens: int) -> Document:
     return Document(f"{tokens} tokens", passages)
 
 
-def construction(device: torch.device, most: int = 128_000) -> list[dict]:
-    """Seconds and peak MiB of building, over documents of so many tokens."""
+def construction(device: torch.device) -> list[dict]:
+    """Seconds of building over documents of so many tokens, up to 32k on a CPU, and what the graph added to memory."""
     tiny = embedded(device)
+    most = 500_000 if device.type == "cuda" else 32_000
     settings = resolve(tiny.folder, 512)
     found = []
     for tokens in GROWTH["construction"]:
@@ -111,25 +111,6 @@ def growth(device: torch.device) -> list[Row]:
         rows.append(Row(f"6 {part} / linear growth", f"{before['size']:,} to {last['size']:,} {what}", last["seconds"],
                         linear, "s", "linear", limit=1 / 1.25, details=entries))
     return rows
-
-
-def page(device: torch.device) -> list[Row]:
-    """The page of a search over a graph of 700 nodes."""
-    from support.trace import Recorder
-    from view.page import page as make_page
-    from view.trace_file import read_traces
-    tiny = embedded(device)
-    with tempfile.TemporaryDirectory() as folder:
-        method = Recorder(Pecan(tiny, TokenMean(tiny), resolve(tiny.folder, 512)), f"{folder}/trace.jsonl")
-        tokens = 2_000
-        while True:
-            prepared = method.prepare(long_document(tiny.tokenizer, tokens), Path(folder) / f"graph{tokens}.json")
-            if len(prepared.texts) >= 700:
-                break
-            tokens *= 2
-        method.answer(prepared, "What is Mara's job?")
-        taken = seconds(lambda: make_page(read_traces(f"{folder}/trace.jsonl")), device)
-    return [Row("page of a search", f"{len(prepared.texts)} nodes", taken, "-", "s", "-")]
 
 
 # --- start ----------------------------------------------------------------------------------------------------------

@@ -125,13 +125,13 @@ def figure(value) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as a table of Markdown."""
-    lines = ["| what | shape | ours | peer | ratio | goal | met |", "|---|---|---|---|---|---|---|"]
+    """The rows as an aligned table."""
+    cells = [["what", "shape", "ours", "", "peer", "ratio", "goal", "met"]]
     for row in rows:
         ratio = "-" if row.ratio is None else f"{row.ratio:.2f}x"
-        lines.append(f"| {row.what} | {row.shape} | {figure(row.ours)} {row.unit} | {figure(row.peer)} | {ratio} "
-                     f"| {row.goal} | {row.met} |")
-    return "\n".join(lines)
+        cells.append([row.what, row.shape, figure(row.ours), row.unit, figure(row.peer), ratio, row.goal, row.met])
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
 
 
 def machine(device: torch.device) -> dict:
@@ -164,7 +164,7 @@ def kept(parts: list[str] | None = None) -> list[Row]:
 def draw():
     """Write the table of all that was kept; and the curves of growth, if matplotlib is installed."""
     if KEPT.exists():
-        (KEPT / "table.md").write_text(table(kept()) + "\n")
+        (KEPT / "table.txt").write_text(table(kept()) + "\n")
     curves = [row for row in kept() if row.details]
     if not curves:
         return

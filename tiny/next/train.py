@@ -203,11 +203,11 @@ class Training:
         worlds.append(W.make_world(rng, rng.randint(14, 27)))
         worlds.append(W.make_world(rng, rng.randint(14, 27)))
         room = rng.choice((160, 220, 280, 340))             # short searches teach more, long ones are real
-        return {"hops": [teacher.drill(rng, **HOPS) for _ in range(5)],
-                "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8, hops=0.4) for _ in range(6)],
+        return {"hops": [teacher.drill(rng, **HOPS) for _ in range(4)],
+                "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8, hops=0.3) for _ in range(4)],
                 "summary 2": [teacher.summary(rng, rng.choice(worlds), 1, 1) for _ in range(4)],
-                "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6))) for _ in range(2)],
-                "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(1)],
+                "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6))) for _ in range(4)],
+                "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(2)],
                 "search": [teacher.search(rng, rng.choice(worlds), room) for _ in range(5000 // (room + 100))]}
 
     def step(self):

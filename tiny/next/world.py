@@ -288,7 +288,7 @@ def write_test_set(path: Path, lengths: list[int], look_ups: int, seed: int):
             file.write(json.dumps(row) + "\n")
 
 
-# Chapters of the documents: windows of 384 tokens hold three and a half. Documents in training have 6 to 27.
+# Chapters of the documents: windows of 380 tokens hold three and a half. Documents in training have 6 to 27.
 DEFAULT = [14 + 13 * n // 19 for n in range(20)]
 LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 
