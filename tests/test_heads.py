@@ -171,7 +171,8 @@ def test_the_embedded_models_own_heads(tiny):
 @pytest.mark.parametrize("path", sorted((TINY.parent / "study" / "chosen").glob("*.json")), ids=lambda path: path.stem)
 def test_published_lists_are_read(path):
     """--heads takes them as they are, and the models that they were found for have these heads."""
-    layers, heads = {"8B": (32, 32), "3B": (28, 24), "1B": (16, 32)}[path.stem.split("-")[2]]
+    shapes = {"-8B-": (32, 32), "-3B-": (28, 24), "-1B-": (16, 32), "-135M-": (30, 9)}
+    layers, heads = next(shape for size, shape in shapes.items() if size in path.stem)
     for chosen in chosen_heads(str(path)).values():
         assert head_weights(chosen, layers, heads).sum() == 1
 
