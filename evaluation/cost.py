@@ -179,13 +179,13 @@ def node_tokens(settings: Settings) -> int:
 def memory(c: Config, cost: Cost, width: int) -> tuple[int, int]:
     """Bytes of the weights, and the most that a run adds to them, at `width` bytes a number.
 
-    Added are the cache, and what the forward pass holds at its peak, in the SwiGLU of a layer: four tensors of the
+    Added are the cache, and what the forward pass holds at its peak, in the SwiGLU of a layer: three tensors of the
     hidden width, x and h, the queries and the output of attention, and RoPE's tables. It is the most of the largest
     batch of windows and the longest whole document.
     """
     weights = sum(map(math.prod, tensor_shapes(c).values()))
     cached = 2 * c.layers * c.kv_heads * c.head_width                                      # numbers of a slot
-    computed = 4 * c.hidden + 2 * c.width + 2 * c.heads * c.head_width + 2 * c.head_width  # numbers of a token
+    computed = 3 * c.hidden + 2 * c.width + 2 * c.heads * c.head_width + 2 * c.head_width  # numbers of a token
     batch = cached * cost.slots + computed * cost.batch
     whole = (cached + computed) * cost.longest
     return width * weights, width * max(batch, whole)

@@ -132,7 +132,7 @@ def test_the_memory_of_a_run_is_that_of_the_larger_part(model):
     for slots, longest in ((3 * 512, 0), (512, 700)):
         cache = Cache(model, 1, max(slots, longest))
         kept = sum(tensor.nbytes for tensor in (*cache.keys, *cache.values))
-        computed = 4 * longest * (4 * c.hidden + 2 * c.width + 2 * c.heads * c.head_width + 2 * c.head_width)
+        computed = 4 * longest * (3 * c.hidden + 2 * c.width + 2 * c.heads * c.head_width + 2 * c.head_width)
         assert cost.memory(c, cost.Cost(slots=slots, longest=longest), 4) == (weights, kept + computed)
 
 
