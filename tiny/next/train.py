@@ -287,7 +287,7 @@ class Training:
 def main(argv=None):
     parser = make_parser("python -m tiny.next.train", __doc__)
     parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
-    parser.add_argument("--tokens", type=float, default=24e6, help="tokens to train on")
+    parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
     args = parse_options(parser, argv)
 
