@@ -37,7 +37,7 @@ FLOORS = [
     ["evaluation/runner.py", "evaluation/tables.py"],
     ["evaluation/pictures.py", "evaluation/dry_run.py"],
     ["eval.py"],
-    ["tiny/world.py", "tiny/start.py"],
+    ["tiny/world.py", "tiny/start.py", "tiny/lesson.py"],
     ["tiny/lessons.py"],
     ["tiny/measure.py", "tiny/train.py"],
     ["tiny/next/facts.py", "tiny/next/curve.py"],

@@ -9,7 +9,6 @@ import pytest
 from speaker import Script, Speaker, follow, known, scripted  # noqa: F401
 
 from baselines import jerr
-from baselines.agent import Talk
 from baselines.common import line_ids
 from baselines.jerr import (
     JERR,
@@ -331,19 +330,10 @@ def test_a_window_that_is_too_small(tiny, settings):
         JERR(tiny, replace(settings, window=150))
 
 
-def test_costs_are_those_of_the_calls(tiny, monkeypatch):
+def test_costs_are_those_of_the_calls(tiny, heard):
     """One at a time on the embedded model: the calls and the reader, nothing of the construction."""
     small = replace(resolve(tiny.folder, tiny.config.max_length), batch=1, answer_tokens=4)
     document = read_jsonl(EMBEDDED, 1)[0]
-    heard = []
-    original = Talk.say
-
-    def say(self, texts, prompts, limit, progress):
-        before = self.model.flops
-        said = original(self, texts, prompts, limit, progress)
-        heard.append((self.model.flops - before, prompts, limit))
-        return said
-    monkeypatch.setattr(Talk, "say", say)
     method = JERR(tiny, small)
     before = tiny.flops
     prepared = method.prepare(document)

@@ -227,18 +227,9 @@ def test_refusals_leave_no_pairs_and_no_chunks(tiny, settings, script, tmp_path)
     assert again.calls == 3 and again.texts == []
 
 
-def test_costs_are_those_of_the_calls(tiny, settings, monkeypatch):
+def test_costs_are_those_of_the_calls(tiny, settings, heard, monkeypatch):
     """Calls, re-ranking, encoder and reader, one at a time; a question is not charged for the construction."""
     small = replace(settings, batch=1, answer_tokens=4, window=512)
-    heard = []
-    original = Talk.say
-
-    def say(self, texts, prompts, limit, progress):
-        before = self.model.flops
-        said = original(self, texts, prompts, limit, progress)
-        heard.append((self.model.flops - before, prompts, limit))
-        return said
-    monkeypatch.setattr(Talk, "say", say)
     vectors = Vectors({"Who?": [1.0, 0], "What is it? goat": [1.0, 0]})
     method = MKRAG(tiny, vectors, small)
     prepared = Prepared(["What is it? goat"], 0, [["macro", "e", "What is it?", "goat"]],

@@ -14,10 +14,10 @@ from support.files import InputError, read_json
 from support.method import Answer, Step
 from support.sbert import TokenMean
 from support.settings import Settings, resolve
+from tiny.lesson import collate
 from tiny.next.compare import Ranker, best, compare, summary
 from tiny.next.curve import draw, read_log
 from tiny.next.facts import Fact, facts_in, held_out, posts_in, statement, statements
-from tiny.next.lessons import collate
 from tiny.next.measure import interval, measure, score_graph, score_search, uniform_edges
 from tiny.next.train import DRILLS, Training
 from tiny.next.world import DEFAULT, KINDS, ask, evidence, make_world, summarise, write_test_set

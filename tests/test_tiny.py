@@ -8,7 +8,8 @@ from data import EMBEDDED, read_jsonl
 from llama import Cache, attention, length_of, rms_norm, rope_tables, rotate, split_heads
 from pecan import Pecan, question_prompt
 from support.sbert import TokenMean
-from tiny.lessons import Teacher, collate
+from tiny.lesson import collate
+from tiny.lessons import Teacher
 from tiny.train import Training
 from tiny.world import ALL, KEPT, VALUES, ask, bullet, facts_in, make_world, summarise
 

@@ -26,7 +26,8 @@ from llama import Llama
 from support.checkpoint import choose_device, read_config, save_checkpoint
 from support.tokenizer import Tokenizer
 from tiny import world as W
-from tiny.lessons import Lesson, Teacher, collate
+from tiny.lesson import Lesson, collate
+from tiny.lessons import Teacher
 from tiny.start import structured_start
 
 # --- the checkpoint's files -----------------------------------------------------------------------------------------

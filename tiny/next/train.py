@@ -26,8 +26,9 @@ from llama import Llama
 from support.checkpoint import choose_device, read_config, save_checkpoint
 from support.settings import resolve
 from support.tokenizer import Tokenizer
+from tiny.lesson import Lesson, collate
 from tiny.next import world as W
-from tiny.next.lessons import Lesson, Teacher, collate
+from tiny.next.lessons import Teacher
 from tiny.next.measure import measure
 from tiny.next.world import other_documents
 from tiny.start import structured_start
