@@ -80,7 +80,8 @@ def shape(vocabulary: int) -> dict:
 # --- training -------------------------------------------------------------------------------------------------------
 
 # The curriculum begins with stages of drill, each harder than the one before: options of Teacher.drill. In the next
-# stages texts of documents are read, then chapters listed as well. After the stages, all kinds of lessons are mixed.
+# stages texts of documents are read, then passages summarised without a prompt, then bullets. After the stages, all kinds
+# of lessons are mixed.
 BARE = ("friend", "pet", "color", "home", "drink", "play")
 DRILLS = [dict(people=8, names=16, tasks=12),
           dict(people=8, tasks=12),
@@ -91,7 +92,7 @@ DRILLS = [dict(people=8, names=16, tasks=12),
           dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2, hops=0.5)]
 HOPS = dict(people=6, relations=("friend", "pet", "home"), tasks=20, hops=0.6)          # about friends, by name
 READINGS = [4, 8]                                           # texts
-STAGES = len(DRILLS) + len(READINGS) + 1
+STAGES = len(DRILLS) + len(READINGS) + 2
 
 # A stage ends if the share of right answers in its new kinds of lessons is above ENOUGH after MIN_STEPS steps, or after
 # MAX_STEPS in any case.
@@ -196,19 +197,27 @@ class Training:
             return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(4)],
                     "hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
                     "reading": [teacher.reading(rng, rng.choice(worlds), texts) for _ in range(16)]}
-        if stage < STAGES:
+        if stage < STAGES - 1:
             return {"hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
                     "reading": [teacher.reading(rng, rng.choice(worlds), 8) for _ in range(8)],
-                    "listing": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(20)]}
+                    "listing 2": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(20)]}
 
         worlds.append(W.make_world(rng, rng.randint(14, 27)))
         worlds.append(W.make_world(rng, rng.randint(14, 27)))
+        if stage < STAGES:
+            return {"hops": [teacher.drill(rng, **HOPS) for _ in range(6)],
+                    "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8) for _ in range(4)],
+                    "listing 2": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(4)],
+                    "listing 3": [teacher.listing(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6)))
+                                  for _ in range(16)],
+                    "listing 4": [teacher.listing(rng, rng.choice(worlds), 3, 27) for _ in range(4)]}
+
         room = rng.choice((160, 220, 280, 340))             # short searches teach more, long ones are real
         return {"hops": [teacher.drill(rng, **HOPS) for _ in range(4)],
                 "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8, hops=0.3) for _ in range(4)],
                 "summary 2": [teacher.summary(rng, rng.choice(worlds), 1, 1) for _ in range(4)],
-                "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6))) for _ in range(4)],
-                "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(2)],
+                "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6))) for _ in range(6)],
+                "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(3)],
                 "search": [teacher.search(rng, rng.choice(worlds), room) for _ in range(5000 // (room + 100))]}
 
     def step(self):
