@@ -21,7 +21,7 @@ from support.command import make_parser, parse_options, user_errors
 import torch
 
 from data import EMBEDDED
-from evaluation import cost, metrics, paper, pictures, tables
+from evaluation import cells, cost, metrics, paper, pictures, tables
 from evaluation.dry_run import dry_run
 from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
@@ -112,12 +112,12 @@ def check_numbers(args: argparse.Namespace):
 
 # --- without a run --------------------------------------------------------------------------------------------------
 
-def output(args: argparse.Namespace, numbers: dict, shown: list[tables.Table], *notes: str):
+def output(args: argparse.Namespace, numbers: dict, shown: list[cells.Table], *notes: str):
     """Print tables with notes, or the numbers alone as JSON."""
     if args.json:
         print(json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print("\n".join(["\n\n".join(map(tables.as_text, shown)), *notes]))
+        print("\n".join(["\n\n".join(map(cells.as_text, shown)), *notes]))
 
 
 def score_files(args: argparse.Namespace) -> int:
@@ -126,10 +126,10 @@ def score_files(args: argparse.Namespace) -> int:
     rows = []
     for path, scores in scores_of.items():
         f1, rouge_l, rouge, bleu4, em = (f"{scores[name]:.2f}" for name in ("f1", "rouge_l", "rouge", "bleu4", "em"))
-        rows.append([path, f1, tables.score(scores)[1], rouge_l, tables.score(scores, "rouge_l")[1], rouge, bleu4, em,
+        rows.append([path, f1, cells.score(scores)[1], rouge_l, cells.score(scores, "rouge_l")[1], rouge, bleu4, em,
                      tables.accuracy(scores), str(scores["n"])])
     header = ["predictions", "F1", "95 %", "ROUGE-L", "95 %", "ROUGE-L (rouge)", "BLEU-4", "EM", "accuracy", "n"]
-    output(args, scores_of, [tables.Table("", header, rows)])
+    output(args, scores_of, [cells.Table("", header, rows)])
     return 0
 
 
@@ -173,8 +173,8 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     write_file(path, json.dumps(everything, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     shown = tables.SHOW[args.table](results)
-    write_file(runner.output / f"table{suffix}.txt", "\n\n".join(map(tables.as_text, shown)) + "\n")
-    write_file(runner.output / f"table{suffix}.md", "\n".join(map(tables.as_markdown, shown)) + "\n")
+    write_file(runner.output / f"table{suffix}.txt", "\n\n".join(map(cells.as_text, shown)) + "\n")
+    write_file(runner.output / f"table{suffix}.md", "\n".join(map(cells.as_markdown, shown)) + "\n")
     write_file(runner.output / f"table{suffix}.json", json.dumps([t._asdict() for t in shown], indent=2) + "\n")
 
     for failure in failures:

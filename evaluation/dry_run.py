@@ -13,7 +13,7 @@ from baselines import graphreader_prompts as figures
 from baselines import jerr, mkrag
 from baselines.graphreader import STARTS, GraphReader
 from data import Document
-from evaluation import cost, paper, tables
+from evaluation import cells, cost, paper
 from evaluation.layouts import Dataset
 from evaluation.runs import METHODS
 from llama import flops_of
@@ -121,7 +121,7 @@ def agent(name: str, documents: Iterator[Document], c: Config, tokenizer: Tokeni
 
 # --- tables ---------------------------------------------------------------------------------------------------------
 
-def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, list[tables.Table], list[str]]:
+def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, list[cells.Table], list[str]]:
     """What the runs would cost: numbers, tables and notes. Reads text, config and tokenizer, but no weights."""
     folder = locate(args.model)
     config = read_config(folder)
@@ -137,7 +137,7 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, li
         c = cost.expected(dataset.documents(), config, tokenizer, settings, paper.FIXED_NODES.get(dataset.name),
                           whole_window)
         counts = [f"{n:,}" for n in (c.documents, c.questions, c.tokens, c.windows, c.calls)]
-        quantities = [tables.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
+        quantities = [cells.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
         memory = sum(cost.memory(config, c, dtype.itemsize))
         costs[dataset.name] = asdict(c) | {"memory": memory}
         rows.append([dataset.name, *counts, *quantities, f"{memory / 2 ** 30:.2f} GiB"])
@@ -146,19 +146,19 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, li
             try:
                 found = agent(name, dataset.documents(), config, tokenizer, settings)
             except InputError as error:
-                of_agents.append([dataset.name, METHODS[name].label, *[tables.NOT_RUN] * 4, f"not run: {error}"])
+                of_agents.append([dataset.name, METHODS[name].label, *[cells.NOT_RUN] * 4, f"not run: {error}"])
                 continue
             costs[dataset.name][name] = found
             of_agents.append([dataset.name, METHODS[name].label, *(f"{found[key]:,}" for key in list(found)[:2]),
-                              *(tables.quantity(found[key]) for key in list(found)[2:])])
+                              *(cells.quantity(found[key]) for key in list(found)[2:])])
 
     header = ["data", "documents", "questions", "tokens", "windows", "calls", "construction", "search", "at most",
               "whole", "memory"]
-    shown = [tables.Table("", header, rows)]
+    shown = [cells.Table("", header, rows)]
     notes = [cost.ASSUMED]
     if of_agents:
         header = ["data", "agent", "calls to build", "calls to answer", "construction", "questions"]
-        shown.append(tables.Table("", header, of_agents))
+        shown.append(cells.Table("", header, of_agents))
         notes.append(ASSUMED)
     return costs, shown, [*notes, "This is one run of PECAN and one of the whole document. The other methods, and the "
                           "further runs of a table, are not included."]

@@ -7,8 +7,9 @@ import textwrap
 from pathlib import Path
 
 from evaluation import paper
+from evaluation.cells import cut, quantity
 from evaluation.runs import runs_of
-from evaluation.tables import cut, histogram_of, quantity
+from evaluation.tables import histogram_of
 from support.files import InputError, writing
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (

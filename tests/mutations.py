@@ -517,7 +517,7 @@ MUTATIONS = {
         "evaluation/tables.py", "(\"average\", \"least\", \"most\", ", "(\"average\", \"most\", \"least\", ",
         "test_results.py::test_lengths_are_under_their_headers"),
     "interval of ROUGE-L next to F1": (
-        "evaluation/tables.py", "run[f\"{name}_interval\"]", "run[\"rouge_l_interval\"]",
+        "evaluation/cells.py", "run[f\"{name}_interval\"]", "run[\"rouge_l_interval\"]",
         "test_results.py::test_each_number_is_under_its_header"),
     "bins one too narrow": (
         "evaluation/tables.py", "width = -(-end // 20)", "width = end // 20 or 1",

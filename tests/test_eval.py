@@ -29,10 +29,10 @@ from baselines import common, jerr
 from baselines.whole import Whole
 from data import EMBEDDED, read_jsonl
 from evaluation import cost, dry_run, metrics, paper, tables
+from evaluation.cells import as_markdown, as_text, quantity
 from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
-from evaluation.tables import as_markdown, as_text, quantity
 from pecan import build
 from support.checkpoint import read_config
 from support.files import InputError, OutputError

@@ -34,6 +34,7 @@ FLOORS = [
     ["evaluation/layouts/__init__.py"],
     ["evaluation/layouts/__main__.py"],
     ["evaluation/runs.py"],
+    ["evaluation/cells.py"],
     ["evaluation/runner.py", "evaluation/tables.py"],
     ["evaluation/pictures.py", "evaluation/dry_run.py"],
     ["eval.py"],

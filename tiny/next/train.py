@@ -80,8 +80,8 @@ def shape(vocabulary: int) -> dict:
 # --- training -------------------------------------------------------------------------------------------------------
 
 # The curriculum begins with stages of drill, each harder than the one before: options of Teacher.drill. In the next
-# stages texts of documents are read, then passages summarised without a prompt, then bullets. After the stages, all kinds
-# of lessons are mixed.
+# stages texts of documents are read, then passages summarised without a prompt, then bullets. After the stages, all
+# kinds of lessons are mixed.
 BARE = ("friend", "pet", "color", "home", "drink", "play")
 DRILLS = [dict(people=8, names=16, tasks=12),
           dict(people=8, tasks=12),
