@@ -32,7 +32,7 @@ from support.heads import NoHeads, chosen_heads
 from support.options import add_model_options
 from support.tokenizer import Tokenizer
 
-DEFAULT_METHODS = ["pecan", "pecan-heads", "whole"]            # if neither --method nor --table chooses others
+DEFAULT_METHODS = ["pecan", "pecan-heads", "bm25", "whole"]    # if neither --method nor --table chooses others
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------

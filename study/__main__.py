@@ -6,7 +6,6 @@
 import itertools
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,13 @@ from llama import Llama
 from study.heads import choose
 from study.report import report
 from study.rows import DATA, FOR_HEADS
-from study.run import Bench, run_ablations, run_document, run_extensions
+from study.run import Bench, run_ablations, run_document, run_extensions, run_next_nodes
 from support.files import InputError
 from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
 from support.options import EMBEDDED_MODEL, SMALL
 from support.sbert import load_encoder
 from support.settings import resolve
+from tiny.world import other_documents
 
 KNOWN = {"embedded": EMBEDDED, "hotpotqa": DATA / "hotpotqa.jsonl", "musique": DATA / "musique.jsonl"}
 
@@ -58,10 +58,7 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
 
 def world_for_heads() -> list[Document]:
     """Documents of the embedded world that are not those of its test set."""
-    from tiny.world import write_test_set  # here, because it takes a moment
-    with tempfile.TemporaryDirectory() as folder:
-        write_test_set(f"{folder}/world.jsonl", 8, seed=1)
-        return [replace(document, id=f"heads-{document.id}") for document in read_jsonl(f"{folder}/world.jsonl")]
+    return [replace(document, id=f"heads-{document.id}") for document in other_documents()]
 
 
 def load(args) -> Bench:
@@ -79,11 +76,12 @@ def load(args) -> Bench:
     return Bench(model, encoder, settings, Path(args.output), heads)
 
 
-def run(bench: Bench, data: dict[str, list[Document]], with_ablations: bool):
+def run(bench: Bench, data: dict[str, list[Document]], short: bool):
     """All stages, a document of each data set in turn, so that what is there after an interruption is even."""
+    stages = [run_document] if short else [run_document, run_ablations, run_next_nodes, run_extensions]
     turns = [(name, document) for documents in itertools.zip_longest(*data.values())
              for name, document in zip(data, documents, strict=True) if document is not None]
-    for stage in (run_document, run_ablations, run_extensions) if with_ablations else (run_document,):
+    for stage in stages:
         for name, document in tqdm(turns, stage.__name__, unit="document", disable=not sys.stderr.isatty()):
             stage(bench, name, document)
 
@@ -100,7 +98,7 @@ def main(argv=None) -> int:
     parser.add_argument("--limit", type=int, help="first documents of each data set")
     parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--report", action="store_true", help="run nothing; report what is there")
-    parser.add_argument("--short", action="store_true", help="two documents, two questions each, no ablations")
+    parser.add_argument("--short", action="store_true", help="two documents, two questions each, no other searches")
     parser.add_argument("--pictures", action="store_true", help="draw pictures too (needs matplotlib)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
@@ -114,7 +112,7 @@ def main(argv=None) -> int:
         return 0
 
     if not args.report:
-        run(bench, data, not args.short)
+        run(bench, data, args.short)
     found = report(bench.folder, data, {"model": args.model, "encoder": args.encoder or "its own embeddings"})
     print((bench.folder / "report.md").read_text(encoding="utf-8"))
     if args.pictures:

@@ -5,6 +5,8 @@
     - PECAN's     difference to PECAN, question by question
     tokens        all that ran through the model for the question
 
+F1 is also shown by kind of question, if the data says which kind each is of.
+
 An answer is wrong if its F1 is below one half. Then the first of these steps that fits counts:
 
     read and answered wrong      enough had been read (truth.enough)
@@ -19,9 +21,10 @@ from study.truth import enough, leading
 STEPS = ("right", "lost in the summaries", "not retrieved", "stopped early", "read and answered wrong")
 
 
-def add_answers(table: Table, errors: Table, record: Record):
-    """Add a document to the table of ways, and PECAN's answers to the table of errors."""
+def add_answers(table: Table, kinds: Table, errors: Table, record: Record):
+    """Add a document to the tables of ways, all questions and by kind, and the searches to the table of errors."""
     for asked in record.asked:
+        kind = asked.text.extra.get("kind")
         for name, row in asked.ways.items():
             id = record.document.id
             table.add(name, "F1", id, 100 * row["f1"])
@@ -31,6 +34,9 @@ def add_answers(table: Table, errors: Table, record: Record):
             table.add(name, "tokens", id, row["tokens"])
             table.add(name, "GFLOPs", id, row["flops"] / 1e9)
             table.add(name, "nodes", id, len(row["nodes"]))
+
+            if kind:
+                kinds.add(name, str(kind), id, 100 * row["f1"])
             if name.startswith("PECAN") and "IP-based" not in name:
                 step = step_of(record, asked, row)
                 for other in STEPS:

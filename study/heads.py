@@ -6,7 +6,7 @@ import json
 
 from data import Document
 from study.choices import Heads
-from study.record import area_of_heads, best, how_many, mass_of_heads, read_record
+from study.record import best, how_many, on_right_points, on_sources, read_record
 from study.run import Bench, build_stage, heads_stage, place
 from support.files import write_file
 from support.heads import FILE
@@ -20,8 +20,8 @@ def names_of(heads: Heads) -> list[str]:
 def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
     """Build the graphs of these documents, choose heads by them, and write them next to the checkpoint.
 
-    Edges: the head's share of attention on the sources of each information point. Relevance: the area under the ROC
-    curve of the head's attention to the question, over all information points. Returns what was found, in words.
+    Edges: the share of attention on the sources of each information point. Relevance: the share of the attention to the
+    question that comes from information points that lead to what it needs. Returns what was found, in words.
     """
     records = []
     for name, documents in data.items():
@@ -30,13 +30,13 @@ def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
             records.append(read_record(place(bench, name, document), document))
 
     k = how_many(bench.model.config.layers, bench.model.config.heads)
-    scores = {"edges": [mass_of_heads(record) for record in records],
-              "relevance": [area_of_heads(record) for record in records]}
-    found = {name: best(of_name, k) for name, of_name in scores.items()}
-    points, questions = (sum(n for _, n in of_name) for of_name in scores.values())
-    how = (f"python -m study heads: the {k} heads with the largest mass on the sources of {points} information points, "
-           f"and the largest area of r over these points for {questions} questions, on {len(records)} documents of "
-           f"{', '.join(data)} that no table reports")
+    attention = {"edges": [on_sources(record) for record in records],
+                 "relevance": [on_right_points(record) for record in records]}
+    found = {name: best(of_name, k) for name, of_name in attention.items()}
+    points, questions = (sum(len(right) for right, _ in of_name) for of_name in attention.values())
+    how = (f"python -m study heads: up to {k} heads whose attention together has the largest share on the sources of "
+           f"{points} information points, or for {questions} questions on the right points, in {len(records)} "
+           f"documents of {', '.join(data)} that no table reports")
 
     path = bench.model.folder / FILE
     names = {name: names_of(heads) for name, heads in found.items()}

@@ -67,12 +67,21 @@ class AboveMean(Watched):
         return found
 
 
+class UniformR(Watched):
+    """A search whose r is 1 for every visited node."""
+
+    def next(self):
+        self.r[self.visited] = 1.0
+        return super().next()
+
+
 def searched(model: Llama, graph: Graph, question, c: torch.Tensor, settings: Settings, kind=Watched) -> dict:
-    """The row of a search."""
+    """The row of a search; verdicts are those after each of its nodes, None where no check was made."""
     search = kind(model, graph, question.text, c, settings, gold=question.answers[0])
     answer = search.answer()
     return {"answer": answer.text, "f1": f1(answer.text, question.answers), "likelihood": search.likelihoods[-1],
-            "tokens": answer.tokens, "flops": answer.flops, "nodes": answer.nodes, "end": answer.end}
+            "tokens": answer.tokens, "flops": answer.flops, "nodes": answer.nodes, "end": answer.end,
+            "verdicts": [step.verdict for step in answer.trace]}
 
 
 def full_search(model: Llama, graph: Graph, question, c: torch.Tensor, settings: Settings) -> dict:
@@ -158,6 +167,18 @@ def ablations(model: Llama, graph: Graph, tree: Graph | None, question, c: torch
     if tree is not None:
         found["PECAN without IP-based graph"] = searched(model, tree, question, tree_c, settings)
     return found
+
+
+def next_nodes(model: Llama, graph: Graph, uniform: Graph, question, c: torch.Tensor, chance: torch.Tensor,
+               settings: Settings) -> dict[str, dict]:
+    """A row for each search that chooses the next node without r, without E, or without both.
+
+    `uniform` has equal weights on the edges of every node; `chance` takes the place of c [|V|].
+    """
+    alone = replace(settings, similarity=False)
+    return {"PECAN without similarity, r uniform": searched(model, graph, question, c, alone, UniformR),
+            "PECAN without similarity, E uniform": searched(model, uniform, question, c, alone),
+            "PECAN, next node at random": searched(model, graph, question, chance, replace(settings, attention=False))}
 
 
 def extensions(model: Llama, graph: Graph, chosen: Graph, relevance_heads: str, question, c: torch.Tensor,

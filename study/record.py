@@ -10,9 +10,10 @@ import torch
 from data import Document, Question
 from pecan import Graph
 from study.choices import Attended, Heads, edges_of
-from study.figures import area
 from study.truth import facts_reader, leading, needed_chunks, sources_of
 from support.files import read_json
+
+Attention = tuple[np.ndarray, np.ndarray]        # of each head [n, L, H]: on what is right, and on all
 
 
 class Asked(NamedTuple):
@@ -25,7 +26,7 @@ class Asked(NamedTuple):
     needed: list[int]             # ids of the chunks that the answer needs
     leads: np.ndarray             # whether each node leads to one of them, 1 or 0 [|V|]
     search: dict                  # row of search.json; empty if not there
-    ways: dict                    # rows of ways.json, ablations.json and extensions.json
+    ways: dict                    # rows of ways.json, ablations.json, next.json and extensions.json
 
 
 class Record(NamedTuple):
@@ -50,7 +51,7 @@ def read_record(folder: Path, document: Document) -> Record | None:
     tensors = {name: tensor.numpy() for name, tensor in
                safetensors.torch.load_file(folder / "heads.safetensors").items()}
     rows = {name: read_json(folder / f"{name}.json")["rows"] if (folder / f"{name}.json").exists() else None
-            for name in ("search", "ways", "ablations", "extensions")}
+            for name in ("search", "ways", "ablations", "next", "extensions")}
 
     asked = []
     for n, question in enumerate(document.questions):
@@ -59,47 +60,62 @@ def read_record(folder: Path, document: Document) -> Record | None:
         found = {name: of_name[n] if of_name else {} for name, of_name in rows.items()}
         asked.append(Asked(question, tensors[f"{n}.question"], tensors[f"{n}.after"], tensors["empty"],
                            tensors[f"{n}.c"], needed, leads, found["search"],
-                           found["ways"] | found["ablations"] | found["extensions"]))
+                           found["ways"] | found["ablations"] | found["next"] | found["extensions"]))
     return Record(document, facts, graph, Attended(**edges, lengths=lengths), known, asked)
 
 
 # --- heads ----------------------------------------------------------------------------------------------------------
 
-def mass_of_heads(record: Record) -> tuple[np.ndarray, int]:
-    """Sum [L, H] over the IPs with known sources of a head's share of attention on them, and how many IPs there are."""
+def on_sources(record: Record) -> Attention:
+    """Of each IP with known sources: its attention to them, and to all nodes of its window."""
     pairs, e = record.raw.pairs.numpy(), record.raw.e.numpy()
-    total, n = np.zeros(e.shape[1:]), 0
+    right, all_ = [], []
     for i, known in record.known.items():
         of_point = pairs[:, 0] == i
         if known and of_point.sum() > len(known):
-            on_sources = e[of_point & np.isin(pairs[:, 1], known)].sum(0)
-            total += on_sources / e[of_point].sum(0).clip(1e-30)
-            n += 1
-    return total, n
+            right.append(e[of_point & np.isin(pairs[:, 1], known)].sum(0))
+            all_.append(e[of_point].sum(0))
+    return stacked(right, record), stacked(all_, record)
 
 
-def area_of_heads(record: Record) -> tuple[np.ndarray, int]:
-    """Sum [L, H] over the questions of the area of a head's attention to the question, and how many questions count.
+def on_right_points(record: Record) -> Attention:
+    """Of each question: the attention to it of the IPs that lead to what it needs, and of all IPs.
 
-    The area is that over all information points; a question counts if they are of both kinds.
+    A question counts if they are of both kinds.
     """
     points = [i for i, node in enumerate(record.graph.nodes) if node.level > 1]
-    L, H = record.raw.e.shape[1:]
-    total, n = np.zeros((L, H)), 0
+    right, all_ = [], []
     for asked in record.asked:
-        right = asked.leads[points]
-        if 0 < right.sum() < len(points):
-            total += np.array([[area(asked.question[points, layer, head], right) for head in range(H)]
-                               for layer in range(L)])
-            n += 1
-    return total, n
+        leads = asked.leads[points].astype(bool)
+        if 0 < leads.sum() < len(points):
+            right.append(asked.question[points][leads].sum(0))
+            all_.append(asked.question[points].sum(0))
+    return stacked(right, record), stacked(all_, record)
 
 
-def best(scores: list[tuple[np.ndarray, int]], k: int) -> Heads:
-    """The k heads with the highest mean score, best first."""
-    mean = sum(total for total, _ in scores) / max(1, sum(n for _, n in scores))
-    order = np.argsort(-mean, axis=None, kind="stable")[:k]
-    return [divmod(int(place), mean.shape[1]) for place in order]
+def stacked(rows: list[np.ndarray], record: Record) -> np.ndarray:
+    """Rows [L, H] as one array [n, L, H], also if there is none."""
+    return np.array(rows).reshape(-1, *record.raw.e.shape[1:])
+
+
+def best(attention: list[Attention], k: int) -> Heads:
+    """Up to k heads, so that what is right has the largest share of their attention together; all if nothing is known.
+
+    The head with the largest share comes first, then whichever raises it most, as long as one does. E and r are means
+    over heads, so a head with much attention in the wrong places spoils them, however well it ranks.
+    """
+    right, all_ = (np.concatenate([part[n] for part in attention]) for n in range(2))        # [n, L, H]
+    heads, share = [], 0.0
+    while len(heads) < k and len(right):
+        with_others = [part + sum(part[:, layer, head, None, None] for layer, head in heads) for part in (right, all_)]
+        shares = (with_others[0] / with_others[1].clip(1e-30)).mean(0)                       # [L, H]
+        for layer, head in heads:
+            shares[layer, head] = 0
+        if shares.max() <= share:
+            break
+        share = shares.max()
+        heads.append(divmod(int(shares.argmax()), shares.shape[1]))
+    return heads or list(np.ndindex(right.shape[1:]))
 
 
 def how_many(layers: int, heads: int) -> int:

@@ -7,19 +7,26 @@ from study.answers import STEPS, add_answers
 from study.edges import add_edges
 from study.figures import Figure, Table
 from study.progress import add_progress, curve
-from study.record import Heads, Record, area_of_heads, best, how_many, mass_of_heads, read_record
+from study.record import Heads, Record, best, how_many, on_right_points, on_sources, read_record
 from study.relevance import add_relevance
 from study.retrieval import add_retrieval
+from study.searches import OVER, add_searches
+from study.world import add_world
 from support.files import InputError, write_file
 
 TITLES = {"edges": "Edges", "relevance": "Relevance", "retrieval": "Retrieval, replayed",
           "progress": "Progress control", "sweep": "Thresholds", "answers": "Answers",
-          "errors": "Where answers went wrong (share)"}
-
+          "kinds": "By kind of question (F1)", "errors": "Where answers went wrong (share)",
+          "searches": "Choosing the next node", "bullets": "Bullets and the truth",
+          "truth": "Searches and the truth"}
 
 CHOSEN = "chosen heads"
 BOTH = "z, E and r by chosen heads"
-SUMMARY = [                       # what the first table shows: figure, table, row, column
+WITH_CHOSEN = "PECAN, chosen heads (not in the paper)"
+SUMMARY = [                       # what the first table shows: figure, table, row, column; kind_rows follow
+    ("bullets that are true", "bullets", "all levels", "true"),
+    ("facts kept by level 2, of those to be kept", "bullets", "level 2", "facts kept"),
+    ("... by level 3", "bullets", "level 3", "facts kept"),
     ("edges: precision at 1, level 2", "edges", "the paper", "precision at 1, level 2"),
     ("... uniform edges", "edges", "uniform", "precision at 1, level 2"),
     ("... similarity", "edges", "similarity", "precision at 1, level 2"),
@@ -50,25 +57,40 @@ SUMMARY = [                       # what the first table shows: figure, table, r
     ("... z, E and r by chosen heads", "retrieval", BOTH, "steps"),
     ("p_yes: area", "progress", "p_yes", "area"),
     ("p_yes: calibration error", "progress", "p_yes", "calibration"),
+    ("verdicts right, truth No", "truth", "PECAN", "verdicts right, truth No"),
+    ("verdicts right, truth Yes", "truth", "PECAN", "verdicts right, truth Yes"),
     ("t_p 0.5: stops too early", "sweep", "t_p 0.5, t_n 1", "too early"),
     ("t_p 0.9: stops too early", "sweep", "t_p 0.9, t_n 1", "too early"),
     *((f"gold likelihood: {way}", "answers", way, "likelihood") for way in (
         "nothing", "random chunks", "PECAN", "BM25", "similarity", "whole document", "needed chunks")),
     *((f"F1: {way}", "answers", way, "F1") for way in (
-        "needed chunks", "PECAN", "PECAN, chosen heads (not in the paper)",
+        "needed chunks", "PECAN", WITH_CHOSEN,
         "PECAN, r above its mean (not in the paper)", "PECAN without attention", "PECAN without similarity", "BM25",
         "whole document")),
-    *((f"nodes read: {way}", "answers", way, "nodes") for way in ("PECAN", "PECAN, chosen heads (not in the paper)")),
+    ("all needed facts were read, PECAN", "truth", "PECAN", "all read"),
+    ("... chosen heads", "truth", WITH_CHOSEN, "all read"),
+    ("F1 of PECAN if they were", "truth", "PECAN", "F1, all read"),
+    ("F1 with chosen heads if they were", "truth", WITH_CHOSEN, "F1, all read"),
+    *((f"F1 of {way} alone less that of {other}", "searches", way, f"over {other}")
+      for way in ("z", "z, chosen heads") for other in OVER[way]),
+    *((f"nodes read: {way}", "answers", way, "nodes") for way in ("PECAN", WITH_CHOSEN)),
     *((f"PECAN: {step}", "errors", "PECAN", step) for step in STEPS),
 ]
+
+
+def kind_rows(data: dict[str, dict]) -> list[tuple]:
+    """Rows of the first table, as in SUMMARY: F1 of PECAN and with chosen heads by each kind of question."""
+    kinds = dict.fromkeys(kind for entry in data.values() for kind in entry["figures"]["kinds"].get("PECAN", {}))
+    return [row for kind in kinds for row in ((f"F1 of PECAN, {kind}", "kinds", "PECAN", kind),
+                                              ("... chosen heads", "kinds", WITH_CHOSEN, kind))]
 
 
 def other_heads(records: list[Record]) -> list[tuple[Heads, Heads]]:
     """For each document the heads chosen on all others, for edges and for r."""
     k = how_many(*records[0].raw.e.shape[1:])
-    masses = [mass_of_heads(record) for record in records]
-    areas = [area_of_heads(record) for record in records]
-    return [tuple(best(scores[:n] + scores[n + 1:] or scores, k) for scores in (masses, areas))
+    edges = [on_sources(record) for record in records]
+    relevance = [on_right_points(record) for record in records]
+    return [tuple(best(parts[:n] + parts[n + 1:] or parts, k) for parts in (edges, relevance))
             for n in range(len(records))]
 
 
@@ -80,7 +102,9 @@ def tables_of(records: list[Record], heads: list[tuple[Heads, Heads]]) -> dict[s
         add_relevance(tables["relevance"], record, r_heads)
         add_retrieval(tables["retrieval"], record, edge_heads, r_heads)
         add_progress(tables["progress"], tables["sweep"], record)
-        add_answers(tables["answers"], tables["errors"], record)
+        add_answers(tables["answers"], tables["kinds"], tables["errors"], record)
+        add_searches(tables["searches"], record)
+        add_world(tables["bullets"], tables["truth"], record)
     return tables
 
 
@@ -138,7 +162,7 @@ def markdown(found: dict) -> str:
 
 
 def summary_lines(found: dict) -> list[str]:
-    """A Markdown table of SUMMARY, a column for each data set.
+    """A Markdown table of SUMMARY and kind_rows, a column for each data set.
 
     The first row says how many documents and questions there are. A row whose n is not that of the questions has its n;
     rows that begin with dots have the n of the row above them.
@@ -147,7 +171,7 @@ def summary_lines(found: dict) -> list[str]:
     lines = ["| | " + " | ".join(data) + " |", "|---" * (len(data) + 1) + "|",
              "| documents, questions | " + " | ".join(f"{entry['documents']}, {entry['questions']}"
                                                       for entry in data.values()) + " |"]
-    for label, key, row, column in SUMMARY:
+    for label, key, row, column in SUMMARY + kind_rows(data):
         figures = [entry["figures"][key].get(row, {}).get(column) for entry in data.values()]
         n = [figure["n"] for figure in figures if figure]
         if n and n != [entry["questions"] for entry in data.values()] and not label.startswith("..."):

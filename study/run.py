@@ -8,9 +8,11 @@ Each document has a folder with a file for each stage, and no stage starts befor
     search.json          by question: a search that no verdict stops
     ways.json            by question: each way of reading
     ablations.json       by question: each ablation
+    next.json            by question: searches that choose the next node in other ways
     extensions.json      by question: what is beyond the paper, if there are chosen heads
 """
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,14 +24,14 @@ from data import Document
 from llama import Llama
 from pecan import Graph, build
 from study.capture import construct, from_question, to_question
-from study.choices import pairs_of, weighted_edges
-from study.reading import ablations, extensions, full_search, ways
+from study.choices import edges_of, pairs_of, weighted_edges
+from study.reading import ablations, extensions, full_search, next_nodes, ways
 from study.truth import needed_chunks
 from support.files import read_json, write_bytes, write_file
 from support.sbert import similarities
 from support.settings import PAPER, Settings
 
-SEARCH_WINDOW = 2048              # a search of a model with small windows of construction may read up to this
+SEARCH_WINDOW = 2048              # a search of a model that is made for so many tokens may read at least as many
 EMPTY = "N/A"                     # the question without content
 FIXED = {"hotpotqa": 17, "musique": 30}         # nodes without progress control (GARLIC 4.4)
 
@@ -45,7 +47,9 @@ class Bench(NamedTuple):
     def of_search(self, data: str) -> Settings:
         """The settings of a search: a larger window if the model allows it, and Appendix E's t_p."""
         paper = PAPER.get({"hotpotqa": "HotpotQA", "musique": "MuSiQue"}.get(data), {})
-        window = max(self.settings.window, min(SEARCH_WINDOW, self.model.config.max_length))
+        window = self.settings.window
+        if self.model.config.max_length >= SEARCH_WINDOW:
+            window = max(window, SEARCH_WINDOW)
         return replace(self.settings, window=window, **paper)
 
 
@@ -93,7 +97,7 @@ def rows_stage(path: Path, document: Document, row_of) -> list[dict]:
 
 
 def run_document(bench: Bench, data: str, document: Document):
-    """All stages but ablations and extensions."""
+    """The stages that --short has too."""
     graph = build_stage(bench, data, document)
     tensors = heads_stage(bench, data, document, graph)
     settings = bench.of_search(data)
@@ -130,6 +134,24 @@ def run_ablations(bench: Bench, data: str, document: Document):
         return ablations(bench.model, graph, tree, question, c, tree_c, FIXED.get(data, 20), settings)
 
     rows_stage(folder / "ablations.json", document, row)
+
+
+def run_next_nodes(bench: Bench, data: str, document: Document):
+    """next.json. What is random depends on document and question alone, so that a run that goes on gets the same."""
+    folder = place(bench, data, document)
+    if (folder / "next.json").exists():
+        return
+    graph = build_stage(bench, data, document)
+    tensors = heads_stage(bench, data, document, graph)
+    pairs = safetensors.torch.load_file(folder / "edges.safetensors")["pairs"]
+    uniform = replace(graph, E=edges_of(pairs, torch.ones(len(pairs)), len(graph.nodes)))
+
+    def row(n, question):
+        rng = random.Random(f"{document.id} {question.id}")
+        chance = torch.tensor([rng.random() for _ in graph.nodes])
+        return next_nodes(bench.model, graph, uniform, question, tensors[f"{n}.c"], chance, bench.of_search(data))
+
+    rows_stage(folder / "next.json", document, row)
 
 
 def run_extensions(bench: Bench, data: str, document: Document):

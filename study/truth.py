@@ -13,24 +13,22 @@ import torch
 from data import Document, Question
 from pecan import Graph
 from support.files import InputError
+from tiny.facts import facts_in, posts_in
 
 
 def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
-    """What finds the facts of an embedded world that a text states; None for a document from elsewhere.
+    """What finds the facts of the embedded world that a text states; None for a document from elsewhere.
 
     A document is of the world if every piece of its evidence states a fact. Each fact has a `name`, whom it is about.
     """
-    from tiny import world  # here, because only this function knows the worlds
-    from tiny.next import facts
     evidence = [text for question in document.questions for text in question.extra.get("evidence", [])]
-    posts = facts.posts_in(document.passages)
+    posts = posts_in(document.passages)
 
     @cache
     def stated(text):
-        return frozenset(facts.facts_in([text], posts))
+        return frozenset(facts_in([text], posts))
 
-    readers = [reader for reader in (world.facts_in, stated) if evidence and all(map(reader, evidence))]
-    return readers[0] if readers else None
+    return stated if evidence and all(map(stated, evidence)) else None
 
 
 def bare(text: str) -> str:
@@ -126,8 +124,13 @@ def leading(graph: Graph, question: Question, needed: list[int], facts: Callable
 
 
 def enough(question: Question, texts: list[str], nodes: list[int], needed: list[int], facts: Callable | None) -> bool:
-    """Whether what was read answers the question: all needed facts stated, elsewhere all needed chunks read."""
+    """Whether what was read answers the question: in the embedded world all needed facts stated by what was read
+    together, elsewhere all needed chunks read.
+
+    The facts are the question's `facts` if it names them: to state one by name, no post is needed. Otherwise they are
+    those of its evidence.
+    """
     if facts:
-        wanted = set().union(*map(facts, question.extra["evidence"]))
-        return wanted <= set().union(*(facts(texts[i]) for i in nodes))
+        wanted = facts_in(question.extra.get("facts", question.extra["evidence"]))
+        return wanted <= facts_in([texts[i] for i in nodes])
     return set(needed) <= set(nodes)

@@ -16,10 +16,10 @@ from support.sbert import load_encoder
 SMALL = 256                       # the width of a model that runs on one thread
 QUESTIONS = """Answer questions about a long document with PECAN.
 
-    python pecan.py tiny/story.txt "What is Paula's home?" "What is Tilda's pet?"
-    python pecan.py tiny/story.txt "What is Paula's home?" --trace               every node that was read, and why
-    python pecan.py tiny/story.txt "What is Paula's home?" --trace paula.jsonl   for view.replay and view.page
-    python pecan.py tiny/story.txt "What is Paula's home?" --json                for a program
+    python pecan.py tiny/story.txt "What color is Selma's pet?" "Where does Selma live?"
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace               every node that was read, and why
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl   for view.replay and view.page
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --json                for a program
     python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
 """
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"

@@ -161,7 +161,7 @@ def paged():
         method = Recorder(Pecan(model, TokenMean(model), resolve(model.folder, model.config.max_length)),
                           Path(folder, "t.jsonl"))
         story = read_text(ROOT / "tiny" / "story.txt")
-        method.answer(method.prepare(story, Path(folder, "graph.json")), "What is Tilda's pet?")
+        method.answer(method.prepare(story, Path(folder, "graph.json")), "Where does Selma live?")
         trace, = read_traces(Path(folder, "t.jsonl"))
 
         print("milliseconds of the page in Chromium\nnodes  loaded  a step  the threshold moved")

@@ -22,8 +22,8 @@ def files(folder: Path, locks: bool = False) -> dict[str, bytes]:
             if path.is_file() and (locks or path.name != "lock")}
 
 
-def kill_and_go_on(output: Path, sent: signal.Signals, processes: int, after: float, alone: Path):
-    """Send a signal `after` seconds past the first file in `output`, run again to the end, and compare with `alone`."""
+def kill(output: Path, sent: signal.Signals, processes: int, after: float) -> list[str]:
+    """Send a signal `after` seconds past the first file in `output`; returns the command that was killed."""
     command = [*COMMAND, "--output", str(output)]
     if processes > 1:
         command[1:1] = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
@@ -37,10 +37,13 @@ def kill_and_go_on(output: Path, sent: signal.Signals, processes: int, after: fl
     if process.poll() is None:
         os.killpg(process.pid, sent)
     process.wait()
+    return command
 
+
+def go_on(command: list[str]):
+    """Run a command again to its end."""
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-    assert files(output) == files(alone), f"{sent.name} after {after:.2f} s, {processes} processes: other files"
 
 
 def main(kills: int) -> int:
@@ -51,8 +54,10 @@ def main(kills: int) -> int:
         sent = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[n % 3]
         processes = 1 + n % 2
         after = rng.uniform(0, 3)
-        kill_and_go_on(folder / str(n), sent, processes, after, folder / "alone")
-        print(f"{n + 1}: {sent.name} after {after:.2f} s, {processes} processes: every byte is the same", flush=True)
+        moment = f"{n + 1}: {sent.name} after {after:.2f} s, {processes} processes"
+        go_on(kill(folder / str(n), sent, processes, after))
+        assert files(folder / str(n)) == files(folder / "alone"), f"{moment}: other files"
+        print(f"{moment}: every byte is the same", flush=True)
     shutil.rmtree(folder)
     return 0
 

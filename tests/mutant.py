@@ -7,19 +7,22 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from _pytest.config import default_plugins
+
 ROOT = Path(__file__).parents[1]
 
 # A test must fail by its own word. A bug that makes the test crash proves nothing about numbers.
-FOUND = r"^E +(assert|AssertionError|Failed|ValueError: .*do not fit a cache|.*would become that special token)"
+FOUND = r"^(AssertionError|Failed|ValueError: .*do not fit a cache|.*would become that special token)"
 
-# The libraries that a process starts with; they take longer to load than most tests to run.
+# The libraries and the parts of pytest that a process starts with; they take longer to load than most tests to run.
 PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter", "torch.profiler",
-             "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture"]
+             "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture",
+             *(f"_pytest.{name}" for name in default_plugins)]
 
-# The project's own options would start more processes. And a process that ends need not search for objects that were
-# never closed, which takes longer than most tests.
-OPTIONS = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisableexception",
-           "--hypothesis-profile=unshrunk"]
+# The project's own options would start more processes. What else is left out takes longer than most tests: the search
+# for objects that were never closed, the source around a failure, the plugins of other packages.
+OPTIONS = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--tb=native",
+           "--disable-plugin-autoload", "-p", "_hypothesis_pytestplugin", "--hypothesis-profile=unshrunk"]
 
 
 def copy_with(change: tuple[str, str, str] | None, folder: str) -> Path:

@@ -702,6 +702,9 @@ MUTATIONS = {
         "baselines/fact_graph.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
         'return element',
         "test_graphreader.py::test_forms_and_names"),
+    "a node keeps its last fact alone": (
+        "baselines/fact_graph.py", "self.facts[node].append((chunk, fact))", "self.facts[node][:] = [(chunk, fact)]",
+        "test_graphreader.py::test_every_question_of_the_world_is_answered_by_rules"),
     "neighbours by appearance alone": (
         "baselines/fact_graph.py", '(-counts[j], j))',
         'j)',
@@ -760,6 +763,9 @@ MUTATIONS = {
         "baselines/mkrag.py", 'ROUNDS = 2 ',
         'ROUNDS = 3 ',
         "test_mkrag.py::test_ends_of_the_loop"),
+    "a single round": (
+        "baselines/mkrag.py", "ROUNDS = 2 ", "ROUNDS = 1 ",
+        "test_mkrag.py::test_every_question_of_the_world_is_answered_by_rules"),
     "a repeated query is asked again": (
         "baselines/mkrag.py", 'or not text or text in queries:',
         'or not text:',
@@ -1044,6 +1050,9 @@ MUTATIONS = {
         "baselines/tree_search.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
         '{re.escape(form_of(phrase))}',
         "test_jerr.py::test_keywords"),
+    "two pages are looked up": (
+        "baselines/jerr.py", "LOOKED_UP = {False: 3", "LOOKED_UP = {False: 2",
+        "test_jerr.py::test_every_question_of_the_world_is_answered_by_rules"),
     "pages that do not exist": (
         "baselines/jerr.py", 'if page < number][:most]',
         '][:most]',
@@ -1075,8 +1084,8 @@ MUTATIONS |= {
     "chosen heads for r alone are forgotten": (
         "study/reading.py", "replace(settings, relevance_heads=relevance_heads)", "settings",
         "test_study.py::test_rows_beyond_the_paper"),
-    "facts of whoever the post was": ("study/truth.py", "facts.facts_in([text], posts)", "facts.facts_in([text], {})",
-                                      "test_study.py::test_every_embedded_world_has_exact_truth"),
+    "facts of whoever the post was": ("study/truth.py", "facts_in([text], posts)", "facts_in([text], {})",
+                                      "test_study.py::test_the_embedded_world_has_exact_truth"),
     "r above its mean is kept so": ("study/reading.py", "        self.r = r\n        return", "        return",
                                     "test_study.py::test_r_above_its_mean"),
     "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
@@ -1089,8 +1098,50 @@ MUTATIONS |= {
                                               "test_study.py::test_sources_of_a_bullet"),
     "a source need not be clear": ("study/truth.py", "shared[best] >= 2 * runner_up", "shared[best] >= runner_up",
                                    "test_study.py::test_sources_of_a_bullet"),
-    "a needed fact is enough": ("study/truth.py", "return wanted <= set()", "return wanted & set()",
+    "a needed fact is enough": ("study/truth.py", "return wanted <= facts_in", "return wanted & facts_in",
                                 "test_study.py::test_enough"),
+    "every text counts as read": ("study/truth.py", "facts_in([texts[i] for i in nodes])", "facts_in(texts)",
+                                  "test_study.py::test_a_post_that_was_not_read"),
+    "a post is needed though a bullet has the name": (
+        "study/truth.py", "question.extra.get(\"facts\", question.extra[\"evidence\"])", "question.extra[\"evidence\"]",
+        "test_study.py::test_a_post_that_was_not_read"),
+    "a small model searches beyond its window": (
+        "study/run.py", "if self.model.config.max_length >= SEARCH_WINDOW:", "if True:",
+        "test_study.py::test_the_window_of_a_search"),
+    "nodes without a check have no verdict": (
+        "study/reading.py", "[step.verdict for step in answer.trace]",
+        "[step.verdict for step in answer.trace if step.verdict]", "test_study.py::test_rows_beyond_the_paper"),
+    "r uniform but for what it was": ("study/reading.py", "self.r[self.visited] = 1.0", "self.r[self.visited] += 1.0",
+                                      "test_study.py::test_other_choices_of_the_next_node"),
+    "E uniform is the paper's": (
+        "study/reading.py", "searched(model, uniform, question,", "searched(model, graph, question,",
+        "test_study.py::test_other_choices_of_the_next_node"),
+    "chance is joined with z": (
+        "study/reading.py", "question, chance, replace(settings, attention=False)", "question, chance, settings",
+        "test_study.py::test_other_choices_of_the_next_node"),
+    "another chance in every run": (
+        "study/run.py", "random.Random(f\"{document.id} {question.id}\")", "random.Random()",
+        "test_study_world.py::test_what_is_random_depends_on_the_question_alone"),
+    "one chance for all questions": (
+        "study/run.py", "random.Random(f\"{document.id} {question.id}\")", "random.Random(document.id)",
+        "test_study_world.py::test_what_is_random_depends_on_the_question_alone"),
+    "kinds of all ways together": ("study/answers.py", "kinds.add(name, str(kind)", "kinds.add(\"PECAN\", str(kind)",
+                                   "test_study.py::test_f1_by_kind_of_question"),
+    "all differences are to chance": ("study/searches.py", "- rows[other][\"f1\"]", "- rows[\"random\"][\"f1\"]",
+                                      "test_study.py::test_what_z_is_worth"),
+    "a verdict is scored before its node is read": (
+        "study/world.py", "complete(row[\"nodes\"][:n])", "complete(row[\"nodes\"][:n - 1])",
+        "test_study_world.py::test_a_search_against_the_truth"),
+    "F1 of what was not all read": ("study/world.py", "    if complete(row[\"nodes\"]):\n", "    if True:\n",
+                                    "test_study_world.py::test_a_search_against_the_truth"),
+    "old homes count as true bullets": ("study/world.py", "stated <= truth - past", "stated <= truth",
+                                        "test_study_world.py::test_bullets_against_the_truth"),
+    "bullets that state anything are true": (
+        "study/world.py", "bool(stated) and stated <= truth - past", "bool(stated)",
+        "test_study_world.py::test_bullets_against_the_truth"),
+    "what any level keeps is kept": (
+        "study/world.py", "len(kept & of_level[level])", "len(kept & set().union(*of_level.values()))",
+        "test_study_world.py::test_bullets_against_the_truth"),
     "a tie is lost": ("study/figures.py", "counts.cumsum() - (counts - 1) / 2", "counts.cumsum() - counts + 1",
                       "test_study.py::test_the_area_under_the_curve"),
     "bins weigh the same": ("study/figures.py", " * (places == b).mean() for", " / len(set(places)) for",
@@ -1122,35 +1173,39 @@ MUTATIONS |= {
                                      "test_study.py::test_progress_by_hand"),
     "what was read is lost": ("study/answers.py", "if i not in row[\"nodes\"] and not any", "if not any",
                               "test_study.py::test_where_an_answer_went_wrong"),
-    "heads by their sum, not their share": ("study/record.py", "on_sources / e[of_point].sum(0).clip(1e-30)",
-                                            "on_sources", "test_study.py::test_heads_are_chosen_by_their_mass"),
-    "the worst heads": ("study/record.py", "np.argsort(-mean,", "np.argsort(mean,",
-                        "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "heads by their sum, not their share": ("study/record.py", "(with_others[0] / with_others[1].clip(1e-30)).mean(0)",
+                                            "with_others[0].mean(0)",
+                                            "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "heads that spoil the others": ("study/record.py", "if shares.max() <= share:", "if shares.max() <= 0:",
+                                    "test_study.py::test_heads_are_chosen_by_their_mass"),
     "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
                                       "test_study.py::test_evidence_of_official_rows"),
 
-    # the next embedded world
-    "a color without its pet": ("tiny/next/facts.py", "owner = person if \"pet\" in values else None",
-                                "owner = person or owner", "test_next.py::test_a_text_states_what_it_says"),
+    "all tokens count alike": ("support/sbert.py", "(RARE / (RARE + p)).float()", "(RARE / (RARE + 0 * p)).float()",
+                               "test_sbert.py::test_rare_tokens_count_more"),
+    "weights of tokens change no mean": ("support/sbert.py", "weights = self.weights[ids]  ",
+                                         "weights = self.weights[ids] ** 0  ",
+                                         "test_sbert.py::test_embeddings_are_whitened"),
+
+    # the embedded world
+    "a color without its pet": ("tiny/facts.py", "owner = person if \"pet\" in values else None",
+                                "owner = person or owner", "test_tiny.py::test_a_text_states_what_it_says"),
     "a post explains only what follows": (
-        "tiny/next/lessons.py", "facts_in(read if found else [text], posts)", "facts_in([text], posts)",
-        "test_next.py::test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read"),
-    "held-out facts are taught": ("tiny/next/world.py", "F.held_out(name, relation, value) == new]", "True]",
-                                  "test_next.py::test_no_held_out_fact_is_ever_taught"),
-    "the first home counts": ("tiny/next/world.py", "groups.insert(second, say(\"move\", \"home\", \"year\"))",
+        "tiny/lessons.py", "facts_in(read if found else [text], posts)", "facts_in([text], posts)",
+        "test_tiny.py::test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read"),
+    "held-out facts are taught": ("tiny/world.py", "F.held_out(name, relation, value) == new]", "True]",
+                                  "test_tiny.py::test_no_held_out_fact_is_ever_taught"),
+    "the first home counts": ("tiny/world.py", "groups.insert(second, say(\"move\", \"home\", \"year\"))",
                               "groups.insert(second, say(\"move\", \"past\", \"year\"))",
-                              "test_next.py::test_a_world_states_its_facts"),
-    "passages too short for their windows": ("tiny/next/world.py", "SHORTEST, LONGEST = 21", "SHORTEST, LONGEST = 17",
-                                             "test_next.py::test_the_held_out_files_are_what_the_generator_writes"),
+                              "test_tiny.py::test_a_world_states_its_facts"),
+    "passages too short for their windows": ("tiny/world.py", "SHORTEST, LONGEST = 21", "SHORTEST, LONGEST = 17",
+                                             "test_tiny.py::test_the_held_out_files_are_what_the_generator_writes"),
     "asked twice, but with the question alone": (
-        "tiny/next/compare.py", "\" \".join([question, *(self.texts[i] for i in found)])", "question",
-        "test_next.py::test_asking_twice_uses_what_was_found"),
-    "a verdict is scored before its node is read": (
-        "tiny/next/measure.py", "truth = \"Yes\" if needed <= facts_in(read) else \"No\"",
-        "truth = \"Yes\" if needed <= facts_in(read[:-1]) else \"No\"",
-        "test_next.py::test_a_search_is_scored_against_the_truth"),
-    "old homes count as true bullets": ("tiny/next/measure.py", "stated[i] <= truth - past", "True",
-                                        "test_next.py::test_a_graph_is_scored_against_the_truth"),
+        "tiny/compare.py", "\" \".join([question, *(self.texts[i] for i in found)])", "question",
+        "test_tiny.py::test_asking_twice_uses_what_was_found"),
+    "differences are drawn by question": (
+        "tiny/compare.py", "differences[row[\"document\"]]", "differences[id(row)]",
+        "test_tiny.py::test_differences_are_paired_and_drawn_by_document"),
 }
 
 

@@ -18,7 +18,7 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq
           "original_max_position_embeddings": 64}
 
 # Query heads x head width (8 x 16 = 128) differs from the model width (64), so that no test confuses the two.
-SMALL = {"vocab_size": 340, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+SMALL = {"vocab_size": 480, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
          "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16, "rope_parameters": LLAMA3,
          "rms_norm_eps": 1e-5, "eos_token_id": 2, "bos_token_id": 1, "max_position_embeddings": 2048,
          "tie_word_embeddings": False}

@@ -2,6 +2,11 @@
 
 They answer the text of each prompt by what stands in it, and see neither document nor evidence nor answers. So if a
 method with this speaker answers wrongly, its graph, walk, retrieval or search has a bug, or the rules have one.
+
+To the rules "Sofia's baker" is an entity of its own, a post, with the facts that the text states of it. "Mara is
+Sofia's baker" is a fact about Mara. So every question about Mara takes a step from her to her post, and one about her
+friend takes two more: to the friend, and to the friend's post.
+
 It is no result of a method and has no row in any table.
 """
 import json
@@ -12,7 +17,7 @@ import pytest
 from baselines import graphreader_prompts as figures
 from baselines import jerr, mkrag
 from baselines.agent import Talk
-from tiny.world import facts_in, question
+from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
 
 
 class Speaker(Talk):
@@ -53,29 +58,71 @@ def reply_to(text: str) -> str:
 
 # --- what a text says -----------------------------------------------------------------------------------------------
 
+# The rules ask two kinds more. ("Who is Mara's friend?" comes before "Who is Mara?".)
+QUESTIONS = QUESTIONS | {"post": "Who is {}?", "past": "Where did {} live?"}
+BY_POST = {relation: wording.format(r"(\w+'s \w+)", r"(\w+)") for relation, wording in DETAILS.items()}
+
+
 def known(text: str) -> dict[tuple[str, str], str]:
-    """(name, relation) -> value, of all facts that a text states in sentences, one or more a line."""
-    text = re.sub(r"^(\[Chunk \d+\]|\d+\.)", "", text, flags=re.MULTILINE).replace("\n", ". ")
-    return {(fact.name, fact.relation): fact.value for fact in facts_in(text)}
+    """(entity, relation) -> value, of all facts that a text states in sentences.
+
+    An entity is a name, a post or a town. Names have one relation, their post; a post has the others.
+    """
+    text = re.sub(r"[]:?]| and ", ".", text)
+    found = {}
+    for person, relation, value in statements(text):
+        entity = person if isinstance(person, str) else "'s ".join(person)
+        if relation == "job":
+            found[entity, "post"] = f"{found.pop((entity, 'town'))}'s {value}"
+        elif relation != "road":
+            found[entity, relation] = value
+
+    # Details are stated as the rules do: "Sofia's baker's pet is white".
+    for relation, wording in BY_POST.items():
+        found |= {(entity, relation): value for entity, value in re.findall(wording, text)}
+    return found
+
+
+def sentence(entity: str, relation: str, value: str) -> str:
+    """The sentence that states a fact, without its full stop."""
+    if relation == "post":
+        return f"{entity} is {value}"
+    return statement(Fact(entity, relation, value))
 
 
 def asked(question: str) -> tuple[str, list[str]]:
     """"What is Mara's friend's pet?" as ("Mara", ["friend", "pet"])."""
-    subject, *relations = re.search(r"(?:What|Who) is (.+)\?", question)[1].split("'s ")
-    return subject, relations
+    for relation, wording in QUESTIONS.items():
+        match = re.fullmatch(wording.replace("?", r"\?").format("(.+?)('s friend)?"), question)
+        if match:
+            return match[1], ["friend", relation] if match[2] else [relation]
+    raise AssertionError(f"no rule for the question: {question}")
 
 
-def follow(question: str, facts: dict) -> tuple[list[str], str, str | None]:
-    """The sentences among `facts` that lead to the answer, the last name or value reached, and the relation that is
-    missing there (None: it is the answer)."""
-    at, relations = asked(question)
+def follow(question: str, facts: dict) -> tuple[list[str], list[str], str | None]:
+    """The sentences among `facts` that lead to the answer, the way there, and the relation that is missing at its end.
+
+    The way is the entity that is asked about and each value that is reached. Nothing is missing (None) if the last of
+    them is the answer.
+    """
+    entity, relations = asked(question)
     sentences = []
-    for relation in relations:
-        if (at, relation) not in facts:
-            return sentences, at, relation
-        sentences.append(f"{at}'s {relation} was {facts[at, relation]}.")
-        at = facts[at, relation]
-    return sentences, at, None
+    way = [entity]
+    while relations:
+        relation = relations.pop(0)
+        if way[-1] in NAMES and relation != "post":
+            relations.insert(0, relation)
+            relation = "post"                               # a name leads to all else through its post
+
+        if relation in ("town", "job"):                     # of a post: they stand in it
+            way.append(way[-1].split("'s ")[relation == "job"])
+        elif (way[-1], relation) in facts:
+            value = facts[way[-1], relation]
+            sentences.append(f"{sentence(way[-1], relation, value)}.")
+            way.append(value)
+        else:
+            return sentences, way, relation
+    return sentences, way, None
 
 
 def field(text: str, name: str) -> str:
@@ -86,28 +133,25 @@ def field(text: str, name: str) -> str:
 # --- GraphReader ----------------------------------------------------------------------------------------------------
 
 def extract(text):
-    lines = [f"{n}. {name}'s {relation} was {value}. | {name} | {value}"
-             for n, ((name, relation), value) in enumerate(known(text).items(), 1)]
-    return "\n".join(lines)
+    return "\n".join(f"{n}. {sentence(entity, relation, value)}. | {entity} | {value}"
+                     for n, ((entity, relation), value) in enumerate(known(text).items(), 1))
 
 
 def select(text):
-    subject, _ = asked(field(text, "Question"))
+    entity, _ = asked(field(text, "Question"))
     names = text.partition("Nodes:\n")[2].splitlines()
-    return "\n".join(f"Node: {name}, Score: {100 if name == subject else 0}" for name in names if name == subject)
+    return "\n".join(f"Node: {name}, Score: 100" for name in names if name == entity)
 
 
-def notebook(text) -> tuple[str, str, str | None]:
+def notebook(text) -> tuple[str, list[str], str | None]:
     """The notebook with what the prompt shows, and where the question is with it."""
-    before = field(text, "Notebook")
-    sentences, at, missing = follow(field(text, "Question"), known(f"{before}\n{text.partition('Notebook: ')[2]}"))
-    return " ".join(sentences), at, missing
+    sentences, way, missing = follow(field(text, "Question"), known(text.partition("Notebook: ")[2]))
+    return " ".join(sentences), way, missing
 
 
 def check_facts(text):
     book, _, _ = notebook(text)
-    useful = [line for line in re.findall(r"^\[Chunk \d+\] .*$", text, re.MULTILINE)
-              if line.partition("] ")[2] in book and book]
+    useful = [line for line in re.findall(r"^\[Chunk \d+\] .*$", text, re.MULTILINE) if line.partition("] ")[2] in book]
     ids = sorted({int(re.search(r"\d+", line)[0]) for line in useful})
     action = f"read_chunk({ids})" if ids else "stop_and_read_neighbor()"
     return f"*Updated Notebook*: {book}\n*Rationale for Next Action*: ..\n*Chosen Action*: {action}"
@@ -120,23 +164,25 @@ def check_chunk(text):
 
 
 def check_neighbours(text):
-    _, at, missing = notebook(text)
+    """On to the neighbour that is furthest on the way."""
+    _, way, missing = notebook(text)
     names = text.partition("Neighbor nodes:\n")[2].splitlines()
-    action = f"read_neighbor_node({at})" if missing and at in names else "termination()"
+    ahead = [entity for entity in way if entity in names]
+    action = f"read_neighbor_node({ahead[-1]})" if missing and ahead else "termination()"
     return f"*Rationale for Next Action*: ..\n*Chosen Action*: {action}"
 
 
 def reason(text):
-    sentences, at, missing = follow(field(text, "Question"), known(text.partition("paths:\n")[2]))
-    return f"Analyze:\n{' '.join(sentences)}\nFinal answer:\n{at if missing is None else 'unknown'}"
+    sentences, way, missing = follow(field(text, "Question"), known(text.partition("paths:\n")[2]))
+    return f"Analyze:\n{' '.join(sentences)}\nFinal answer:\n{way[-1] if missing is None else 'unknown'}"
 
 
 # --- MKRAG ----------------------------------------------------------------------------------------------------------
 
 def entities(text):
     found = {}
-    for (name, relation), value in known(text).items():
-        found.setdefault(name, {"Attributes": {}})["Attributes"][relation] = value
+    for (entity, relation), value in known(text).items():
+        found.setdefault(entity, {"Attributes": {}})["Attributes"][relation] = value
     return f"Here it is:\n{json.dumps(found)}"
 
 
@@ -148,46 +194,61 @@ def write_pairs(text):
     """A pair for each line; for one that is to join them, all together."""
     lines = [line.split(" | ") for line in text.partition('Relationships:\n"\n')[2].strip('\n"').splitlines()]
     if "One pair for each line." in text:
-        return "\n".join(f"Question: {question(name, relation)}\nAnswer: {name}'s {relation} is {value}"
-                         for name, relation, value in lines)
-    facts = " and ".join(f"{name}'s {relation} is {value}" for name, relation, value in lines)
-    return f"Question: Who is {lines[0][0]}?\nAnswer: {facts}"
+        return "\n".join(f"Question: {question(entity, relation)}\nAnswer: {sentence(entity, relation, value)}"
+                         for entity, relation, value in lines)
+    facts = " and ".join(sentence(*line) for line in lines)
+    return f"Question: {question(lines[0][0], 'post')}\nAnswer: {facts}"
+
+
+def question(entity: str, relation: str) -> str:
+    return QUESTIONS[relation].format(entity)
 
 
 def split(text):
-    """Of a question about two facts, the sub-question for the first."""
-    at, relations = asked(text)
-    return "\n".join([question(at, relations[0]), text.removeprefix("Question: ")][:len(relations)])
+    """The sub-question that comes first: all others need its answer."""
+    _, way, missing = follow(text.removeprefix("Question: "), {})
+    return question(way[-1], missing)
 
 
 def loop(text):
-    _, at, missing = follow(field(text, "Question"), known(re.sub(r"\?", ".", text.partition("Knowledge:")[2])))
-    return f"Answer: {at}" if missing is None else f"RewriteQ: {question(at, missing)}"
+    _, way, missing = follow(field(text, "Question"), known(text.partition("Knowledge:")[2]))
+    return f"Answer: {way[-1]}" if missing is None else f"RewriteQ: {question(way[-1], missing)}"
 
 
 # --- JERR -----------------------------------------------------------------------------------------------------------
 
+KEPT = ("post", "friend", "pet", "home", "inn")             # relations that a synopsis keeps
+ABOUT = "There is more about {}."                           # of other facts it says whom they are about
+
+
 def shorten(text):
-    return " ".join(f"{name}'s {relation} was {value}." for (name, relation), value in known(text).items())
+    facts = known(text)
+    kept = [f"{sentence(entity, relation, value)}." for (entity, relation), value in facts.items() if relation in KEPT]
+    others = dict.fromkeys(ABOUT.format(entity) for entity, relation in facts if relation not in KEPT)
+    return " ".join([*kept, *others]) or "Nothing of note."
 
 
 def atoms(text):
-    return "\n".join(f"* {word}" for (name, _), value in known(text).items() for word in (name, value))
+    words = [word for (entity, _), value in known(text).items() for word in (entity, value)]
+    return "\n".join(f"* {word}" for word in words + re.findall(ABOUT.format("([^.]+)"), text))
 
 
 def relate(text):
     facts = known(text.partition("Text:\n")[2])
-    return "\n".join(f"{name} | {relation} | {value}" for (name, relation), value in facts.items())
+    return "\n".join(f"{entity} | {relation} | {value}" for (entity, relation), value in facts.items())
 
 
 def key_words(text):
-    subject, relations = asked(text)
-    return "\n".join(f"* {word}" for word in (subject, *relations))
+    entity, relations = asked(text)
+    return "\n".join(f"* {word}" for word in (entity, *relations))
 
 
 def look_up(text):
-    """The pages of the nodes that the search has found, the best first."""
-    pages = re.findall(r"^.+ \(Page ([\d, ]+)\):", text, re.MULTILINE)
+    """The pages of the last post on the way. The search names them, if it found its node; else synopses name it."""
+    _, way, _ = follow(text.rpartition("Question:\n")[2], known(text))
+    last = [entity for entity in way if "'s " in entity or entity == way[0]][-1]
+    found = re.findall(rf"^{last} \(Page ([\d, ]+)\):", text, re.MULTILINE)
+    pages = found or re.findall(rf"^Page (\d+): .*{last}", text, re.MULTILINE)
     return f"I want to look up Page [{', '.join(pages)}] to see."
 
 

@@ -34,7 +34,7 @@ def help_of(command, capsys) -> str:
 
 def test_the_commands_are_found():
     assert {"pecan", "eval", "support.convert", "evaluation.layouts.__main__", "view.replay", "view.page", "view.walk",
-            "tiny.world", "tiny.train", "tiny.measure"} <= set(COMMANDS)
+            "tiny.world", "tiny.train", "tiny.compare"} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -63,15 +63,15 @@ def test_help_has_examples_that_are_understood(command, capsys, monkeypatch):
 def test_answers_as_json(tmp_path, capsys):
     """A line for each question, nothing else on stdout; the figures of the text."""
     main = importlib.import_module("pecan").main
-    arguments = [STORY, "What is Paula's home?", "What is Tilda's pet?", "--device", "cpu", "--graph",
+    arguments = [STORY, "What color is Selma's pet?", "Where does Selma live?", "--device", "cpu", "--graph",
                  str(tmp_path / "g.json")]
     main([*arguments, "--json"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["answer"] for row in rows] == ["Sofia", "dog"] and rows[0]["question"] == arguments[1]
+    assert [row["answer"] for row in rows] == ["red", "market"] and rows[0]["question"] == arguments[1]
     for row in rows:
         assert [step["node"] for step in row["steps"]] == row["nodes"] and row["end"] == "yes"
         assert row["steps"][-1]["verdict"] == "Yes" and row["steps"][-1]["flops"] < row["flops"]
-    assert rows[0]["steps"][-1]["text"] == "Paula's job is miner and Paula's home is Sofia"
+    assert rows[0]["steps"][-1]["text"] .startswith("Seoul's farmer drinks wine.")
 
     main([*arguments, "--trace"])
     printed = capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_results_as_json(tmp_path, capsys):
     assert scored[path]["f1"] == whole["f1"]
 
     cost = numbers("--dry-run", "--limit", "1")["embedded"]
-    assert cost["documents"] == 1 and cost["questions"] == 6 and cost["memory"] > 1e6
+    assert cost["documents"] == 1 and cost["questions"] == 7 and cost["memory"] > 1e6
     assert cost["whole"] == pytest.approx(6 * whole["flops"], rel=0.2)
 
 
@@ -112,7 +112,7 @@ def test_a_report_as_json(capsys):
     found = json.loads(capsys.readouterr().out)
     main([path, "--limit", "2"])
     printed = capsys.readouterr().out
-    assert (found["documents"], found["questions"], found["problems"]) == (30, 180, {})
+    assert (found["documents"], found["questions"], found["problems"]) == (20, 134, {})
     assert f"average {found['words']['average']:,.0f}, min {found['words']['min']:,}, max" in printed
 
 
@@ -136,8 +136,8 @@ def test_an_interruption_during_the_imports(tmp_path, command):
 @pytest.mark.slow
 def test_no_progress_bar_without_a_terminal(tmp_path):
     """stderr has the lines that matter, and not one carriage return."""
-    done = subprocess.run([sys.executable, str(ROOT / "pecan.py"), STORY, "What is Paula's home?", "--device", "cpu",
-                           "--graph", str(tmp_path / "g.json")], capture_output=True)
+    done = subprocess.run([sys.executable, str(ROOT / "pecan.py"), STORY, "What color is Selma's pet?",
+                           "--device", "cpu", "--graph", str(tmp_path / "g.json")], capture_output=True)
     assert done.returncode == 0 and b"\r" not in done.stderr and len(done.stderr.splitlines()) == 2
     done = subprocess.run([sys.executable, str(ROOT / "eval.py"), "--limit", "1", "--device", "cpu", "--output",
                            str(tmp_path / "r")], capture_output=True)

@@ -367,7 +367,7 @@ def test_starts_are_the_best_five_of_all_parts(tiny, settings, script):
 
 
 def test_it_cannot_run_on_a_small_window(tiny):
-    with pytest.raises(InputError, match=r"window 512 is too small: extraction of GraphReader takes \d+ tokens"):
+    with pytest.raises(InputError, match=r"window 380 is too small: extraction of GraphReader takes \d+ tokens"):
         GraphReader(tiny, resolve(tiny.folder, tiny.config.max_length))
 
 
@@ -375,6 +375,7 @@ def test_costs_are_those_of_the_calls(tiny, settings, monkeypatch):
     """FLOPs and tokens of the model's own replies, one at a time; construction is not charged to questions."""
     small = replace(settings, chunk=8, batch=1, answer_tokens=4, window=4000)
     document = read_jsonl(EMBEDDED, 1)[0]
+    del document.passages[15:]                              # three chapters are enough
     heard = []
     original = graphreader.Talk.say
 
@@ -395,18 +396,21 @@ def test_costs_are_those_of_the_calls(tiny, settings, monkeypatch):
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny, settings):
-    """180 questions with rules in the place of the agent's model; the rules see the prompts alone."""
+    """134 questions with rules in the place of the agent's model; the rules see the prompts alone.
+
+    One about two facts goes to a name, to the post, to the friend's name and the friend's post, which takes all calls.
+    """
     small = replace(settings, chunk=8)
     method = GraphReader(tiny, small, own_answer=True, talk=Speaker)
-    longest = 0
+    lengths = set()
     for document in read_jsonl(EMBEDDED):
         prepared = method.prepare(document)
         for question in document.questions:
             answer = method.answer(prepared, question.text)
             assert [answer.text] == question.answers, f"{question.id}: {answer.trace}"
             assert answer.refused == 0
-            longest = max(longest, answer.calls - 3)
-    assert 5 <= longest <= 10, "questions about two facts take a step to a neighbour"
+            lengths.add(answer.calls - 3)
+    assert min(lengths) == 2 and max(lengths) == 10, "without plan, starts and reasoning"
 
 
 def test_walks_side_by_side_equal_walks_alone(tiny, settings):

@@ -20,7 +20,7 @@ from baselines.jerr import (
     relations_of,
     simhash,
 )
-from baselines.tree_search import TreeSearch, holds, pagerank
+from baselines.tree_search import TreeSearch, holds, pagerank, search
 from data import EMBEDDED, Document, Question, read_jsonl
 from evaluation.cost import generation
 from pecan import room_for_nodes
@@ -334,6 +334,7 @@ def test_costs_are_those_of_the_calls(tiny, heard):
     """One at a time on the embedded model: the calls and the reader, nothing of the construction."""
     small = replace(resolve(tiny.folder, tiny.config.max_length), batch=1, answer_tokens=4)
     document = read_jsonl(EMBEDDED, 1)[0]
+    del document.passages[15:]                              # three chapters are enough
     method = JERR(tiny, small)
     before = tiny.flops
     prepared = method.prepare(document)
@@ -350,13 +351,25 @@ def test_costs_are_those_of_the_calls(tiny, heard):
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny, settings, monkeypatch):
-    """The rules read what the reader would; the search's nodes name the chunks, of which three are read again."""
+    """The rules read what the reader would. Synopses lack what is two steps down, so the right chunk is read again.
+
+    The model is told of it by a node that the search has found, or else by the synopses. Keywords name the person who
+    is asked about, and not the post, so for 34 of the 134 questions none of the five nodes is in that chunk.
+    """
     def reader(model, question, ids, settings):
-        _, at, missing = follow(question, known(model.tokenizer.decode(ids).replace("*", "")))
-        return Answer(at if missing is None else "unknown", [], 0, 0)
+        _, way, missing = follow(question, known(model.tokenizer.decode(ids)))
+        return Answer(way[-1] if missing is None else "unknown", [], 0, 0)
     monkeypatch.setattr(jerr, "answer_from", reader)
+    found = []
+
+    def watched(*arguments):
+        nodes, shown = search(*arguments)
+        found[:] = nodes
+        return nodes, shown
+    monkeypatch.setattr(jerr, "search", watched)
     method = JERR(tiny, replace(settings, chunk=8), talk=Speaker)
     cycles = 0
+    hits = 0
     for document in read_jsonl(EMBEDDED):
         prepared = method.prepare(document)
         cycles += prepared.graph["left out as cycles"]
@@ -364,4 +377,10 @@ def test_every_question_of_the_world_is_answered_by_rules(tiny, settings, monkey
             answer = method.answer(prepared, question.text)
             assert [answer.text] == question.answers, f"{question.id}: {answer.trace}"
             assert 1 <= len(answer.nodes) <= 3 and answer.refused == 0 and not answer.cut
+
+            sentence = question.extra["evidence"][-1]
+            [chunk] = [n for n, text in enumerate(prepared.texts) if sentence in text]
+            assert chunk in answer.nodes
+            hits += any(chunk in prepared.graph["nodes"][v]["chunks"] for v in found)
+    assert hits == 100
     assert cycles > 0, "friends of each other"

@@ -135,10 +135,10 @@ def generate(model, prompt, limit, **options):
 
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
-    """64 steps. Token 339 ends a reply instead of the checkpoint's 2, and none of these replies writes it."""
+    """64 steps. Token 478 ends a reply instead of the checkpoint's 2, and none of these replies writes it."""
     prompt = ids(100, seed)
-    model = Llama(replace(model.config, eos=(339,)), model.weights)
-    theirs = hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0, eos_token_id=339)
+    model = Llama(replace(model.config, eos=(478,)), model.weights)
+    theirs = hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0, eos_token_id=478)
     ours = generate(model, prompt, 64)
     assert ours == theirs[0, 100:].tolist() and len(ours) == 64
     assert len(set(ours)) > 5, "the reply repeats itself too much to show a bug"
@@ -146,7 +146,7 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 
 def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
     """Trained weights, Table A1's prompt, and a reply that the model ends itself."""
-    texts = {0: "Mara's job was baker. Otto's pet was goat.", 1: "Mara's home was Oslo. Otto's job was nurse."}
+    texts = {0: "Mara is Sofia's baker. Bells rang.", 1: "Sofia's baker has a goat. It is white."}
     prompt = token_ids(summary_prompt(tiny.tokenizer, texts))
     theirs = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0)[0]
     theirs = [i for i in theirs[len(prompt):].tolist() if i not in tiny.config.eos]
@@ -188,7 +188,7 @@ def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):
 
     token = unended[9]
     stop = unended.index(token)
-    for eos in [(token,), (339, token), (token, 339)]:
+    for eos in [(token,), (478, token), (token, 478)]:
         assert generate(Llama(replace(model.config, eos=eos), model.weights), ids(100), 20) == unended[:stop]
 
 

@@ -71,14 +71,14 @@ def test_the_lines_of_python_in_the_readme():
     printed = io.StringIO()
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
         exec(code, {})
-    assert printed.getvalue() == "Sofia\n"
+    assert printed.getvalue() == "red\n"
 
 
 def test_the_search_in_the_readme(tmp_path, capsys):
     """The trace that the README prints is what the command prints, line by line."""
     text = README.read_text(encoding="utf-8")
-    shown, = re.findall(r"```\n(What is Paula's home\?\n.*?)```", text, re.S)
-    pecan.main([str(ROOT / "tiny" / "story.txt"), "What is Paula's home?", "--trace", "--device", "cpu",
+    shown, = re.findall(r"```\n(What color is Selma's pet\?\n.*?)```", text, re.S)
+    pecan.main([str(ROOT / "tiny" / "story.txt"), "What color is Selma's pet?", "--trace", "--device", "cpu",
                 "--graph", str(tmp_path / "graph.json")])
     printed = capsys.readouterr().out.splitlines()
     for line in shown.splitlines():
@@ -91,7 +91,7 @@ RUN_BY = {
     "pip install -r requirements.txt -r tests/requirements.txt && pytest --cov": ".ci/run",
     "pip install -r requirements.txt -r tests/requirements.txt": ".ci/run",
     "pytest --cov": ".ci/run",
-    "python pecan.py tiny/story.txt \"What is Paula's home?\" --trace": "test_the_search_in_the_readme",
+    "python pecan.py tiny/story.txt \"What color is Selma's pet?\" --trace": "test_the_search_in_the_readme",
     "python tests/test_readme.py": "test_lines_of_the_equations",
     'pytest -m "not slow"': "test_the_daily_loop_leaves_out_what_is_slow",
     "ruff check": "test_ruff_finds_nothing",
@@ -106,14 +106,15 @@ RUN_BY = {
 }
 
 RUN_BY |= {
-    'python pecan.py tiny/story.txt "What is Paula\'s home?" --trace paula.jsonl': "test_the_commands_of_view",
-    'python pecan.py tiny/story.txt "What is Paula\'s home?" --graph dumped.graph.json --dump paula.safetensors':
+    'python pecan.py tiny/story.txt "What color is Selma\'s pet?" --trace selma.jsonl': "test_the_commands_of_view",
+    'python pecan.py tiny/story.txt "What color is Selma\'s pet?" --graph dumped.graph.json --dump selma.safetensors':
         "test_the_commands_of_view",
     "python -m view.walk > docs/walk.md": "test_the_walk_in_the_documents_is_the_one_that_is_made",
-    'python pecan.py tiny/story.txt "What is Paula\'s home?" --heads tiny/heads.json': "test_the_command_with_heads",
-    "python -m view.replay paula.jsonl": "test_the_commands_of_view",
+    'python pecan.py tiny/story.txt "What color is Selma\'s pet?" --heads tiny/heads.json':
+        "test_the_command_with_heads",
+    "python -m view.replay selma.jsonl": "test_the_commands_of_view",
     "python -m study --short": "test_the_short_form",
-    "python -m view.page paula.jsonl -o paula.html": "test_the_commands_of_view",
+    "python -m view.page selma.jsonl -o selma.html": "test_the_commands_of_view",
 }
 
 

@@ -14,7 +14,7 @@ from pecan import node_line
 from support.method import Answer, Prepared
 from support.settings import Settings
 
-BASE = Settings(chunk=32, window=512, answer_tokens=8)        # tiny/pecan.json over the paper's
+BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)        # tiny/pecan.json over the paper's
 
 # --- from answers to a summary --------------------------------------------------------------------------------------
 
@@ -147,23 +147,23 @@ def test_the_estimate_counts_every_part(tiny):
     turn = length_of(pecan.answer_turn(t, 0))
     close = len(t.frame.close)
     read = found.tokens
-    assert read == sum(length_of(node_line(t, None, text)) for text in pecan.chunks(t, document, 32)) < 9 * 32
-    assert (found.documents, found.questions, found.windows, found.calls) == (1, 1, 1, 1 + read // 32 + 1)
+    assert read == sum(length_of(node_line(t, None, text)) for text in pecan.chunks(t, document, 24)) < 9 * 24
+    assert (found.documents, found.questions, found.windows, found.calls) == (1, 1, 1, 1 + read // 24 + 1)
 
     instruction = length_of(pecan.summary_prompt(t, {}))
     assert found.construction == cost.generation(c, instruction + read, read // 2)
     prompt = opening + read + turn
-    assert found.whole == cost.generation(c, prompt, 8) and found.longest == prompt + 8
+    assert found.whole == cost.generation(c, prompt, 4) and found.longest == prompt + 4
 
     cut = cost.expected([document], c, t, BASE, 9, prompt)    # the whole document's window holds the answer too
-    assert cut.whole == cost.generation(c, prompt - 8, 8) and cut.longest == prompt
+    assert cut.whole == cost.generation(c, prompt - 4, 4) and cut.longest == prompt
 
-    answer = sum(flops_of(c, 1, prompt + n, 1) for n in range(8))
-    checks = read // 32 * flops_of(c, close, opening + read, 1)
+    answer = sum(flops_of(c, 1, prompt + n, 1) for n in range(4))
+    checks = read // 24 * flops_of(c, close, opening + read, 1)
     assert found.search == flops_of(c, prompt, prompt // 2) + checks + answer
 
-    full = 512 - 8
+    full = 380 - 4
     room = full - opening - turn
-    checks = room // 32 * flops_of(c, close, opening + room, 1)
-    answer = sum(flops_of(c, 1, full + n, 1) for n in range(8))
+    checks = room // 24 * flops_of(c, close, opening + room, 1)
+    answer = sum(flops_of(c, 1, full + n, 1) for n in range(4))
     assert found.most == flops_of(c, full, full) + checks + answer

@@ -12,10 +12,12 @@ from functools import partial
 import pytest
 import tokenizers
 import torch
+from oracle import write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, BertTokenizer, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
+from llama import Llama
 from support import sbert
 from support.files import InputError
 from support.sbert import Bert, MPNet, TokenMean, load_encoder, load_towers, relative_buckets, similarities
@@ -273,7 +275,7 @@ def test_faults_that_only_an_mpnet_can_have(copy):
 def test_mean_of_own_embeddings(tiny):
     encoder = load_encoder(None, tiny)
     assert isinstance(encoder, TokenMean)
-    question, same, other = encoder.encode(["What is Mara's pet?", "Mara's pet was goat.", "Tom's job was pilot."])
+    question, same, other = encoder.encode(["What is Mara's pet?", "Mara has a goat.", "Otto is Lima's pilot."])
     assert question @ same > question @ other
     D, kept = encoder.whitening.shape
     assert question.norm().item() == pytest.approx(1) and encoder.flops == 2 * 3 * D * kept
@@ -289,9 +291,30 @@ def test_embeddings_are_whitened(tiny):
     before = torch.cov(encoder.table.T.double(), correction=0)
     assert before.diagonal().max() > 2 * before.diagonal().min(), "the checkpoint's own are whitened already"
 
-    ids = tiny.tokenizer.encode("Where is Tom?")
-    vector, = encoder.encode(["Where is Tom?"])
-    torch.testing.assert_close(vector.double(), whitened[ids].mean(0), rtol=0, atol=1e-5)  # float32 of size 1
+    ids = tiny.tokenizer.encode("Where is Mara?")
+    vector, = encoder.encode(["Where is Mara?"])
+    weights = encoder.weights[ids].double()
+    wanted = weights @ whitened[ids] / weights.sum()
+    torch.testing.assert_close(vector.double(), wanted, rtol=0, atol=1e-5)  # float32 of size 1
+
+
+def test_rare_tokens_count_more(tmp_path):
+    """Half for a token that is 3 of 1000; all alike where no counts are; a file of another vocabulary is refused."""
+    copy = Llama.load(write_checkpoint(tmp_path / "copy"), "cpu")
+    alike = TokenMean(copy)
+    assert (alike.weights == 1).all() and alike.fingerprint == f"whitened mean {copy.fingerprint}"
+
+    counts = [0] * copy.config.vocab
+    counts[7:9] = [3, 997]
+    path = tmp_path / "copy" / "token_counts.json"
+    path.write_text(json.dumps({"source": "x", "counts": counts}))
+    encoder = TokenMean(copy)
+    assert encoder.weights[6:9].tolist() == pytest.approx([1, .5, .003 / 1.0]) and "SIF" in encoder.fingerprint
+    for wrong in ({"source": "x", "counts": counts[1:]}, {"source": "x", "counts": [0] * len(counts)}, [1],
+                  {"source": "x", "counts": [-1, *counts[1:]]}, {"counts": counts}):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(InputError, match="token_counts.json"):
+            TokenMean(copy)
 
 
 def test_equal_vectors_have_equal_similarities(tiny):

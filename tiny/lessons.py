@@ -1,13 +1,15 @@
 """The training sequences of the embedded model: token ids and what is right next, from the world's truth.
 
-There are four kinds of lessons. `drill` is facts, then many questions and restatements: dense practice at finding
-whose fact it is. `listing` is a summary without its prompt. `summary` (Table A1) and `search` (Table A2) use the very
-prompts of pecan.py.
+There are five kinds of lessons. `drill` is bare facts, then many questions and restatements: dense practice at finding
+whose fact it is. `reading` is the same with texts of a document. `listing` is a summary without its prompt. `summary`
+(Table A1) and `search` (Table A2) use the very prompts of pecan.py.
 """
 import pecan
 from support.tokenizer import Tokenizer
 from tiny import world as W
+from tiny.facts import Fact, facts_in, posts_in, statement
 from tiny.lesson import Lesson, joined
+from tiny.world import World
 
 
 class Teacher:
@@ -18,140 +20,175 @@ class Teacher:
         self.encode = tokenizer.encode
         self.eos = eos
 
-    def drill(self, rng, names=100, relations=6, facts=14, tasks=14, absent=0.0, hops=0.0) -> Lesson:
-        """`facts` facts in lines, then `tasks` questions with their answers, or restatements of a fact.
+    def lines(self, texts: list[str]) -> list[int]:
+        """The texts as the lines of a prompt."""
+        return [id for text in texts for id in joined(pecan.node_line(self.tokenizer, None, text))]
 
-        They are about the first `names` names and `relations` relations. A task is a question about somebody's friend
-        with probability `hops`, and one about a fact that is not stated with probability `absent`. The answer is No if
-        the fact is not stated.
+    def drill(self, rng, people: int = 4, relations: tuple[str, ...] = ("pet",), names: int = 100, posts: bool = False,
+              tasks: int = 14, absent: float = 0.0, hops: float = 0.0) -> Lesson:
+        """Bare facts in lines, then `tasks` questions with their answers, or restatements of a fact.
+
+        They are about people among the first `names` names and these relations; with `posts`, everybody is introduced
+        first, and most facts speak of the person by town and job. See `tasks` for the other options.
         """
-        # Draw some people, and at most one fact for each (name, relation).
-        relations = list(W.VALUES)[:relations]
-        people = rng.sample(W.NAMES[:names], max(3, min(facts, 2 * facts // len(relations))))
-        possible = W.possible_facts(people, relations)
-        subjects = [subject for subject, options in possible.items() if options]          # (name, relation)
-        rng.shuffle(subjects)
-        stated = {subject: rng.choice(possible[subject]) for subject in subjects[:facts]}
-        unstated = subjects[facts:]
+        people = W.draw_posts(rng, people, names=W.NAMES[:names])
+        introductions = []
+        others = []
+        facts = {}
+        for (town, job), name in people.items():
+            if posts:
+                facts[name, "town"] = Fact(name, "town", town)
+                facts[name, "job"] = Fact(name, "job", job)
+                introductions.append(W.POST.format(name, town, job))
 
-        # The facts, in the forms that passages ("was", with a full stop) and bullets ("is", joined by "and") have.
-        lesson = Lesson([])
-        for fact in stated.values():
-            verb = rng.choice(("is", "was"))
-            if not lesson.ids or rng.random() < 0.5:
-                lesson.ids += self.encode("\n*")
-            elif verb == "is":
-                lesson.ids += self.encode("and")
-            lesson.ids += self.encode(fact.text(verb))
-            if verb == "was":
-                lesson.ids += self.encode(".")
+            # Most of the relations; a color needs a pet, and half of the homes are moves.
+            stated = [relation for relation in relations if rng.random() < 0.85]
+            for relation in stated:
+                fact = W.draw_fact(rng, name, relation, list(people.values()) if relation == "friend"
+                                   else W.VALUES[relation])
+                year = W.draw_fact(rng, name, "year", W.VALUES["year"])
+                if fact is None or relation == "color" and "pet" not in stated:
+                    continue
+                facts[name, relation] = fact
+                moves = relation == "home" and rng.random() < 0.5
+                if moves:
+                    facts[name, "year"] = year
+
+                by_name = not posts or rng.random() < 0.3
+                wordings = W.WORDINGS["move" if moves else relation][relation == "friend" and not by_name:]
+                text = rng.choice(wordings).format(name if by_name else W.person(rng, town, job), fact.value,
+                                                   year.value)
+                if relation == "color":
+                    others[-1] += f". {text}"
+                else:
+                    others.append(text)
+
+        rng.shuffle(introductions)
+        rng.shuffle(others)
+        full_stop = rng.choice((".", ""))
+        lesson = Lesson(self.lines([text + full_stop for text in introductions + others]))
+        asked = [*relations, *["job", "town"] * posts, *["year"] * ("home" in relations)]
+        return self.tasks(lesson, rng, list(people.values()), asked, facts, tasks, absent, hops)
+
+    def reading(self, rng, world: World, texts: int, tasks: int = 14, absent: float = 0.2, hops: float = 0.2) -> Lesson:
+        """Everybody's post and some texts of a document in lines, then tasks as in a drill."""
+        pool = [*world.passages, *(bullet for chapter in world.chapters for bullet in chapter[:-1])]
+        lines = rng.sample(world.names, len(world.names))
+        lines = [W.POST.format(name, *world.post(name)) for name in lines] + rng.sample(pool, texts)
+        stated = {(fact.name, fact.relation): fact for fact in sorted(facts_in(lines), key=str)}
+        relations = [relation for relation in W.QUESTIONS if relation != "inn"]
+        return self.tasks(Lesson(self.lines(lines)), rng, world.names, relations, stated, tasks, absent, hops)
+
+    def tasks(self, lesson: Lesson, rng, names, relations, stated, tasks, absent, hops) -> Lesson:
+        """Append tasks about facts that are `stated`, each with its answer as a target.
+
+        A task is about something unstated with probability `absent` (the answer is No), and about somebody's friend
+        with probability `hops`. Two of five are restatements: the beginning of a bullet.
+        """
         lesson.ids += self.encode("\n\n")
-
+        subjects = [subject for subject in stated if subject[1] in relations]
         friends = [fact for fact in stated.values() if fact.relation == "friend"]
         for _ in range(tasks):
-            # Choose what the task is about: a friend's fact, or one of the person's own, stated or not.
-            if friends and rng.random() < hops:
+            relation = rng.choice(relations)
+            name = rng.choice(names)
+            asked = name
+            if friends and relation != "friend" and rng.random() < hops:
                 friend = rng.choice(friends)
-                relation = rng.choice(relations)
-                name = f"{friend.name}'s friend"
-                fact = stated.get((friend.value, relation))
-            else:
-                ask_unstated = unstated and rng.random() < absent
-                name, relation = rng.choice(unstated if ask_unstated else list(stated))
-                fact = stated.get((name, relation))
+                asked = f"{friend.name}'s friend"
+                name = friend.value
+            elif subjects and rng.random() >= absent:
+                name, relation = rng.choice(subjects)
+                asked = name
+            fact = stated.get((name, relation))
 
-            # The task, and its answer as the only target. A stated fact is restated in two tasks of five.
-            if fact and name == fact.name and rng.random() < 0.4:
-                lesson.ids += self.encode(f"\n* {name}'s {relation} is")
+            if fact and asked == name and rng.random() < 0.4:
+                post = (stated[name, "town"].value, stated[name, "job"].value) if (name, "job") in stated else ("", "")
+                text = statement(fact, post)
+                lesson.ids += self.encode("\n* " + text[:text.rindex(fact.value)].rstrip())
             else:
-                lesson.ids += self.encode(W.question(name, relation))
+                lesson.ids += self.encode(W.QUESTIONS[relation].format(asked))
             [value] = self.encode(fact.value if fact else "No")
             lesson.add_target(value)
             lesson.ids.append(value)
         return lesson
 
-    def levels(self, world: W.World, rng) -> tuple[list[list[W.Fact]], list[list[W.Fact]]]:
-        """The true bullets of level 2, window by window, and those of level 3."""
-        size = rng.choice((5, 6, 7, 7, 7, 8))               # passages in a window
-        level_2 = []
-        for first in range(0, len(world.passages), size):
-            facts = [fact for stated in world.stated[first:first + size] for fact in stated]
-            level_2 += W.summarise(facts, "was")
+    def window(self, rng, world: World, level: int, size: int) -> tuple[list[str], list[str]]:
+        """The texts of a window and its true summary: `size` chapters, of passages or of bullets.
 
-        level_3 = W.summarise([fact for bullet in level_2 for fact in bullet], "is")
-        return level_2, level_3
-
-    def window(self, rng, level: int, size: int) -> tuple[list[str], list[list[W.Fact]]]:
-        """The texts of a window and its true summary.
-
-        At level 1 these are `size` passages. At level 2 they are all bullets about up to 2 * size people.
+        At level 1 that is one chapter, as in the construction, and at level 3 the posts of all.
         """
-        world = W.make_world(rng, rng.choice((7, 8, 9, 10, 10, 11)))
+        first = rng.randrange(max(1, len(world.chapters) - size + 1))
+        chapters = world.chapters[first:first + size]
         if level == 1:
-            first = rng.randrange(max(1, len(world.passages) - size + 1))
-            facts = [fact for stated in world.stated[first:first + size] for fact in stated]
-            return world.passages[first:first + size], W.summarise(facts, "was")
+            texts = world.passages[first * W.PASSAGES:(first + size) * W.PASSAGES]
+            return texts, [bullet for chapter in chapters for bullet in chapter]
 
-        level_2, level_3 = self.levels(world, rng)
-        people = {facts[0].name for facts in rng.sample(level_3, min(len(level_3), 2 * size))}
-        texts = [W.bullet(facts) for facts in level_2 if facts[0].name in people]
-        return texts, [facts for facts in level_3 if facts[0].name in people]
+        texts = [bullet for chapter in chapters for bullet in chapter]
+        if level == 3:
+            texts = W.summarise(texts)
+        elif rng.random() < 0.5:
+            # Windows of the construction cut chapters.
+            texts = texts[rng.randrange(4):len(texts) - rng.randrange(4)]
+        return texts, W.summarise(texts)
 
-    def reply(self, lesson: Lesson, bullets: list[list[W.Fact]]) -> Lesson:
+    def reply(self, lesson: Lesson, bullets: list[str]) -> Lesson:
         """Append a summary; each of its tokens is a target."""
         ids = []
-        for facts in bullets:
-            ids += self.encode("* " + W.bullet(facts)) + self.encode("\n")
+        for bullet in bullets:
+            ids += self.encode("* " + bullet) + self.encode("\n")
 
         for id in [*ids[:-1], self.eos]:                    # the end of the reply replaces the last newline
             lesson.add_target(id)
             lesson.ids.append(id)
         return lesson
 
-    def listing(self, rng, size: int) -> Lesson:
+    def listing(self, rng, world: World, level: int, size: int) -> Lesson:
         """The texts of a window in lines, then its summary."""
-        texts, bullets = self.window(rng, rng.choice((1, 1, 2)), size)
-        lesson = Lesson([])
-        for text in texts:
-            lesson.ids += joined(pecan.node_line(self.tokenizer, None, text))
-        lesson.ids += self.encode("\n\n")
-        return self.reply(lesson, bullets)
+        texts, bullets = self.window(rng, world, level, size)
+        return self.reply(Lesson(self.lines(texts) + self.encode("\n\n")), bullets)
 
-    def summary(self, rng, level: int) -> Lesson:
+    def summary(self, rng, world: World, level: int, size: int) -> Lesson:
         """Table A1 over a window, then its summary."""
-        texts, bullets = self.window(rng, level, rng.choice((3, 5, 7, 7)))
+        texts, bullets = self.window(rng, world, level, size)
         prompt = pecan.summary_prompt(self.tokenizer, dict(enumerate(texts)))
         return self.reply(Lesson(joined(prompt)), bullets)
 
-    def search(self, rng, room: int) -> Lesson:
+    def search(self, rng, world: World, room: int) -> Lesson:
         """Table A2: a question and visited nodes, up to `room` tokens; verdicts and answers are branches.
 
         Verdicts follow some of the nodes, and answers some of those nodes with which all needed facts are stated.
         """
-        world = W.make_world(rng, rng.choice((8, 9, 10, 10, 11)))
-        level_2, level_3 = self.levels(world, rng)
-        kind = rng.choices((*W.VALUES, "hop"), (2, 2, 2, 1, 1, 1, 4))[0]
+        kind = rng.choices(list(W.KINDS), (2, 2, 3, 3, 3, 1, 2))[0]
+        if kind == "changed" and not any((name, "past") in world.facts for name in world.names):
+            kind = "two facts"
+        if kind == "two facts" and not any((name, "friend") in world.facts for name in world.names):
+            kind = "detail"
         question, answer, needed = W.ask(world, rng, kind)
-        top_level, others = self.reading_order(
-            rng, [W.bullet(facts) for facts in level_3], [W.bullet(facts) for facts in level_2], world.passages,
-            needed, room)
+        top_level, others = self.reading_order(rng, world, needed, room)
 
         # The trunk: the visited nodes. As in a search, a verdict may follow the last node of the top level and every
         # node after it; some follow earlier nodes.
         lesson = Lesson(joined(pecan.question_prompt(self.tokenizer, question)))
         checks = []                                         # (tokens read, whether they are enough)
-        seen = set()                                        # of the needed facts
-        for n, text in enumerate(top_level + others):
-            line = joined(pecan.node_line(self.tokenizer, n, text))
+        read = []
+        posts = {}
+        seen = set()
+        for text in top_level + others:
+            line = joined(pecan.node_line(self.tokenizer, None, text))
             if len(lesson.ids) + len(line) > room:
                 break
             lesson.ids += line
-            seen.update(fact for fact in needed if fact.stated_in(text))
-            if n + 1 >= len(top_level) or rng.random() < 0.1:
-                checks.append((len(lesson.ids), seen == set(needed)))
+            read.append(text)
+
+            # A post may be read after what it explains.
+            found = posts_in([text])
+            posts |= found
+            seen |= facts_in(read if found else [text], posts)
+            if len(read) >= len(top_level) or rng.random() < 0.1:
+                checks.append((len(lesson.ids), set(needed) <= seen))
 
         # Verdicts: each is a probe on its own branch.
-        for prefix, enough in rng.sample(checks, min(5, len(checks))):
+        for prefix, enough in rng.sample(checks, min(8, len(checks))):
             lesson.add_branch(prefix, self.tokenizer.frame.close)
             lesson.add_target(self.tokenizer.first("Yes" if enough else "No"))
 
@@ -166,52 +203,58 @@ class Teacher:
             lesson.add_target(self.eos)
         return lesson
 
-    def reading_order(self, rng, top_level: list[str], level_2: list[str], passages: list[str], needed: list[W.Fact],
-                      room: int) -> tuple[list[str], list[str]]:
+    def reading_order(self, rng, world: World, needed: list[Fact], room: int) -> tuple[list[str], list[str]]:
         """The texts that a search reads, in order: the top level, and the others.
 
-        Yes and No come equally often after any number of nodes, and sets that lack a needed fact are full of others
-        about the same people. Otherwise the number of nodes, or the mention of a name, would give the verdict away.
+        Yes and No come about equally often after any number of nodes, and sets that lack a needed fact are full of
+        others about the same people. Otherwise the number of nodes, or the mention of a name, would give the verdict
+        away.
         """
-        long = room >= 300
-        case = rng.choices(("early", "never", "anywhere"), (0.5, 0.35, 0.15) if long else (0.75, 0.25, 0))[0]
+        long = room >= 260
+        case = rng.choices(("early", "never", "anywhere"), (0.5, 0.35, 0.15))[0]
+        level_2 = [bullet for chapter in world.chapters for bullet in chapter]
+        top_level = W.summarise(level_2)
+        people = {fact.name for fact in needed if (fact.name, "job") in world.facts}
 
-        if rng.random() < 0.1:
-            # The passages alone, as if the whole document were read.
+        if rng.random() < 0.15:
+            # Passages alone, as if they had been retrieved from the document: among them who the people are.
             top_level = []
-            others = passages
+            others = rng.sample(world.passages, len(world.passages))
+            for name in people:
+                post = W.POST.format(name, *world.post(name))
+                [introduction] = [text for text in others if text.startswith(post)]
+                others.remove(introduction)
+                others.insert(rng.randrange(5), introduction)
         else:
-            # If there is little room, and at times anyway, only a part of the top level.
-            if not long or rng.random() < 0.2:
-                top_level = rng.sample(top_level, rng.randrange(1, 1 + min(len(top_level), room // 60)))
-            # A summary may have left out the needed facts.
-            if case == "anywhere":
-                top_level = without(top_level, needed)
+            # If there is little room, a part of the top level; the people of the needed facts are mostly in it.
+            most = max(2, room // 20)
+            if len(top_level) > most:
+                chosen = {post for post in top_level if post.split("'s ")[0].split(" is ")[0] in people}
+                chosen |= set(rng.sample(top_level, most - len(chosen)))
+                top_level = [post for post in top_level if post in chosen]
+            others = level_2 + world.passages
 
-            # Random order, but texts that mention the people of the needed facts come early.
-            people = {fact.name for fact in needed}
-            score = {}
-            for text in level_2 + passages:
-                mentioned = any(name in text for name in people)
-                score[text] = rng.random() ** (0.25 if mentioned else 1)
+        # Random order, but texts that mention the people of the needed facts come early.
+        mentions = [*people, *("{}'s {}".format(*world.post(name)) for name in people),
+                    *("{} the {}".format(*world.post(name)) for name in people)]
+        if top_level:
+            score = {text: rng.random() ** (0.2 if any(mention in text for mention in mentions) else 1)
+                     for text in others}
             others = sorted(score, key=score.get, reverse=True)
+
+        def without(texts, facts):
+            return [text for text in texts if not facts & facts_in([text], world.posts)]
 
         # "never": a needed fact, or all of them, is stated nowhere.
         if case == "never":
-            missing = rng.choice([[fact] for fact in needed] + [needed])
+            missing = set(rng.choice([[fact] for fact in needed] + [needed]))
             return without(top_level, missing), without(others, missing)
 
         # "early": a text with each needed fact moves to the first places, unless the top level states it already.
-        if case == "early" and top_level:
+        if case == "early":
             for fact in needed:
-                sources = [text for text in others if fact.stated_in(text)]
-                if sources and not any(fact.stated_in(text) for text in top_level):
-                    text = rng.choice(sources)
+                if len(without(top_level, {fact})) == len(top_level):
+                    text = rng.choice([text for text in others if fact in facts_in([text], world.posts)])
                     others.remove(text)
-                    others.insert(rng.randrange(3 if long else 2), text)
+                    others.insert(rng.randrange(4 if long else 2), text)
         return top_level, others
-
-
-def without(texts: list[str], facts: list[W.Fact]) -> list[str]:
-    """The texts that state none of these facts."""
-    return [text for text in texts if not any(fact.stated_in(text) for fact in facts)]

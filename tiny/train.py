@@ -1,10 +1,10 @@
-"""Train the embedded model from scratch (60 to 90 minutes on two CPU cores).
+"""Train the embedded model from scratch (about an hour on a free CPU core).
 
     python -m tiny.train
-    python -m tiny.train --output other --seed 1 --tokens 20e6
+    python -m tiny.train --output other --seed 1 --tokens 30e6
 
-It runs on the first device available and writes a checkpoint folder (for `--model`), apart from the shipped one. The
-folder also holds training.safetensors, from which the same command goes on after an interruption.
+It runs on the first device available and writes a checkpoint folder (for `--model`). The folder also holds log.jsonl,
+a line every 25 steps, and training.safetensors, from which the same command goes on after an interruption.
 """
 import json
 import random
@@ -23,12 +23,16 @@ from safetensors.torch import load_file, save_file
 
 import pecan
 from llama import Llama
+from study.world import watch
 from support.checkpoint import choose_device, read_config, save_checkpoint
+from support.sbert import COUNTS
+from support.settings import resolve
 from support.tokenizer import Tokenizer
 from tiny import world as W
 from tiny.lesson import Lesson, collate
 from tiny.lessons import Teacher
 from tiny.start import structured_start
+from tiny.world import other_documents
 
 # --- the checkpoint's files -----------------------------------------------------------------------------------------
 
@@ -46,8 +50,9 @@ def write_tokenizer(folder: Path) -> int:
 
     Each word of the world, the prompts and the template is one token.
     """
-    texts = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, *W.FILLERS, *W.NAMES, *W.VALUES, *sum(W.VALUES.values(), []),
-             "What Who is was and 's ? . user assistant Yes No \n\n \n "]
+    texts = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, *W.FILLERS, *W.MENTIONS, *sum(W.VALUES.values(), []),
+             *sum(W.WORDINGS.values(), ()), W.POST, *W.QUESTIONS.values(), "In the ? . user assistant Yes No \n\n \n "]
+    texts = [re.sub(r"\{\d?\}", " ", text) for text in texts]
     words = sorted({word for text in texts for word in re.findall(WORD, text)})
     vocabulary = {word: id for id, word in enumerate(SPECIALS + words)}
 
@@ -64,10 +69,28 @@ def write_tokenizer(folder: Path) -> int:
     return len(vocabulary)
 
 
-def shape(vocabulary: int) -> dict:
-    """config.json of the embedded model."""
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary, "hidden_size": 128,
-            "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
+    """Write how often each token comes in the passages of a hundred documents, for similarity (support/sbert.py)."""
+    rng = random.Random("counts")
+    counts = [0] * vocabulary
+    for _ in range(100):
+        for passage in W.make_world(rng, rng.randint(6, 27)).passages:
+            for id in tokenizer.encode(passage):
+                counts[id] += 1
+    source = "the passages of 100 documents as training draws them"
+    (folder / COUNTS).write_text(json.dumps({"source": source, "counts": counts}) + "\n")
+
+
+SIZES = {                         # the embedded model, and a searcher or scorer of a third of its size
+    "embedded": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4,
+                 "num_key_value_heads": 2},
+    "small": {"hidden_size": 96, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 3,
+              "num_key_value_heads": 1}}
+
+
+def shape(vocabulary: int, size: str) -> dict:
+    """config.json of a model of this size."""
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary, **SIZES[size],
             "head_dim": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
             "rope_theta": 10000.0, "rope_scaling": None, "tie_word_embeddings": True, "attention_bias": False,
             "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
@@ -76,19 +99,28 @@ def shape(vocabulary: int) -> dict:
 # --- training -------------------------------------------------------------------------------------------------------
 
 # The curriculum begins with stages of drill, each harder than the one before: options of Teacher.drill. In the next
-# stages windows of so many passages are listed as well. After the stages, all kinds of lessons are mixed.
-DRILLS = [dict(names=16, relations=1, facts=8, tasks=10),
-          dict(relations=1, facts=8, tasks=10),
-          dict(relations=3, facts=10, absent=0.2),
-          dict(absent=0.3),
-          dict(absent=0.2, hops=0.5)]
-LISTINGS = [1, 2]
-STAGES = len(DRILLS) + len(LISTINGS)
+# stages texts of documents are read, then passages summarised without a prompt, then bullets. After the stages, all
+# kinds of lessons are mixed.
+BARE = ("friend", "pet", "color", "home", "drink", "play")
+DRILLS = [dict(people=8, names=16, tasks=12),
+          dict(people=8, tasks=12),
+          dict(people=5, relations=("pet", "drink", "friend"), tasks=16),
+          dict(people=5, relations=("pet",), posts=True, tasks=16),
+          dict(people=4, relations=("pet", "drink", "home"), posts=True, tasks=20),
+          dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2),
+          dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2, hops=0.5)]
+HOPS = dict(people=6, relations=("friend", "pet", "home"), tasks=20, hops=0.6)          # about friends, by name
+READINGS = [4, 8]                                           # texts
+STAGES = len(DRILLS) + len(READINGS) + 2
 
-# A stage ends if the share of right answers is above ENOUGH after MIN_STEPS steps, or after MAX_STEPS in any case.
-ENOUGH = 0.95
+# A stage ends if the share of right answers in its new kinds of lessons is above ENOUGH after MIN_STEPS steps, or after
+# MAX_STEPS in any case.
+ENOUGH = 0.9
 MIN_STEPS = 30
-MAX_STEPS = 600
+MAX_STEPS = 200
+MIXED_STEPS = 1300                # of the mixed lessons; then come more searches, and longer ones
+
+WATCHED = 5                       # documents whose figures the log gets now and then
 
 
 class Training:
@@ -98,14 +130,14 @@ class Training:
     the steps of this stage ("since"). `right` is the running share of right targets, by kind of lesson.
     """
 
-    def __init__(self, folder: Path, seed: int, tokens: float, rate: float = 2e-3):
+    def __init__(self, folder: Path, seed: int, tokens: float, size: str = "embedded", rate: float = 2e-3):
         self.folder = folder
         self.seed = seed
         self.tokens = tokens
         self.rate = rate
 
         # The files of the checkpoint, without the weights.
-        self.raw = shape(write_tokenizer(folder))
+        self.raw = shape(write_tokenizer(folder), size)
         (folder / "config.json").write_text(json.dumps(self.raw, indent=2) + "\n")
         (folder / "pecan.json").write_bytes((Path(__file__).parent / "pecan.json").read_bytes())
 
@@ -116,6 +148,7 @@ class Training:
             self.weights[name] = weight.to(self.device).requires_grad_()
         self.model = Llama(config, self.weights)
         self.teacher = Teacher(Tokenizer(folder), config.eos[0])
+        write_counts(folder, self.teacher.tokenizer, config.vocab)
 
         # Muon trains the matrices of the layers, AdamW the embeddings and the norms.
         self.names = {"muon": [], "adam": []}
@@ -130,6 +163,7 @@ class Training:
 
         self.at = {"step": 0, "done": 0, "drill": 0, "since": 0}
         self.right: dict[str, float] = {}
+        self.losses: dict[str, float] = {}
         if (folder / "training.safetensors").exists():
             self.restore()
 
@@ -145,7 +179,8 @@ class Training:
             state[f"weight.{name}"] = weight.detach().contiguous()
 
         partial = self.folder / "training.partial"
-        save_file(state, partial, metadata={"at": json.dumps(self.at), "right": json.dumps(self.right)})
+        save_file(state, partial, metadata={"at": json.dumps(self.at), "right": json.dumps(self.right),
+                                          "losses": json.dumps(self.losses)})
         partial.replace(self.folder / "training.safetensors")
         save_checkpoint(self.folder, self.raw, self.weights)
 
@@ -156,6 +191,7 @@ class Training:
             metadata = file.metadata()
         self.at = json.loads(metadata["at"])
         self.right = json.loads(metadata["right"])
+        self.losses = json.loads(metadata["losses"])
 
         state = load_file(path, device=str(self.device))
         for kind, optimizer in self.optimizers.items():
@@ -173,18 +209,44 @@ class Training:
         teacher = self.teacher
         stage = self.at["drill"]
         if stage < len(DRILLS):
-            return {"drill": [teacher.drill(rng, **DRILLS[stage]) for _ in range(32)]}
-        if stage < STAGES:
-            size = LISTINGS[stage - len(DRILLS)]
-            return {"drill": [teacher.drill(rng, absent=0.3) for _ in range(8)],
-                    "listing": [teacher.listing(rng, size) for _ in range(32)]}
+            return {"drill": [teacher.drill(rng, **DRILLS[stage]) for _ in range(24)]}
 
-        room = rng.choice((160, 220, 300, 400, 470))              # short searches teach more, long ones are real
-        return {"drill": [teacher.drill(rng, absent=0.3, hops=0.3) for _ in range(6)],
-                "listing": [teacher.listing(rng, rng.choice((3, 5, 7))) for _ in range(6)],
-                "summary 2": [teacher.summary(rng, 1) for _ in range(4)],
-                "summary 3": [teacher.summary(rng, 2) for _ in range(2)],
-                "search": [teacher.search(rng, room) for _ in range(5000 // (room + 60))]}
+        # A few documents serve all lessons of the step.
+        worlds = [W.make_world(rng, rng.randint(6, 14)) for _ in range(5)]
+        if stage < len(DRILLS) + len(READINGS):
+            texts = READINGS[stage - len(DRILLS)]
+            return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(4)],
+                    "hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
+                    "reading": [teacher.reading(rng, rng.choice(worlds), texts) for _ in range(16)]}
+        if stage < STAGES - 1:
+            return {"hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
+                    "reading": [teacher.reading(rng, rng.choice(worlds), 8) for _ in range(8)],
+                    "listing 2": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(20)]}
+
+        worlds.append(W.make_world(rng, rng.randint(14, 27)))
+        worlds.append(W.make_world(rng, rng.randint(14, 27)))
+        if stage < STAGES:
+            return {"hops": [teacher.drill(rng, **HOPS) for _ in range(6)],
+                    "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8) for _ in range(4)],
+                    "listing 2": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(4)],
+                    "listing 3": [teacher.listing(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6)))
+                                  for _ in range(16)],
+                    "listing 4": [teacher.listing(rng, rng.choice(worlds), 3, 27) for _ in range(4)]}
+
+        # Short searches teach more at first; long ones are real.
+        if stage == STAGES:
+            n = {"hops": 4, "reading": 4, "summary 2": 4, "summary 3": 6, "summary 4": 3, "search": 5000}
+            room = rng.choice((160, 220, 280, 340))
+        else:
+            n = {"hops": 2, "reading": 3, "summary 2": 3, "summary 3": 5, "summary 4": 3, "search": 8000}
+            room = rng.choice((220, 280, 340, 340))
+        return {"hops": [teacher.drill(rng, **HOPS) for _ in range(n["hops"])],
+                "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8, hops=0.3) for _ in range(n["reading"])],
+                "summary 2": [teacher.summary(rng, rng.choice(worlds), 1, 1) for _ in range(n["summary 2"])],
+                "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6)))
+                              for _ in range(n["summary 3"])],
+                "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(n["summary 4"])],
+                "search": [teacher.search(rng, rng.choice(worlds), room) for _ in range(n["search"] // (room + 100))]}
 
     def step(self):
         """One step of both optimizers."""
@@ -199,12 +261,13 @@ class Training:
         # The gradients of all kinds of lessons add up; a search counts twice.
         for kind, lessons in self.lessons(rng).items():
             tokens, positions, mask, places, right = collate(lessons, self.device)
-            hidden, _ = self.model.forward(tokens, positions, mask)
-            logits = self.model.logits(hidden[places])            # [targets, V]
-            loss = F.cross_entropy(logits, right)
+            with torch.autocast(self.device.type, torch.bfloat16):
+                hidden, _ = self.model.forward(tokens, positions, mask)
+                logits = self.model.logits(hidden[places])        # [targets, V]
+            loss = F.cross_entropy(logits.float(), right)
             (loss * (2 if kind == "search" else 1)).backward()
             self.at["done"] += tokens.numel()
-            self.record(kind, logits.argmax(1) == right, right)
+            self.record(kind, loss.item(), logits.argmax(1) == right, right)
 
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
@@ -215,11 +278,13 @@ class Training:
         self.at["since"] += 1
         self.end_stage()
 
-    def record(self, kind: str, hits: torch.Tensor, right: torch.Tensor):
-        """Update the running shares of right targets, verdicts apart from the other ones.
+    def record(self, kind: str, loss: float, hits: torch.Tensor, right: torch.Tensor):
+        """Update the running loss, and the running shares of right targets, verdicts apart from the other ones.
 
         hits and right are [targets]: whether the model gave the right token, and that token.
         """
+        before = self.losses.get(kind, loss)
+        self.losses[kind] = before + 0.05 * (loss - before)
         yes = self.teacher.tokenizer.first("Yes")
         no = self.teacher.tokenizer.first("No")
         verdicts = (right == yes) | (right == no)
@@ -229,33 +294,54 @@ class Training:
                 before = self.right.get(name, share)
                 self.right[name] = before + 0.05 * (share - before)
 
+    @torch.no_grad()
+    def figures(self) -> dict:
+        """What the bench says about PECAN with the model as it is, on documents of another seed."""
+        model = Llama(self.model.config, self.weights, self.teacher.tokenizer, self.folder)
+        settings = resolve(self.folder, model.config.max_length)
+        return watch(model, other_documents()[:WATCHED], settings)
+
+    def log(self, seconds: float, figures: dict | None = None):
+        """Append a line to log.jsonl: where the training is, the running losses and the shares of right targets."""
+        rounded = [{kind: round(value, 4) for kind, value in of.items()} for of in (self.losses, self.right)]
+        line = self.at | {"seconds": round(seconds), "loss": rounded[0], "right": rounded[1]}
+        if figures:
+            line["figures"] = figures
+        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
     def end_stage(self):
         """Go on to the next stage if this one has done enough."""
-        if self.at["drill"] >= STAGES or self.at["since"] <= MIN_STEPS:
+        stage = self.at["drill"]
+        if stage > STAGES or self.at["since"] <= MIN_STEPS:
             return
-        if min(self.right.values()) > ENOUGH or self.at["since"] > MAX_STEPS:
+        new = {kind: share for kind, share in self.right.items() if "drill" not in kind and "hops" not in kind}
+        enough = stage < STAGES and min((new or self.right).values()) > ENOUGH
+        if enough or self.at["since"] > (MAX_STEPS if stage < STAGES else MIXED_STEPS):
             self.at["drill"] += 1
             self.at["since"] = 0
             self.right = {}
+            self.losses = {}
 
 
 def main(argv=None):
     parser = make_parser("python -m tiny.train", __doc__)
     parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
-    parser.add_argument("--tokens", type=float, default=34e6, help="tokens to train on")
+    parser.add_argument("--tokens", type=float, default=50e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--size", choices=SIZES, default="embedded", help="(default: %(default)s)")
     args = parse_options(parser, argv)
 
-    training = Training(args.output, args.seed, args.tokens)
+    training = Training(args.output, args.seed, args.tokens, args.size)
     began = time.time()
     while training.at["done"] < args.tokens:
         training.step()
-        if training.at["step"] % 50 == 0:
-            shares = "  ".join(f"{kind} {share:.3f}" for kind, share in training.right.items())
-            print(f"step {training.at['step']}  {training.at['done'] / 1e6:.1f}M tokens  {time.time() - began:.0f} s  "
-                  f"drill {training.at['drill']}  right: {shares}", flush=True)
-        if training.at["step"] % 200 == 0:
+        if training.at["step"] % 25 == 0:
+            training.log(time.time() - began)
+        if training.at["step"] % 100 == 0:
             training.save()
+        if training.at["step"] % 500 == 0 and training.at["drill"] >= STAGES:
+            training.log(time.time() - began, training.figures())
     training.save()
     return 0
 

@@ -1,109 +1,57 @@
-"""A small synthetic world whose documents need PECAN, and in which every true answer is known.
+"""A synthetic world whose documents are longer than the window, and in which every true answer is known.
 
-A document is a list of short passages about some ten people. Each person has six facts. They come in three pairs, and
-each pair is in a different passage:
+A document is a story in chapters of five short passages. Most chapters are about one person, the others are journeys:
 
-    Mara's job was baker. Mara's pet was goat.           a job is kept at every level
-    Mara's home was Oslo. Mara's drink was tea.          a home is kept at level 2
-    Mara's friend was Otto. Mara's color was red.        a friend is kept at level 2; a pet, drink or color nowhere
+    Mara is Sofia's baker.                               the only sentence that names Mara in her chapter
+    Sofia's baker has a dog. It is white.                later she is the baker of her town: other towns have bakers too
+    Once Sofia's baker lived by the river.
+    In Sofia the baker moved to the hill in 1923.        the later home counts
+    In Sofia the baker trusts Ida.                       Ida has a chapter too
+    Sofia's baker orders tea.
 
-Passages say "was", bullets say "is". The true summary of passages has one bullet for each person of whom the window
-states something to keep, with all of that. The true summary of bullets keeps the job alone:
+Between these are sentences about nothing, many of which mention a baker as well. Bullets name the person. The true
+summary of passages keeps friends, pets, homes and posts, and that of bullets keeps posts:
 
-    * Mara's job is baker and Mara's home is Oslo        level 2
-    * Mara's job is baker                                level 3
+    * Mara's friend is Ida                               level 2
+    * Mara has a dog
+    * Mara lives by the hill
+    * Mara is Sofia's baker                              levels 2 and 3
 
-So a question about a job is answered from the top level, about a home or a friend one step down, about a pet, drink or
-color two steps down. "What is Mara's friend's pet?" needs two facts from different places.
+So a question about a job is answered from the top level, about a pet one step down, about a drink two steps down. The
+color of the pet and the year of the move are details: a bullet speaks of the thing, and its source says more.
 
-    python -m tiny.world test.jsonl      writes the held-out test set
+All passages have nearly the same length. So five of them fill a window of the construction (pecan.json): it holds one
+chapter.
+
+    python -m tiny.world FOLDER
+
+writes the held-out files test.jsonl and larger.jsonl, and story.txt.
 """
 import json
 import random
+import re
 import sys
+import tempfile
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from hashlib import sha256
+from pathlib import Path
 
 from support.command import make_parser, parse_options, user_errors
 
-NAMES = """Abel Ada Agnes Alba Alma Amos Anton Aron Axel Basil Berta Boris Bruno Carl Cora Cyrus Dana Daria Dora Edda
-Edgar Edith Elias Elsa Emil Enid Erik Ezra Fay Felix Flora Frank Freya Gerda Gilda Greta Gus Hana Hedda Henk
-Hilda Hugo Ida Igor Ingrid Iris Ivan Jana Jonas Josef Judith Karin Kate Klaus Lara Lena Leon Lida Linus Lotte
-Lucas Luna Mabel Magnus Mara Marco Maya Milo Mona Nadia Nils Nina Nora Odin Olga Oscar Otto Paula Pedro Petra
-Quinn Rafael Rita Rosa Ruben Runa Samir Selma Silas Sonja Stella Sven Tara Theo Tilda Tobias Ulla Uma Vera
-Viktor""".split()
+from data import Document, read_jsonl
+from support.files import InputError
+from tiny import facts as F
+from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
 
-VALUES = {                                                  # relation -> the values that it can have
-    "job": """baker pilot nurse tailor miner judge painter sailor teacher farmer singer potter dentist lawyer barber
-              cook guard author jeweler plumber printer weaver banker driver""".split(),
-    "home": """Oslo Cairo Lima Paris Quito Delhi Tokyo Dublin Prague Havana Athens Seoul Tunis Riga Sofia Vienna Berne
-               Minsk Dakar Accra Kyiv Lisbon Madrid Bogota""".split(),
-    "friend": list(NAMES),
-    "pet": """goat cat dog horse parrot rabbit turtle hamster lizard canary ferret snake donkey pigeon spider
-              beetle""".split(),
-    "drink": "tea coffee milk cocoa cider lemonade water juice beer wine mead punch".split(),
-    "color": "red blue green yellow purple orange black white brown gray pink golden".split(),
-}
-
-KEPT = {"was": ("job", "home", "friend"),                   # relations that a summary of passages keeps
-        "is": ("job",)}                                     # and those that a summary of bullets keeps
-DETAILS = ("pet", "drink", "color")                         # relations that no summary keeps
 FILLERS = ["It was a quiet morning.", "The road was long.", "Nobody spoke of it.", "The rain went on.",
-           "Then the bells rang.", "The market was open.", "A letter came at noon.", "The night was cold."]
+           "Then the bells rang.", "The market was open.", "A letter came at noon.", "The night was cold.",
+           "The wind came from the sea.", "There was music.", "Children laughed.", "Bells rang.", "Snow fell.",
+           "Days passed.", "Doors closed.", "Birds sang.", "Rain fell."]
+MENTIONS = ["Somebody asked for {}.", "A letter came for {}.", "Nobody had seen {}.", "Everybody knew {}.",
+            "There was talk of {}.", "A song was sung for {}."]
 
-
-# --- facts ----------------------------------------------------------------------------------------------------------
-
-@dataclass(frozen=True)
-class Fact:
-    """One fact: a passage states "Mara's job was baker", a bullet "Mara's job is baker"."""
-    name: str
-    relation: str
-    value: str
-
-    def text(self, verb: str) -> str:
-        return f"{self.name}'s {self.relation} {verb} {self.value}"
-
-    @cached_property
-    def held_out(self) -> bool:
-        """Whether the fact is held out, as one in six is. Training states no such fact, the test set no other."""
-        return sha256(self.text("is").encode()).digest()[0] % 6 == 0
-
-    def stated_in(self, text: str) -> bool:
-        """Whether a passage or a bullet states this fact."""
-        return self in facts_in(text)
-
-
-@lru_cache(1 << 16)
-def facts_in(text: str) -> frozenset[Fact]:
-    """The facts that passages or bullets state. Other sentences (fillers, slips of a model) are left out."""
-    facts = set()
-    for sentence in text.replace(" and ", ".").split("."):
-        words = sentence.split()
-        if len(words) == 4 and words[0].endswith("'s") and words[2] in ("was", "is"):
-            facts.add(Fact(words[0].removesuffix("'s"), words[1], words[3]))
-    return frozenset(facts)
-
-
-# Every fact that there can be, by (name, relation). Nobody is their own friend.
-ALL = {(name, relation): [Fact(name, relation, value) for value in values if value != name]
-       for relation, values in VALUES.items() for name in NAMES}
-
-
-def possible_facts(names, relations, held_out: bool = False) -> dict[tuple[str, str], list[Fact]]:
-    """The facts that a text about `names` may state, for each (name, relation).
-
-    They are all held out, or none of them is. A friend is one of `names`, so that somebody's list can be empty.
-    """
-    possible = {}
-    for name in names:
-        for relation in relations:
-            facts = [fact for fact in ALL[name, relation] if fact.held_out == held_out]
-            if relation == "friend":
-                facts = [fact for fact in facts if fact.value in names]
-            possible[name, relation] = facts
-    return possible
+PASSAGES = 5                                                # in a chapter
+SHORTEST, LONGEST = 21, 24                                  # tokens of a passage
+WORD = r"'s|\w+|[^\w\s]"                                    # a token
 
 
 # --- documents ------------------------------------------------------------------------------------------------------
@@ -112,124 +60,284 @@ def possible_facts(names, relations, held_out: bool = False) -> dict[tuple[str, 
 class World:
     """One document and its truth."""
     passages: list[str]
-    stated: list[list[Fact]]                                # the facts of each passage
-    facts: dict[tuple[str, str], Fact]                      # (name, relation) -> fact
-    names: list[str]
+    names: list[str]                                        # of people, in the order of their chapters
+    facts: dict[tuple[str, str], Fact]                      # (name, relation) -> fact; towns have inns
+    posts: dict[tuple[str, str], str]                       # (town, job) -> name
+    chapters: list[list[str]]                               # the true summary of each chapter, bullet by bullet
+
+    def post(self, name: str) -> tuple[str, str]:
+        """The town and the job of a person; two empty texts for anybody else."""
+        if (name, "job") not in self.facts:
+            return "", ""
+        return self.facts[name, "town"].value, self.facts[name, "job"].value
 
 
-def make_world(rng: random.Random, people: int, held_out: bool = False) -> World:
-    """A random document about `people` people, of held-out facts only or of none."""
-    # Draw people until each of them can have a friend in the document.
+def draw_posts(rng: random.Random, people: int, new: bool = False, names=NAMES) -> dict[tuple[str, str], str]:
+    """(town, job) -> name for so many people; most jobs come in several towns. All are held out if `new`, or none."""
     while True:
-        names = rng.sample(NAMES, people)
-        possible = possible_facts(names, VALUES, held_out)
-        if all(possible.values()):
-            break
-    facts = {subject: rng.choice(options) for subject, options in possible.items()}
+        fewest, most = (people + 2) // 3, people // 2 + 1
+        towns = rng.sample(TOWNS, min(len(TOWNS), rng.randint(fewest, most)))
+        jobs = rng.sample(VALUES["job"], min(len(VALUES["job"]), rng.randint(fewest, most)))
+        if new:
+            towns = TOWNS                                   # few pairs are held out
+        pairs = [(town, job) for town in towns for job in jobs if F.held_out(town, "post", job) == new]
+        if len(pairs) >= people:
+            return dict(zip(rng.sample(pairs, people), rng.sample(names, people)))
 
-    # Each person has three pairs: a fact that a summary keeps, and a detail.
-    pairs = []
-    for name in names:
-        for kept, detail in zip(KEPT["was"], rng.sample(DETAILS, 3), strict=True):
-            pairs.append((facts[name, kept], facts[name, detail]))
 
-    # A passage takes two pairs, of different people: no passage states two pairs of one person.
-    while True:
-        rng.shuffle(pairs)
-        groups = [pairs[i:i + 2] for i in range(0, len(pairs), 2)]
-        if all(len({kept.name for kept, _ in group}) == len(group) for group in groups):
-            break
-    stated = [[fact for pair in group for fact in pair] for group in groups]
+def draw_fact(rng: random.Random, name: str, relation: str, values: list[str], new: bool = False) -> Fact | None:
+    """A fact with one of these values, held out if `new` or else not; None if there is none."""
+    values = [value for value in values if value != name and F.held_out(name, relation, value) == new]
+    return Fact(name, relation, rng.choice(values)) if values else None
 
-    # In half of the passages a filler is before, between or after the pairs.
-    passages = []
-    for facts_here in stated:
-        sentences = [fact.text("was") + "." for fact in facts_here]
+
+def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, str], Fact] | None:
+    """The facts of all people; None if somebody has a relation without a possible value."""
+    facts = {}
+    for (town, job), name in posts.items():
+        facts[name, "town"] = Fact(name, "town", town)
+        facts[name, "job"] = Fact(name, "job", job)
+
+        relations = ["pet", "color", "home", "drink", "play"]
         if rng.random() < 0.5:
-            place = rng.choice((0, 2, len(sentences)))
-            sentences.insert(place, rng.choice(FILLERS))
-        passages.append(" ".join(sentences))
-    return World(passages, stated, facts, names)
+            relations += ["past", "year"]                   # this person has moved
+        for relation in relations:
+            former = facts[name, "home"].value if relation == "past" else None
+            fact = draw_fact(rng, name, relation, [value for value in VALUES[relation] if value != former], new)
+            if fact is None:
+                return None
+            facts[name, relation] = fact
+
+        friend = draw_fact(rng, name, "friend", list(posts.values()), new)
+        if friend and rng.random() < 0.9:
+            facts[name, "friend"] = friend
+    return facts
 
 
-def summarise(facts: list[Fact], verb: str) -> list[list[Fact]]:
-    """The true summary of a window that states `facts`: the facts of each bullet.
+def person(rng: random.Random, town: str, job: str) -> str:
+    """A way to speak of somebody by town and job."""
+    return rng.choice((f"{town}'s {job}", f"In {town} the {job}"))
 
-    `verb` is the one of the texts in the window, "was" or "is"; KEPT says what it keeps. Each person of whom something
-    is kept has one bullet, with the facts in the order of KEPT.
 
-    The people come in alphabetical order. A small model can follow it, because it only needs the last name it wrote.
-    Random order was tried: the model lost track of whom it had written about, repeated names and left others out.
+def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
+    """The sentences that state everything about a person, in groups that stay together. The post comes first."""
+    town, job = world.post(name)
+
+    def say(relation, *of):
+        wording = rng.choice(WORDINGS[relation][relation == "friend":])
+        return wording.format(person(rng, town, job), *(world.facts[name, each].value for each in of)) + "."
+
+    groups = [f"{say('pet', 'pet')} {say('color', 'color')}", say("drink", "drink"), say("play", "play")]
+    if (name, "friend") in world.facts:
+        groups.append(say("friend", "friend"))
+    rng.shuffle(groups)
+
+    # A move comes after the home before it.
+    if (name, "past") in world.facts:
+        first, second = sorted(rng.sample(range(len(groups) + 1), 2))
+        groups.insert(second, say("move", "home", "year"))
+        groups.insert(first, WORDINGS["past"][0].format(f"{town}'s {job}", world.facts[name, "past"].value) + ".")
+    else:
+        groups.insert(rng.randrange(len(groups) + 1), say("home", "home"))
+    return [POST.format(name, town, job) + ".", *groups]
+
+
+def length(text: str) -> int:
+    """The tokens of a text."""
+    return len(re.findall(WORD, text))
+
+
+def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[str]:
+    """The passages of a chapter: its first group begins the first passage, the others follow in order.
+
+    Fillers, and sentences that `mention()` somebody, bring every passage to `shortest` tokens or a few more.
     """
-    bullets = {}
-    for relation in KEPT[verb]:
-        for fact in facts:
-            if fact.relation == relation:
-                bullets.setdefault(fact.name, []).append(fact)
-    return [bullets[name] for name in sorted(bullets)]
+    passages = [None]
+    while None in passages:
+        parts = cut(rng, groups)
+        passages = [padded(rng, part, part is parts[0], mention, shortest) for part in parts]
+    return passages
 
 
-def bullet(facts: list[Fact]) -> str:
-    """The text of a bullet."""
-    return " and ".join(fact.text("is") for fact in facts)
+def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
+    """The groups of each passage of a chapter, none of which is too long."""
+    # Cut the groups into so many passages that are not too long. If there are enough, none is empty.
+    while True:
+        if len(groups) >= PASSAGES:
+            cuts = rng.sample(range(1, len(groups)), PASSAGES - 1)
+        else:
+            cuts = rng.choices(range(1, len(groups) + 1), k=PASSAGES - 1)
+        cuts = [0, *sorted(cuts), len(groups)]
+        parts = [groups[start:end] for start, end in zip(cuts, cuts[1:])]
+        if all(sum(map(length, part)) <= LONGEST for part in parts):
+            return parts
+
+
+def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: int) -> str | None:
+    """A passage of `shortest` to LONGEST tokens; None if no sentence was found that fills it.
+
+    Nothing comes before the group that begins the `first` passage.
+    """
+    sentences = list(part)
+    used = sum(map(length, sentences))
+    for _ in range(1000):
+        if used >= shortest:
+            return " ".join(sentences)
+        text = rng.choice(MENTIONS).format(mention()) if rng.random() < 0.6 else rng.choice(FILLERS)
+        if used + length(text) <= LONGEST and text not in sentences:
+            sentences.insert(rng.randint(first, len(sentences)), text)
+            used += length(text)
+    return None
+
+
+def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: int = SHORTEST) -> World:
+    """A random document of so many chapters, of held-out facts only if `new`, or of none.
+
+    Its passages have `shortest` to LONGEST tokens.
+    """
+    journeys = chapters // 3
+    facts = None
+    while facts is None:
+        posts = draw_posts(rng, chapters - journeys, new)
+        facts = draw_facts(rng, posts, new)
+    world = World([], [], facts, posts, [])
+
+    # Each journey leads to another town, whose inn has a name.
+    inns = [draw_fact(rng, town, "inn", VALUES["inn"], new) for town in rng.sample(TOWNS, len(TOWNS))]
+    stops = [fact for fact in inns if fact][:journeys]
+    world.facts |= {(fact.name, "inn"): fact for fact in stops}
+
+    order = [*posts.values(), *stops]
+    rng.shuffle(order)
+    for item in order:
+        if isinstance(item, Fact):
+            bullets = [WORDINGS["road"][0].format(None, item.name)]
+            groups = [bullets[0] + ".", WORDINGS["inn"][0].format(item.name, item.value) + "."]
+        else:
+            world.names.append(item)
+            bullets = bullets_about(world, item)
+            groups = groups_about(rng, world, item)
+        world.chapters.append(bullets)
+        world.passages += fill(rng, groups, lambda: "{}'s {}".format(*rng.choice(list(posts))), shortest)
+    return world
+
+
+def bullets_about(world: World, name: str) -> list[str]:
+    """The bullets about a person in the true summary of passages.
+
+    The post comes last, so that the next bullet of the level above is about whoever follows it.
+    """
+    kept = [(name, relation) for relation in ("friend", "pet", "home", "job") if (name, relation) in world.facts]
+    return [F.statement(world.facts[subject], world.post(name)) for subject in kept]
+
+
+def summarise(bullets: list[str]) -> list[str]:
+    """The true summary of bullets: those that say somebody's post, in the same order."""
+    return [bullet for bullet in bullets if any(relation == "job" for _, relation, _ in F.statements(bullet))]
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
 
-def question(subject: str, relation: str) -> str:
-    """The text of a question; the subject is a name or "Mara's friend"."""
-    return f"{'Who' if relation == 'friend' else 'What'} is {subject}'s {relation}?"
+# What a question of each kind may ask about. "two facts" asks it about somebody's friend; "changed" is about the home
+# of somebody who has moved.
+KINDS = {"top": ("job", "town"), "one step": ("friend", "pet", "home"), "two steps": ("drink", "play"),
+         "detail": ("color", "year"), "two facts": ("job", "pet", "home", "drink", "play"), "changed": ("home",),
+         "look-up": ("inn",)}
 
 
 def ask(world: World, rng: random.Random, kind: str) -> tuple[str, str, list[Fact]]:
-    """A question of this kind, its answer, and the facts it needs.
+    """A question of this kind, its answer, and the facts it needs."""
+    while True:
+        relation = rng.choice(KINDS[kind])
+        name = rng.choice([name for name, of in world.facts if of == "inn"] if kind == "look-up" else world.names)
+        subject = name
+        needed = []
+        if kind == "two facts":
+            needed = [world.facts.get((name, "friend"))]
+            subject = f"{name}'s friend"
+            name = needed[0] and needed[0].value
 
-    The kind is a relation, or "hop" for a relation of somebody's friend.
-    """
-    name = rng.choice(world.names)
-    if kind != "hop":
-        fact = world.facts[name, kind]
-        return question(name, kind), fact.value, [fact]
-
-    friend = world.facts[name, "friend"]
-    relation = rng.choice([relation for relation in VALUES if relation != "friend"])
-    fact = world.facts[friend.value, relation]
-    return question(f"{name}'s friend", relation), fact.value, [friend, fact]
+        # The home of somebody who has moved has a kind to itself.
+        needed.append(world.facts.get((name, relation)))
+        moved = (name, "past") in world.facts and relation == "home"
+        if None not in needed and moved == (kind == "changed"):
+            return QUESTIONS[relation].format(subject), needed[-1].value, needed
 
 
-# Where the answer to a question of this kind is: the group's name in the test set -> kinds of ask.
-KINDS = {"top": ("job",), "one step": ("home", "friend"), "two steps": DETAILS, "two facts": ("hop",)}
+def evidence(world: World, fact: Fact) -> list[str]:
+    """The sentences of the document that state a fact: who it is about, and what."""
+    post = world.post(fact.name)
+    texts = [POST.format(fact.name, *post) + "."] if post[0] else []
+    for passage in world.passages:
+        sentences = re.findall(r"[^. ][^.]*\.", passage)
+        for n in range(len(sentences)):
+            for text in (sentences[n], " ".join(sentences[n:n + 2])):
+                if fact in facts_in([text], world.posts) and fact not in facts_in(sentences[n + 1:n + 2], world.posts):
+                    return list(dict.fromkeys([*texts, text]))
+    raise ValueError(f"{fact} is not stated")
 
 
-def write_test_set(path: str, documents: int = 30, seed: int = 2025):
-    """Write documents of held-out facts, six questions each, in the format of data.py.
+def write_test_set(path: Path, lengths: list[int], look_ups: int, seed: int):
+    """Write a document of held-out facts for each number of chapters in `lengths`, in the format of data.py.
 
-    A question also has its `kind`, a group of KINDS, and its `evidence`, the sentences that the answer needs.
+    Each has a question of every kind; the look-ups are in the first `look_ups` documents. A question also has its
+    `kind`, its `facts` (as bullets state them) and its `evidence`, the sentences that state them.
     """
     rng = random.Random(seed)
     with open(path, "w", encoding="utf-8") as file:
-        for number in range(documents):
-            world = make_world(rng, 10, held_out=True)
+        for number, chapters in enumerate(lengths):
+            world = make_world(rng, chapters, new=True)
             questions = []
-            asked = set()                                   # no question twice in one document
+            for kind in KINDS:
+                if kind == "look-up" and number >= look_ups:
+                    continue
+                asked = [question["question"] for question in questions]
+                text = asked[0] if asked else None
+                while text is None or text in asked:
+                    text, answer, needed = ask(world, rng, kind)
 
-            for kind in ("top", "one step", "one step", "two steps", "two steps", "two facts"):
-                while True:
-                    text, answer, needed = ask(world, rng, rng.choice(KINDS[kind]))
-                    if text not in asked:
-                        break
-                asked.add(text)
-                questions.append({"id": f"world-{number}-{len(questions)}", "question": text, "answers": [answer],
-                                  "kind": kind, "evidence": [fact.text("was") + "." for fact in needed]})
+                sentences = dict.fromkeys(text for fact in needed for text in evidence(world, fact))
+                questions.append({"id": f"{path.stem}-{number}-{len(questions)}", "question": text, "answers": [answer],
+                                  "kind": kind, "facts": [F.statement(fact, world.post(fact.name)) for fact in needed],
+                                  "evidence": list(sentences)})
 
-            row = {"id": f"world-{number}", "passages": world.passages, "questions": questions}
+            row = {"id": f"{path.stem}-{number}", "passages": world.passages, "questions": questions}
             file.write(json.dumps(row) + "\n")
 
 
-def main(argv=None):
+# Chapters of the documents: windows of 380 tokens hold three and a half. Documents in training have 6 to 27.
+DEFAULT = [14 + 13 * n // 19 for n in range(20)]
+LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
+
+
+def write_story(path: Path, seed: int):
+    """Write a short document of held-out facts as plain text.
+
+    A text is cut where a chunk is full (pecan.chunks). All its passages fill a chunk, so these are the chunks.
+    """
+    world = make_world(random.Random(seed), 9, new=True, shortest=LONGEST)
+    path.write_text("\n\n".join(world.passages) + "\n", encoding="utf-8")
+
+
+def other_documents() -> list[Document]:
+    """Ten documents of another seed, on which settings are chosen and training is watched."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "other.jsonl"
+        write_test_set(path, [14, 17, 20, 23, 26, 15, 18, 21, 24, 27], 7, 2028)
+        return read_jsonl(path)
+
+
+def main(argv=None) -> int:
     parser = make_parser("python -m tiny.world", __doc__)
-    parser.add_argument("file", help="the file to write")
-    write_test_set(parse_options(parser, argv).file)
+    parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")
+    args = parse_options(parser, argv)
+    if not args.folder.is_dir():
+        raise InputError(f"{args.folder}: is no folder")
+
+    write_test_set(args.folder / "test.jsonl", DEFAULT, 14, 2026)
+    write_test_set(args.folder / "larger.jsonl", LARGER, 40, 2027)
+    write_story(args.folder / "story.txt", 140)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Traces as one page: the graph, and each search through it step by step. Needs no model, the page no network.
 
-    python pecan.py tiny/story.txt "What is Paula's home?" --trace paula.jsonl
-    python -m view.page paula.jsonl -o paula.html
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
+    python -m view.page selma.jsonl -o selma.html
 
 The page is view/page.html.jinja with view/page.css and view/page.js inside. What a document or a model says is data: it
 is a block of JSON that the script puts on the page as text. The content security policy allows this one style and this

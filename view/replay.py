@@ -1,7 +1,7 @@
 """Does a trace follow from its own r and cosines and from the graph? Recomputed without a model and without pecan.py.
 
-    python pecan.py tiny/story.txt "What is Paula's home?" --trace paula.jsonl
-    python -m view.replay paula.jsonl
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
+    python -m view.replay selma.jsonl
 
 Checked: the start, every position, r = position x attention, z = E^T r, the final scores, who is chosen and who comes
 next, that a node fits the window, what is cached, the verdict that p_yes gives, and when the search may end. What the

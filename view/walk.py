@@ -33,7 +33,7 @@ from support.trace import listening
 
 ROOT = Path(__file__).parents[1]
 STORY = EMBEDDED_MODEL / "story.txt"
-QUESTION = "What is Tilda's pet?"
+QUESTION = "Where does Selma live?"
 SHOWN = 4                         # values of a tensor
 
 INTRODUCTION = """Made by `python -m view.walk`: file and function, then the tensors that a call of it took or made,

@@ -27,7 +27,7 @@ def long_document(tokenizer, tokens: int) -> Document:
     number = random.Random(0)
     length = 0
     while length < tokens:
-        for passage in make_world(number, 8).passages:
+        for passage in make_world(number, 12).passages:
             passages.append(passage)
             length += len(tokenizer.encode(passage))
     return Document(f"{tokens} tokens", passages)
@@ -66,7 +66,7 @@ def random_graph(V: int) -> Graph:
     nodes, edges = [], []
     for i in range(V):
         level = 1 if i < chunks else 2 if i < middle else 3
-        nodes.append(Node(level, f"Mara's job is baker and {i}'s home is Oslo"))
+        nodes.append(Node(level, f"Mara is Sofia's baker and lives by the {i}"))
         below = range(chunks) if level == 2 else range(chunks, middle)
         if level > 1:
             linked = rng.sample(below, min(8, len(below)))
@@ -164,8 +164,8 @@ def start(device: torch.device) -> list[Row]:
                 int(done.stdout) / 2 ** 20, size / 2 ** 20, "MiB", "1.1x", limit=1 / 1.1)]
 
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(ROOT / "pecan.py"), str(TINY / "story.txt"), "What is Paula's home?", "--device",
-                   device.type, "--graph", f"{folder}/graph.json"]
+        command = [sys.executable, str(ROOT / "pecan.py"), str(TINY / "story.txt"), "What color is Selma's pet?",
+                   "--device", device.type, "--graph", f"{folder}/graph.json"]
         subprocess.run(command, cwd=ROOT, capture_output=True, check=True)                # builds the graph
         before = time_of_children()
         subprocess.run(command, cwd=ROOT, capture_output=True, check=True)

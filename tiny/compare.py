@@ -1,7 +1,7 @@
 """PECAN and lexical baselines on this world, each baseline at its best settings.
 
-    python -m tiny.next.compare trained --limit 10
-    python -m tiny.next.compare trained tiny/next/larger.jsonl
+    python -m tiny.compare trained --limit 10
+    python -m tiny.compare trained tiny/larger.jsonl
 
 It prints one JSON object. The model reads what each baseline finds, in the same window. A baseline ranks the chunks of
 a document or all nodes of PECAN's graph. It does so once, or twice: the second time with what the first found added to
@@ -10,6 +10,8 @@ window and uncut.
 """
 import json
 import sys
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from support.command import make_parser, parse_options, user_errors
@@ -17,16 +19,17 @@ from support.command import make_parser, parse_options, user_errors
 from baselines.bm25 import Okapi, words
 from baselines.common import answer_from_best
 from baselines.whole import Whole
-from data import Document, read_jsonl
+from data import EMBEDDED, Document, read_jsonl
 from evaluation.metrics import f1
 from llama import Llama
 from pecan import Graph, Pecan, build
-from support.method import Prepared
+from study.figures import figure
+from support.heads import FILE, heads_of_checkpoints
+from support.method import Method
 from support.sbert import TokenMean, similarities
 from support.settings import WHOLE_DOCUMENT, Settings, resolve
-from tiny.next.facts import facts_in
-from tiny.next.measure import HERE, interval
-from tiny.next.world import KINDS, other_documents
+from tiny.facts import facts_in
+from tiny.world import KINDS, other_documents
 
 READ = (2, 3, 5, 8, 11)           # how many texts a baseline may read
 FIRST = (1, 2, 3)                 # of these, how many the first of two questions finds
@@ -71,29 +74,26 @@ class Ranker:
 
 
 def compare(model: Llama, documents: list[Document], graphs: list[Graph], settings: Settings,
-            chosen: list[tuple], whole: bool) -> dict[tuple, list[dict]]:
-    """A row (F1, kind, whether all needed facts were read, FLOPs) for each question, by settings of a baseline.
+            chosen: list[tuple], others: dict[tuple, Method]) -> dict[tuple, list[dict]]:
+    """A row (document, F1, kind, all needed facts read, FLOPs) for each question, by settings of a baseline.
 
-    With `whole`, the whole document and PECAN are compared too.
+    `others` are compared too, by their names.
     """
     encoder = TokenMean(model)
-    pecan = Pecan(model, encoder, settings)
-    wholes = {("whole document, cut",): Whole(model, settings),
-              ("whole document, uncut",): Whole(model, Settings(**vars(settings) | {"window": WHOLE_DOCUMENT}))}
     rows = {}
 
     for document, graph in zip(documents, graphs, strict=True):
         texts = [node.text for node in graph.nodes]
         chunks = [node.text for node in graph.nodes if node.level == 1]
         rankers = {"chunks": Ranker(encoder, chunks), "nodes": Ranker(encoder, texts)}
-        prepared = Prepared(texts, graph.flops, graph, rankers["nodes"].vectors)
+        prepared = {key: method.prepare(document) for key, method in others.items()}
 
         for question in document.questions:
             needed = facts_in(question.extra["facts"])
 
             def enter(key, answer, read):
                 rows.setdefault(key, []).append({
-                    "f1": f1(answer.text, question.answers), "kind": question.extra["kind"],
+                    "document": document.id, "f1": f1(answer.text, question.answers), "kind": question.extra["kind"],
                     "complete": needed <= facts_in(read), "flops": answer.flops})
 
             for what, how, read, first in chosen:
@@ -101,12 +101,21 @@ def compare(model: Llama, documents: list[Document], graphs: list[Graph], settin
                 order = ranker.order(question.text, how, read, first)
                 answer = answer_from_best(model, question.text, ranker.texts, order, settings)
                 enter((what, how, read, first), answer, [ranker.texts[i] for i in answer.nodes])
-            if whole:
-                answer = pecan.answer(prepared, question.text)
-                enter(("PECAN",), answer, [texts[i] for i in answer.nodes])
-                for key, method in wholes.items():
-                    enter(key, method.answer(method.prepare(document), question.text), document.passages)
+            for key, method in others.items():
+                answer = method.answer(prepared[key], question.text)
+                enter(key, answer, [prepared[key].texts[i] for i in answer.nodes] or document.passages)
     return rows
+
+
+def other_methods(model: Llama, settings: Settings) -> dict[tuple, Method]:
+    """PECAN, with the heads that are written next to the checkpoint too, and the whole document, cut and uncut."""
+    encoder = TokenMean(model)
+    uncut = Settings(**vars(settings) | {"window": WHOLE_DOCUMENT})
+    methods = {("PECAN",): Pecan(model, encoder, settings)}
+    if (model.folder / FILE).exists():
+        heads = heads_of_checkpoints(model.folder, model.folder)
+        methods["PECAN, chosen heads",] = Pecan(model, encoder, replace(settings, **heads))
+    return methods | {("whole document, cut",): Whole(model, settings), ("whole document, uncut",): Whole(model, uncut)}
 
 
 def summary(rows: list[dict]) -> dict[str, float]:
@@ -120,6 +129,15 @@ def summary(rows: list[dict]) -> dict[str, float]:
             "GFLOPs": mean([row["flops"] / 1e9 for row in rows])}
 
 
+def over(rows: list[dict], others: list[dict]) -> list[float]:
+    """The mean paired difference of F1 in points, and its 95 % bootstrap interval over documents."""
+    differences = defaultdict(list)
+    for row, other in zip(rows, others, strict=True):
+        differences[row["document"]].append(100 * (row["f1"] - other["f1"]))
+    found = figure(list(differences.values()))
+    return [round(value, 1) for value in (found.value, found.low, found.high)]
+
+
 def best(rows: dict[tuple, list[dict]]) -> list[tuple]:
     """For each way to rank, the settings with the highest F1."""
     found = {}
@@ -131,9 +149,9 @@ def best(rows: dict[tuple, list[dict]]) -> list[tuple]:
 
 
 def main(argv=None):
-    parser = make_parser("python -m tiny.next.compare", __doc__)
+    parser = make_parser("python -m tiny.compare", __doc__)
     parser.add_argument("model", type=Path, help="checkpoint folder")
-    parser.add_argument("dataset", nargs="?", default=HERE / "test.jsonl", help="(default: %(default)s)")
+    parser.add_argument("dataset", nargs="?", default=EMBEDDED, help="(default: %(default)s)")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents")
     args = parse_options(parser, argv)
     model = Llama.load(args.model)
@@ -141,17 +159,18 @@ def main(argv=None):
 
     tuning = other_documents()[:args.limit]
     graphs = [build(model, document, settings) for document in tuning]
-    tuned = compare(model, tuning, graphs, settings, settings_of_baselines(), False)
+    tuned = compare(model, tuning, graphs, settings, settings_of_baselines(), {})
     chosen = best(tuned)
 
     documents = read_jsonl(args.dataset, args.limit)
     graphs = [build(model, document, settings) for document in documents]
-    rows = compare(model, documents, graphs, settings, chosen, True)
+    rows = compare(model, documents, graphs, settings, chosen, other_methods(model, settings))
+    rows = {" ".join(map(str, key)): of for key, of in rows.items()}
     result = {"tuning": {" ".join(map(str, key)): summary(of)["F1"] for key, of in tuned.items()},
-              "scores": {" ".join(map(str, key)): summary(of) for key, of in rows.items()}}
-    result["PECAN over"] = {
-        " ".join(map(str, key)): interval([a["f1"] - b["f1"] for a, b in zip(rows["PECAN",], of)])
-        for key, of in rows.items() if key != ("PECAN",)}
+              "scores": {key: summary(of) for key, of in rows.items()}}
+    for ours in rows:
+        if ours.startswith("PECAN"):
+            result[f"{ours} over"] = {key: over(rows[ours], of) for key, of in rows.items() if key != ours}
     print(json.dumps(result, indent=1))
 
 

@@ -1,6 +1,6 @@
-"""Draw the training of the next embedded model from its log: right targets, and the figures of watched documents.
+"""Draw the training of the embedded model from its log: right targets, and the figures of watched documents.
 
-    python -m tiny.next.curve trained
+    python -m tiny.curve trained
 
 It writes curve.png into the folder of the training. matplotlib is an optional extra: requirements-extra.txt.
 """
@@ -21,7 +21,7 @@ FIGURES = {"F1": ("PECAN", "F1"), "F1 if all was read": ("PECAN", "F1 if all nee
 def read_log(path: Path) -> list[dict]:
     """The lines of log.jsonl, of each step the last one; InputError if there are none."""
     if not path.exists():
-        raise InputError(f"{path}: is not there; run python -m tiny.next.train --output {path.parent} first")
+        raise InputError(f"{path}: is not there; run python -m tiny.train --output {path.parent} first")
     rows = [parse_json(line, f"{path}, line {n}", dict) for n, line in enumerate(path.read_text().splitlines(), 1)]
     if not rows:
         raise InputError(f"{path}: holds no line")
@@ -41,6 +41,7 @@ def draw(rows: list[dict], path: Path):
                          "requirements-extra.txt)") from None
 
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(7, 7), sharex=True, layout="constrained")
+    above.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)        # there are more kinds than usual colors
     for kind in dict.fromkeys(kind for row in rows for kind in row["right"]):
         points = [(row["done"] / 1e6, row["right"][kind]) for row in rows if kind in row["right"]]
         above.plot(*zip(*points), label=kind)
@@ -65,8 +66,8 @@ def draw(rows: list[dict], path: Path):
 
 
 def main(argv=None) -> int:
-    parser = make_parser("python -m tiny.next.curve", __doc__)
-    parser.add_argument("folder", type=Path, help="the output of python -m tiny.next.train")
+    parser = make_parser("python -m tiny.curve", __doc__)
+    parser.add_argument("folder", type=Path, help="the output of python -m tiny.train")
     args = parse_options(parser, argv)
 
     path = args.folder / "curve.png"
