@@ -34,7 +34,7 @@ SUMMARY = [                       # what the first table shows: figure, table, r
     ("edges: mass on the sources, level 2", "edges", "the paper", "mass, level 2"),
     ("... uniform edges", "edges", "uniform", "mass, level 2"),
     ("... chosen heads", "edges", CHOSEN, "mass, level 2"),
-    ("chunks that are some bullet's heaviest source", "edges", "the paper", "coverage of chunks"),
+    ("chunks that are a heaviest source", "edges", "the paper", "coverage of chunks"),
     ("r: area over the top level", "relevance", "the paper", "area, top level"),
     ("r: area over level 2", "relevance", "the paper", "area, level 2"),
     ("... query after the nodes", "relevance", "query after the nodes, without position", "area, level 2"),

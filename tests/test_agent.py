@@ -3,13 +3,16 @@ import json
 from dataclasses import replace
 
 import pytest
+from oracle import token_ids
 from speaker import Script, scripted  # noqa: F401
 
 from baselines.agent import Talk, reminder
+from baselines.common import replies
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
 from data import EMBEDDED, read_jsonl
+from pecan import summary_prompt
 from support.files import InputError
 from support.sbert import TokenMean
 from support.settings import resolve
@@ -51,6 +54,16 @@ def test_calls_of_a_batch_equal_calls_one_at_a_time(tiny, settings, tmp_path, na
         kept.pop("flops")                                   # padding costs
         found.append((kept, heard, answer.text, answer.nodes, answer.tokens, answer.calls, answer.refused))
     assert found[0] == found[1] and max(rows) > 1, "several texts were asked together"
+
+
+def test_replies_keep_the_order_of_their_prompts(tiny):
+    """Five prompts that are answered differently, two at a time: each reply is the one to its own prompt."""
+    texts = ["Mara is Sofia's baker.", "Otto is Lima's cook.", "Ida is Oslo's judge.", "Nora is Riga's nurse.",
+             "Emil is Kyiv's pilot."]
+    prompts = [token_ids(summary_prompt(tiny.tokenizer, {0: text})) for text in texts]
+    alone = [replies(tiny, [prompt], 12)[0] for prompt in prompts]
+    assert replies(tiny, prompts, 12, batch=2) == alone
+    assert len(set(map(tuple, alone))) == 5
 
 
 def test_refused_replies_are_asked_for_again(tiny, settings, script):

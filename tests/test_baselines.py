@@ -272,9 +272,12 @@ def test_all_read_the_same_prompt(tiny, encoder, settings, document, question, r
     else:
         assert prompt == prompt_of(tiny, question, [texts[i] for i in answer.nodes])
 
-    layers = prepared.graph.nodes[-1].level if name == "raptor-tt" else 1
-    wanted = {"whole": 0, "memwalker": 2, "longllmlingua": len(texts)}.get(name, 5 * layers)
-    assert len(answer.nodes) == wanted
+    wanted = {"whole": 0, "memwalker": 2, "longllmlingua": len(texts)}.get(name, 5)
+    if name == "raptor-tt":                                  # five of each layer, or all if it has fewer below them
+        layers = prepared.graph.nodes[-1].level
+        assert layers > 1 and 5 * (layers - 1) < len(answer.nodes) <= 5 * layers
+    else:
+        assert len(answer.nodes) == wanted
 
 
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------
@@ -352,8 +355,8 @@ def test_every_chunk_is_reachable_and_layers_end(tiny, long, long_raptor_tree):
     assert all(size > 11 for size in sizes[:-1])
 
     chunks = [node.text for node in graph.nodes if node.level == 1]
-    assert chunks == pack_sentences(tiny.tokenizer, long, 10)
-    assert all(len(tiny.tokenizer.encode(" " + text)) <= 10 for text in chunks)
+    assert chunks == pack_sentences(tiny.tokenizer, long, 8)
+    assert all(len(tiny.tokenizer.encode(" " + text)) <= 8 for text in chunks)
 
     # Walk down from the top layer.
     reached = set()
@@ -793,7 +796,7 @@ def test_another_scorers_flops_count(tiny, model, settings, document, question):
 @pytest.mark.slow
 def test_flops_of_trees(tiny, raptor_tree, memwalker_tree):
     """Each summary costs its prompt and its reply, one at a time; RAPTOR's nodes are embedded as well."""
-    for tree, limit in ((raptor_tree, 10), (memwalker_tree, 21)):
+    for tree, limit in ((raptor_tree, 8), (memwalker_tree, 16)):
         graph = tree.prepared.graph
         parents = [i for i, node in enumerate(graph.nodes) if node.level > 1]
         wanted = 0

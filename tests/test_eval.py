@@ -243,7 +243,7 @@ def test_other_settings_do_not_mix(tmp_path):
 @pytest.mark.slow
 def test_methods_run_one_after_the_other(undisturbed, tmp_path):
     """A method that ran before keeps its row and its ratio."""
-    for method in ("pecan", "pecan-heads"):
+    for method in ("pecan", "pecan-heads", "bm25"):
         run("--limit", 3, "--method", method, "--output", tmp_path / "r")
     assert run("--limit", 3, "--method", "whole", "--output", tmp_path / "r").returncode == 0
     assert files(tmp_path / "r") == files(undisturbed[0])
