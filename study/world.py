@@ -22,8 +22,9 @@ from study.figures import Table
 from study.reading import searched
 from study.record import Record
 from study.truth import enough, facts_reader
-from support.sbert import TokenMean, similarities
+from support.sbert import similarities
 from support.settings import Settings
+from support.token_mean import TokenMean
 
 KEPT = {2: ("friend", "pet", "home", "town", "job", "road"), 3: ("town", "job")}
 

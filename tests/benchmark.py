@@ -145,7 +145,7 @@ def paged():
 
     from data import read_text
     from pecan import Pecan
-    from support.sbert import TokenMean
+    from support.token_mean import TokenMean
     from support.settings import resolve
     from support.trace import Recorder
     from view.page import page

@@ -584,7 +584,7 @@ MUTATIONS = {
         "support/settings.py", "if name != \"batch\"}", "if name not in (\"batch\", \"tree\")}",
         "test_wires.py::test_a_setup_keeps_readers_apart"),
     "one fingerprint for all embeddings": (
-        "support/sbert.py", "f\"whitened mean {model.fingerprint}{known}\"", "\"whitened mean\"",
+        "support/token_mean.py", "f\"whitened mean {model.fingerprint}{known}\"", "\"whitened mean\"",
         "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
     "a text that just fits is not read": ("baselines/common.py", "len(lines) + len(line) <= room:",
                                           "len(lines) + len(line) < room:",
@@ -1181,9 +1181,10 @@ MUTATIONS |= {
     "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
                                       "test_study.py::test_evidence_of_official_rows"),
 
-    "all tokens count alike": ("support/sbert.py", "(RARE / (RARE + p)).float()", "(RARE / (RARE + 0 * p)).float()",
+    "all tokens count alike": ("support/token_mean.py", "(RARE / (RARE + p)).float()",
+                               "(RARE / (RARE + 0 * p)).float()",
                                "test_sbert.py::test_rare_tokens_count_more"),
-    "weights of tokens change no mean": ("support/sbert.py", "weights = self.weights[ids]  ",
+    "weights of tokens change no mean": ("support/token_mean.py", "weights = self.weights[ids]  ",
                                          "weights = self.weights[ids] ** 0  ",
                                          "test_sbert.py::test_embeddings_are_whitened"),
 

@@ -14,8 +14,8 @@ from baselines.mkrag import MKRAG
 from data import EMBEDDED, read_jsonl
 from pecan import summary_prompt
 from support.files import InputError
-from support.sbert import TokenMean
 from support.settings import resolve
+from support.token_mean import TokenMean
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,8 @@ from llama import Llama, flops_of
 from pecan import Graph, Node
 from support.files import InputError
 from support.method import Method, Prepared
-from support.sbert import TokenMean
 from support.settings import Settings, resolve
+from support.token_mean import TokenMean
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from data import EMBEDDED, read_jsonl
 from pecan import Pecan
 from support.files import InputError
-from support.sbert import TokenMean
+from support.token_mean import TokenMean
 from support.trace import Recorder
 
 # With other windows the rows of a batch are of different lengths; with a high threshold a search is long.

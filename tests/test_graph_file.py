@@ -10,8 +10,8 @@ from pecan import Graph, Pecan, build
 from support.files import InputError
 from support.graph_file import node_vectors
 from support.journal import Batch, InformationPoint, Journal
-from support.sbert import TokenMean
 from support.settings import resolve
+from support.token_mean import TokenMean
 
 
 class Killed(Exception):

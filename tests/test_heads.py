@@ -15,8 +15,8 @@ from llama import Cache
 from pecan import Pecan, Search, build
 from support.files import InputError
 from support.heads import chosen_heads, head_weights, in_order, read_heads
-from support.sbert import TokenMean
 from support.settings import Settings
+from support.token_mean import TokenMean
 from support.trace import Recorder
 from view.replay import checked_replay
 from view.trace_file import read_traces

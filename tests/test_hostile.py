@@ -32,8 +32,8 @@ from evaluation.runner import claim_file
 from pecan import Pecan
 from support.files import InputError, OutputError, append_line, open_own, write_file
 from support.journal import Batch, InformationPoint, Journal
-from support.sbert import TokenMean
 from support.text import bullets, split
+from support.token_mean import TokenMean
 from support.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]

@@ -18,6 +18,7 @@ FLOORS = [
     ["data.py", "support/command.py", "support/settings.py", "support/graph_file.py", "support/journal.py",
      "support/checkpoint.py", "support/tokenizer.py", "support/gguf_tokenizer.py", "support/trace.py"],
     ["support/method.py", "llama.py"],
+    ["support/token_mean.py"],
     ["support/sbert.py"],
     ["support/options.py"],
     ["pecan.py", "support/convert.py"],

@@ -26,8 +26,8 @@ from data import EMBEDDED, Document, read_jsonl
 from evaluation.cost import generation
 from pecan import Graph, Node, Search, edge_matrix
 from support.method import Prepared
-from support.sbert import TokenMean
 from support.settings import resolve
+from support.token_mean import TokenMean
 
 
 @pytest.fixture(scope="module")

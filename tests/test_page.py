@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from pecan import Pecan
 from support.files import InputError
 from support.graph_file import Fields
-from support.sbert import TokenMean
+from support.token_mean import TokenMean
 from support.trace import Recorder
 from view.page import as_script, main, page
 from view.trace_file import Trace, read_traces

@@ -24,9 +24,9 @@ from data import Document
 from llama import Cache
 from pecan import Graph, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
 from support.files import InputError
-from support.sbert import TokenMean
 from support.settings import resolve
 from support.text import bullets, in_a_loop, split
+from support.token_mean import TokenMean
 from support.tokenizer import Frame
 
 # --- by hand --------------------------------------------------------------------------------------------------------

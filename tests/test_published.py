@@ -31,9 +31,9 @@ from data import Document
 from llama import Cache, Llama
 from pecan import ANSWER, ASK, SUMMARISE, Pecan, Search, build
 from support.convert import convert, dequantised, open_gguf
-from support.sbert import TokenMean
 from support.settings import Settings, resolve
 from support.text import bullets
+from support.token_mean import TokenMean
 from support.trace import Recorder
 from view import walk
 from view.replay import checked_replay

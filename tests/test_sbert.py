@@ -20,7 +20,8 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from llama import Llama
 from support import sbert
 from support.files import InputError
-from support.sbert import Bert, MPNet, TokenMean, load_encoder, load_towers, relative_buckets, similarities
+from support.sbert import Bert, MPNet, load_encoder, load_towers, relative_buckets, similarities
+from support.token_mean import TokenMean
 
 SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clothes in the rockery",
              " ".join(f"{word} the {word} and" for word in "tom kittens mittens garden moppet clothes".split() * 9)]

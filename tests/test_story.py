@@ -22,8 +22,8 @@ from data import Document  # noqa: E402
 from llama import Llama  # noqa: E402
 from support.method import Answer  # noqa: E402
 from support.options import EMBEDDED_MODEL  # noqa: E402
-from support.sbert import TokenMean  # noqa: E402
 from support.settings import Settings  # noqa: E402
+from support.token_mean import TokenMean  # noqa: E402
 
 FOLDER = Path(__file__).parent / "story"
 QUESTION = "What is the name of the castle in the city where the performer of Never Too Loud was formed?"

@@ -15,7 +15,7 @@ from study.record import Record
 from study.run import Bench, run_next_nodes
 from study.truth import facts_reader, sources_of
 from study.world import add_bullets, add_search, add_world, watch
-from support.sbert import TokenMean
+from support.token_mean import TokenMean
 
 EVIDENCE = ["Mara is Sofia's baker.", "Sofia's baker has a dog. It is white."]
 QUESTION = Question("q", "What color is Mara's pet?", ["white"],

@@ -12,8 +12,8 @@ from llama import Cache, Llama, attention, rms_norm, rope_tables, rotate, split_
 from pecan import build, pack, room_for_summary
 from study.world import LOGGED, watch
 from support.files import InputError, read_json
-from support.sbert import TokenMean
 from support.settings import Settings, resolve
+from support.token_mean import TokenMean
 from tiny.compare import Ranker, best, compare, other_methods, over, summary
 from tiny.curve import FIGURES, draw, read_log
 from tiny.facts import Fact, facts_in, held_out, posts_in, statement, statements

@@ -10,7 +10,7 @@ import pecan
 from evaluation.together import answer_together, group_size
 from pecan import Pecan
 from support.files import InputError
-from support.sbert import TokenMean
+from support.token_mean import TokenMean
 from tiny.facts import posts_in
 
 # Measured: 4e-6. Rows that run together round float32 differently; in a choice of two nodes that would be a tie.

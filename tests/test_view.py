@@ -13,7 +13,7 @@ import pytest
 from data import EMBEDDED, read_jsonl
 from pecan import Pecan, main
 from support.files import InputError
-from support.sbert import TokenMean
+from support.token_mean import TokenMean
 from support.trace import Recorder
 from view.replay import UNCHECKED, checked_replay, scores
 from view.replay import main as replay_main

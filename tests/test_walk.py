@@ -7,7 +7,7 @@ import torch
 
 import llama
 import pecan
-from support.sbert import TokenMean
+from support.token_mean import TokenMean
 from view import walk
 
 ROOT = Path(__file__).parents[1]

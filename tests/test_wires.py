@@ -29,8 +29,9 @@ from pecan import node_line
 from support.files import InputError
 from support.graph_file import node_vectors
 from support.heads import read_heads
-from support.sbert import Bert, TokenMean
+from support.sbert import Bert
 from support.settings import Settings
+from support.token_mean import TokenMean
 from tiny.facts import posts_in
 
 WORLD = [json.loads(line) for line in EMBEDDED.read_text().splitlines()]

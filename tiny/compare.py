@@ -26,8 +26,9 @@ from pecan import Graph, Pecan, build
 from study.figures import figure
 from support.heads import FILE, heads_of_checkpoints
 from support.method import Method
-from support.sbert import TokenMean, similarities
+from support.sbert import similarities
 from support.settings import WHOLE_DOCUMENT, Settings, resolve
+from support.token_mean import TokenMean
 from tiny.facts import facts_in
 from tiny.world import KINDS, other_documents
 

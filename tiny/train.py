@@ -1,4 +1,4 @@
-"""Train the embedded model from scratch (about an hour on a free CPU core).
+"""Train the embedded model from scratch (about an hour and a half on a CPU core).
 
     python -m tiny.train
     python -m tiny.train --output other --seed 1 --tokens 30e6
@@ -25,8 +25,8 @@ import pecan
 from llama import Llama
 from study.world import watch
 from support.checkpoint import choose_device, read_config, save_checkpoint
-from support.sbert import COUNTS
 from support.settings import resolve
+from support.token_mean import COUNTS
 from support.tokenizer import Tokenizer
 from tiny import world as W
 from tiny.lesson import Lesson, collate
@@ -70,7 +70,7 @@ def write_tokenizer(folder: Path) -> int:
 
 
 def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
-    """Write how often each token comes in the passages of a hundred documents, for similarity (support/sbert.py)."""
+    """Write how often each token comes in the passages of a hundred documents (support/token_mean.py uses it)."""
     rng = random.Random("counts")
     counts = [0] * vocabulary
     for _ in range(100):

@@ -10,8 +10,8 @@ from llama import Cache, Llama
 from pecan import Pecan, Search, answer_turn, node_line, question_prompt
 from speed import peer
 from speed.measure import Row, embedded, interleaved, random_model, shapes_for, without_eos
-from support.sbert import TokenMean
 from support.settings import resolve
+from support.token_mean import TokenMean
 
 
 def passes_of(search: Search, question: str, answer) -> list:

@@ -1,0 +1,86 @@
+"""The encoder that needs no checkpoint of its own: means of the language model's input embeddings.
+
+    V   tokens of the vocabulary    T   tokens of a text    D   width
+"""
+from functools import cached_property
+from hashlib import sha256
+
+import torch
+import torch.nn.functional as F
+
+from llama import Llama
+from support.files import InputError, read_json
+
+COUNTS = "token_counts.json"      # next to a checkpoint: how often each token comes in some texts
+RARE = 3e-3                       # a of SIF: a token with this share of the texts counts half. SIF's authors take 1e-3 or
+                                  # less; this a served similarity over chunks best, on documents of tiny/ for tuning
+
+
+class TokenMean:
+    """The mean of the language model's own input embeddings, for a model that has to run offline and small.
+
+    Nothing is trained for similarity here: two texts are close if they share words. Embeddings have a few directions in
+    common, which would make every cosine large. Centred and whitened over the vocabulary (Su et al. 2021), they have
+    the same variance in every direction. Frequent tokens count less, if it is known which they are (token_weights).
+    `flops` counts the product with the whitening matrix.
+    """
+
+    def __init__(self, model: Llama, unit: bool = True):
+        self.table = model.weights["model.embed_tokens.weight"]
+        self.weights, known = token_weights(model)
+        self.tokenizer = model.tokenizer
+        self.mean = self.table.mean(0, dtype=torch.float32)
+        self.unit = unit
+        self.flops = 0
+        self.fingerprint = f"whitened mean {model.fingerprint}{known}"
+
+    @cached_property
+    def whitening(self) -> torch.Tensor:
+        """The whitening matrix [D, D'], computed at its first use: it takes a minute if D is 4096."""
+        covariance = 0
+        for rows in self.table.split(4096):
+            centred = rows.float() - self.mean
+            covariance = covariance + centred.T @ centred
+        variances, directions = torch.linalg.eigh(covariance.cpu().double() / len(self.table))
+
+        # Directions in which the embeddings hardly vary are dropped, so D' may be below D.
+        kept = variances > 1e-6 * variances[-1]
+        return (directions[:, kept] / variances[kept].sqrt()).float().to(self.table.device)
+
+    def encode(self, sentences: list[str]) -> torch.Tensor:
+        """Vectors [n, D'] float32."""
+        means = []
+        for text in sentences:
+            ids = self.tokenizer.encode(text)
+            weights = self.weights[ids]                     # [T]
+            means.append(weights @ (self.table[ids].float() - self.mean) / weights.sum())
+
+        self.flops += 2 * len(sentences) * self.whitening.numel()
+        vectors = (torch.stack(means) @ self.whitening).cpu()
+        return F.normalize(vectors, dim=-1) if self.unit else vectors
+
+
+def token_weights(model: Llama) -> tuple[torch.Tensor, str]:
+    """What each token counts in a mean [V], and what tells these weights from others.
+
+    With COUNTS next to the checkpoint it is a / (a + p), where p is the token's share of all (SIF: Arora, Liang and Ma
+    2017). Without it all tokens count alike. InputError if the file is of another vocabulary.
+    """
+    table = model.weights["model.embed_tokens.weight"]
+    V = len(table)
+    path = model.folder and model.folder / COUNTS
+    if not path or not path.exists():
+        return torch.ones(V, device=table.device), ""
+
+    counts = read_json(path)
+    if counts.keys() != {"counts", "source"} or not is_counts(counts["counts"], V):
+        raise InputError(f"{path}: holds \"source\" and \"counts\", a list of {V} numbers of at least 0, one for each "
+                         "token of the vocabulary")
+    p = torch.tensor(counts["counts"], dtype=torch.float64) / sum(counts["counts"])
+    return (RARE / (RARE + p)).float().to(table.device), f", SIF {sha256(path.read_bytes()).hexdigest()[:16]}"
+
+
+def is_counts(value, V: int) -> bool:
+    """Whether this is a list of V whole numbers of at least 0, not all of them 0."""
+    numbers = isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
+    return numbers and len(value) == V and any(value)
