@@ -12,8 +12,10 @@ from llama import Llama
 from support.files import InputError, read_json
 
 COUNTS = "token_counts.json"      # next to a checkpoint: how often each token comes in some texts
-RARE = 3e-3                       # a of SIF: a token with this share of the texts counts half. SIF's authors take 1e-3 or
-                                  # less; this a served similarity over chunks best, on documents of tiny/ for tuning
+
+# a of SIF: a token with this share of the texts counts half. SIF's authors take 1e-3 or less; of 1e-3, 3e-3 and 1e-2
+# this one served similarity over chunks best, on the ten documents of tiny/ that settings are chosen on.
+RARE = 3e-3
 
 
 class TokenMean:

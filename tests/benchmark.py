@@ -145,8 +145,8 @@ def paged():
 
     from data import read_text
     from pecan import Pecan
-    from support.token_mean import TokenMean
     from support.settings import resolve
+    from support.token_mean import TokenMean
     from support.trace import Recorder
     from view.page import page
     from view.trace_file import read_traces
