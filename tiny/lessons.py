@@ -214,7 +214,7 @@ class Teacher:
         case = rng.choices(("early", "never", "anywhere"), (0.5, 0.35, 0.15))[0]
         level_2 = [bullet for chapter in world.chapters for bullet in chapter]
         top_level = W.summarise(level_2)
-        people = {fact.name for fact in needed if (fact.name, "job") in world.facts}
+        people = list(dict.fromkeys(fact.name for fact in needed if (fact.name, "job") in world.facts))
 
         if rng.random() < 0.15:
             # Passages alone, as if they had been retrieved from the document: among them who the people are.

@@ -29,7 +29,8 @@ from support.settings import resolve
 from support.token_mean import COUNTS
 from support.tokenizer import Tokenizer
 from tiny import world as W
-from tiny.lesson import Lesson, collate
+from tiny.curriculum import STAGES, lessons
+from tiny.lesson import collate
 from tiny.lessons import Teacher
 from tiny.start import structured_start
 from tiny.world import other_documents
@@ -98,23 +99,8 @@ def shape(vocabulary: int, size: str) -> dict:
 
 # --- training -------------------------------------------------------------------------------------------------------
 
-# The curriculum begins with stages of drill, each harder than the one before: options of Teacher.drill. In the next
-# stages texts of documents are read, then passages summarised without a prompt, then bullets. After the stages, all
-# kinds of lessons are mixed.
-BARE = ("friend", "pet", "color", "home", "drink", "play")
-DRILLS = [dict(people=8, names=16, tasks=12),
-          dict(people=8, tasks=12),
-          dict(people=5, relations=("pet", "drink", "friend"), tasks=16),
-          dict(people=5, relations=("pet",), posts=True, tasks=16),
-          dict(people=4, relations=("pet", "drink", "home"), posts=True, tasks=20),
-          dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2),
-          dict(people=4, relations=BARE, posts=True, tasks=20, absent=0.2, hops=0.5)]
-HOPS = dict(people=6, relations=("friend", "pet", "home"), tasks=20, hops=0.6)          # about friends, by name
-READINGS = [4, 8]                                           # texts
-STAGES = len(DRILLS) + len(READINGS) + 2
-
-# A stage ends if the share of right answers in its new kinds of lessons is above ENOUGH after MIN_STEPS steps, or after
-# MAX_STEPS in any case.
+# A stage ends after MIN_STEPS steps if its lowest share of right answers is above ENOUGH; drills and hops do not count
+# if there are others. It ends after MAX_STEPS in any case.
 ENOUGH = 0.9
 MIN_STEPS = 30
 MAX_STEPS = 200
@@ -204,50 +190,6 @@ class Training:
                 weight.copy_(state[f"weight.{name}"])
         print(f"going on at step {self.at['step']}")
 
-    def lessons(self, rng) -> dict[str, list[Lesson]]:
-        """The lessons of one step, by kind; all kinds if the stages are over."""
-        teacher = self.teacher
-        stage = self.at["drill"]
-        if stage < len(DRILLS):
-            return {"drill": [teacher.drill(rng, **DRILLS[stage]) for _ in range(24)]}
-
-        # A few documents serve all lessons of the step.
-        worlds = [W.make_world(rng, rng.randint(6, 14)) for _ in range(5)]
-        if stage < len(DRILLS) + len(READINGS):
-            texts = READINGS[stage - len(DRILLS)]
-            return {"drill": [teacher.drill(rng, **DRILLS[-1]) for _ in range(4)],
-                    "hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
-                    "reading": [teacher.reading(rng, rng.choice(worlds), texts) for _ in range(16)]}
-        if stage < STAGES - 1:
-            return {"hops": [teacher.drill(rng, **HOPS) for _ in range(10)],
-                    "reading": [teacher.reading(rng, rng.choice(worlds), 8) for _ in range(8)],
-                    "listing 2": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(20)]}
-
-        worlds.append(W.make_world(rng, rng.randint(14, 27)))
-        worlds.append(W.make_world(rng, rng.randint(14, 27)))
-        if stage < STAGES:
-            return {"hops": [teacher.drill(rng, **HOPS) for _ in range(6)],
-                    "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8) for _ in range(4)],
-                    "listing 2": [teacher.listing(rng, rng.choice(worlds), 1, 1) for _ in range(4)],
-                    "listing 3": [teacher.listing(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6)))
-                                  for _ in range(16)],
-                    "listing 4": [teacher.listing(rng, rng.choice(worlds), 3, 27) for _ in range(4)]}
-
-        # Short searches teach more at first; long ones are real.
-        if stage == STAGES:
-            n = {"hops": 4, "reading": 4, "summary 2": 4, "summary 3": 6, "summary 4": 3, "search": 5000}
-            room = rng.choice((160, 220, 280, 340))
-        else:
-            n = {"hops": 2, "reading": 3, "summary 2": 3, "summary 3": 5, "summary 4": 3, "search": 8000}
-            room = rng.choice((220, 280, 340, 340))
-        return {"hops": [teacher.drill(rng, **HOPS) for _ in range(n["hops"])],
-                "reading": [teacher.reading(rng, rng.choice(worlds[:5]), 8, hops=0.3) for _ in range(n["reading"])],
-                "summary 2": [teacher.summary(rng, rng.choice(worlds), 1, 1) for _ in range(n["summary 2"])],
-                "summary 3": [teacher.summary(rng, rng.choice(worlds), 2, rng.choice((3, 5, 5, 6)))
-                              for _ in range(n["summary 3"])],
-                "summary 4": [teacher.summary(rng, rng.choice(worlds), 3, 27) for _ in range(n["summary 4"])],
-                "search": [teacher.search(rng, rng.choice(worlds), room) for _ in range(n["search"] // (room + 100))]}
-
     def step(self):
         """One step of both optimizers."""
         # Each step has its own seed, so that a resumed run gets the same lessons as one without an interruption.
@@ -259,8 +201,8 @@ class Training:
         scale = min(1, rise, fall)
 
         # The gradients of all kinds of lessons add up; a search counts twice.
-        for kind, lessons in self.lessons(rng).items():
-            tokens, positions, mask, places, right = collate(lessons, self.device)
+        for kind, made in lessons(self.teacher, rng, self.at["drill"]).items():
+            tokens, positions, mask, places, right = collate(made, self.device)
             with torch.autocast(self.device.type, torch.bfloat16):
                 hidden, _ = self.model.forward(tokens, positions, mask)
                 logits = self.model.logits(hidden[places])        # [targets, V]
@@ -313,11 +255,11 @@ class Training:
     def end_stage(self):
         """Go on to the next stage if this one has done enough."""
         stage = self.at["drill"]
-        if stage > STAGES or self.at["since"] <= MIN_STEPS:
+        if stage > len(STAGES) or self.at["since"] <= MIN_STEPS:
             return
-        new = {kind: share for kind, share in self.right.items() if "drill" not in kind and "hops" not in kind}
-        enough = stage < STAGES and min((new or self.right).values()) > ENOUGH
-        if enough or self.at["since"] > (MAX_STEPS if stage < STAGES else MIXED_STEPS):
+        graded = {kind: share for kind, share in self.right.items() if "drill" not in kind and "hops" not in kind}
+        enough = stage < len(STAGES) and min((graded or self.right).values()) > ENOUGH
+        if enough or self.at["since"] > (MAX_STEPS if stage < len(STAGES) else MIXED_STEPS):
             self.at["drill"] += 1
             self.at["since"] = 0
             self.right = {}
@@ -340,7 +282,7 @@ def main(argv=None):
             training.log(time.time() - began)
         if training.at["step"] % 100 == 0:
             training.save()
-        if training.at["step"] % 500 == 0 and training.at["drill"] >= STAGES:
+        if training.at["step"] % 500 == 0 and training.at["drill"] >= len(STAGES):
             training.log(time.time() - began, training.figures())
     training.save()
     return 0
