@@ -4,26 +4,22 @@
     python -m study heads           choose heads on documents that are not reported, and write MODEL/heads.json
 """
 import itertools
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from support.command import make_parser, parse_options, user_errors
 
-import torch
 from tqdm import tqdm
 
 from data import EMBEDDED, Document, read_jsonl
-from llama import Llama
 from study.heads import choose
 from study.report import report
 from study.rows import DATA, FOR_HEADS
 from study.run import Bench, run_ablations, run_document, run_extensions, run_next_nodes
 from support.files import InputError
 from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
-from support.options import EMBEDDED_MODEL, SMALL
-from support.sbert import load_encoder
+from support.options import EMBEDDED_MODEL, load_models
 from support.settings import resolve
 from tiny.world import other_documents
 
@@ -63,10 +59,7 @@ def world_for_heads() -> list[Document]:
 
 def load(args) -> Bench:
     """The model, the encoder, the settings, and the heads that are written next to the checkpoint."""
-    model = Llama.load(args.model, args.device, args.dtype)
-    if model.config.width < SMALL and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
-    encoder = load_encoder(args.encoder, model)
+    model, encoder, _ = load_models(args)
     settings = resolve(model.folder, model.config.max_length)
     heads = chosen_heads(args.heads)
     if not heads and (model.folder / FILE).exists():
@@ -78,7 +71,8 @@ def load(args) -> Bench:
 
 def run(bench: Bench, data: dict[str, list[Document]], short: bool):
     """All stages, a document of each data set in turn, so that what is there after an interruption is even."""
-    stages = [run_document] if short else [run_document, run_ablations, run_next_nodes, run_extensions]
+    extensions = [run_extensions] if bench.heads else []
+    stages = [run_document] if short else [run_document, run_ablations, run_next_nodes, *extensions]
     turns = [(name, document) for documents in itertools.zip_longest(*data.values())
              for name, document in zip(data, documents, strict=True) if document is not None]
     for stage in stages:
@@ -102,6 +96,7 @@ def main(argv=None) -> int:
     parser.add_argument("--pictures", action="store_true", help="draw pictures too (needs matplotlib)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
+    parser.set_defaults(builder=None)
     args = parse_options(parser, argv)
 
     limit, questions = (2, 2) if args.short else (args.limit, None)

@@ -11,7 +11,7 @@ import torch
 import llama
 from data import Document
 from llama import Cache, Llama, length_of
-from pecan import ASK, Graph, build, node_line, question_prompt
+from pecan import ASK, Graph, build, question_prompt
 from support.settings import Settings
 from support.trace import listening
 
@@ -127,7 +127,7 @@ def to_question(model: Llama, graph: Graph, question: str) -> torch.Tensor:
     """
     seen = []
     tokenizer = model.tokenizer
-    lines = [node_line(tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
+    lines = graph.lines(tokenizer)
     opening = question_prompt(tokenizer, question)
     cache = Cache(model, 1, length_of(opening) + room_of(graph, lines))
 
@@ -148,7 +148,7 @@ def from_question(model: Llama, graph: Graph, question: str) -> torch.Tensor:
     """
     seen = []
     tokenizer = model.tokenizer
-    lines = [node_line(tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
+    lines = graph.lines(tokenizer)
     order, heading = ASK[0].split("\n\n")
     opening = [(None, tokenizer.frame.open + tokenizer.encode(order + ASK[1]))]
     asked = [(None, tokenizer.encode("\n\n" + heading)), (None, tokenizer.encode(question))]

@@ -15,11 +15,6 @@ import torch
 Heads = list[tuple[int, int]]     # (layer, head), counted from 0
 
 
-def pairs_of(heads: str) -> Heads:
-    """Heads as support/heads.py writes them, "1-0,1-1"."""
-    return [tuple(map(int, head.split("-"))) for head in heads.split(",")]
-
-
 # --- edges ----------------------------------------------------------------------------------------------------------
 
 def edges_of(pairs: torch.Tensor, values: torch.Tensor, V: int) -> torch.Tensor:

@@ -12,10 +12,6 @@ from study.figures import Table
 from study.record import Heads, Record
 
 
-def level_name(level: int) -> str:
-    return "level 2" if level == 2 else "above"
-
-
 def add_edges(table: Table, record: Record, heads: Heads):
     """Add a document; `heads` were chosen on other documents."""
     graph = record.graph
@@ -29,7 +25,7 @@ def add_edges(table: Table, record: Record, heads: Heads):
                 covered.add(heaviest[0])
 
             if known and len(known) < len(window):
-                level = level_name(graph.nodes[i].level)
+                level = "level 2" if graph.nodes[i].level == 2 else "above"
                 table.add(name, f"precision at 1, {level}", record.document.id,
                           sum(j in known for j in heaviest) / len(heaviest))
                 table.add(name, f"mass, {level}", record.document.id, E[i, known].sum().item())

@@ -29,12 +29,14 @@ def figure(documents: list[list], statistic=mean, resamples: int = 1000, seed: i
         return None
     value = statistic(np.concatenate(documents))
 
-    rng = np.random.default_rng(seed)
-    samples = []
-    for _ in range(resamples):
-        drawn = rng.integers(0, len(documents), len(documents))
-        samples.append(statistic(np.concatenate([documents[d] for d in drawn])))
-    samples = np.asarray(samples)[np.isfinite(samples)]
+    drawn = np.random.default_rng(seed).integers(0, len(documents), (resamples, len(documents)))
+    if statistic is mean:                                   # from sums, which is hundreds of times as fast
+        sums = np.array([items.sum() for items in documents])
+        counts = np.array([len(items) for items in documents])
+        samples = sums[drawn].sum(1) / counts[drawn].sum(1)
+    else:
+        samples = np.array([statistic(np.concatenate([documents[d] for d in row])) for row in drawn])
+    samples = samples[np.isfinite(samples)]
     low, high = np.percentile(samples, [2.5, 97.5]) if len(samples) else (np.nan, np.nan)
     return Figure(float(value), float(low), float(high), len(documents), sum(map(len, documents)))
 

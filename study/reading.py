@@ -157,16 +157,13 @@ def ways(model: Llama, document, graph: Graph, question, c: torch.Tensor, needed
 
 # --- ablations, and what is beyond the paper ------------------------------------------------------------------------
 
-def ablations(model: Llama, graph: Graph, tree: Graph | None, question, c: torch.Tensor, tree_c, fixed: int,
+def ablations(model: Llama, graph: Graph, tree: Graph, question, c: torch.Tensor, tree_c, fixed: int,
               settings: Settings) -> dict[str, dict]:
     """A row for each ablation of section 4.2. Without progress control, `fixed` nodes are read."""
-    found = {"PECAN without attention": searched(model, graph, question, c, replace(settings, attention=False)),
-             "PECAN without similarity": searched(model, graph, question, c, replace(settings, similarity=False)),
-             "PECAN without progress control": searched(model, graph, question, c,
-                                                        replace(settings, fixed_nodes=fixed))}
-    if tree is not None:
-        found["PECAN without IP-based graph"] = searched(model, tree, question, tree_c, settings)
-    return found
+    return {"PECAN without attention": searched(model, graph, question, c, replace(settings, attention=False)),
+            "PECAN without similarity": searched(model, graph, question, c, replace(settings, similarity=False)),
+            "PECAN without progress control": searched(model, graph, question, c, replace(settings, fixed_nodes=fixed)),
+            "PECAN without IP-based graph": searched(model, tree, question, tree_c, settings)}
 
 
 def next_nodes(model: Llama, graph: Graph, uniform: Graph, question, c: torch.Tensor, chance: torch.Tensor,

@@ -13,7 +13,9 @@ Each document has a folder with a file for each stage, and no stage starts befor
 """
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,10 +26,11 @@ from data import Document
 from llama import Llama
 from pecan import Graph, build
 from study.capture import construct, from_question, to_question
-from study.choices import edges_of, pairs_of, weighted_edges
+from study.choices import edges_of, weighted_edges
 from study.reading import ablations, extensions, full_search, next_nodes, ways
 from study.truth import needed_chunks
-from support.files import read_json, write_bytes, write_file
+from support.files import write_bytes, write_file
+from support.heads import pairs_of
 from support.sbert import similarities
 from support.settings import PAPER, Settings
 
@@ -88,41 +91,49 @@ def heads_stage(bench: Bench, data: str, document: Document, graph: Graph) -> di
     return safetensors.torch.load_file(path)
 
 
-def rows_stage(path: Path, document: Document, row_of) -> list[dict]:
-    """The rows of a file, a row for each question, made by row_of(n, question) if the file is not there."""
-    if not path.exists():
-        rows = [row_of(n, question) for n, question in enumerate(document.questions)]
-        write_file(path, json.dumps({"rows": rows}) + "\n")
-    return read_json(path)["rows"]
+def stage(name: str) -> Callable:
+    """Put on a function, makes it a stage that writes file `name`, a row for each question, unless it is there.
+
+    The function gets what the stages above have made (folder, graph, heads.safetensors) and returns row(n, question).
+    """
+    def decorate(rows_of):
+        @wraps(rows_of)
+        def run(bench: Bench, data: str, document: Document):
+            folder = place(bench, data, document)
+            if not (folder / name).exists():
+                graph = build_stage(bench, data, document)
+                tensors = heads_stage(bench, data, document, graph)
+                row = rows_of(bench, data, document, folder, graph, tensors)
+                rows = [row(n, question) for n, question in enumerate(document.questions)]
+                write_file(folder / name, json.dumps({"rows": rows}) + "\n")
+        return run
+    return decorate
 
 
 def run_document(bench: Bench, data: str, document: Document):
-    """The stages that --short has too."""
-    graph = build_stage(bench, data, document)
-    tensors = heads_stage(bench, data, document, graph)
-    settings = bench.of_search(data)
-    folder = place(bench, data, document)
+    """The stages that --short has too. A graph that was built with other settings is refused, whatever is there."""
+    build_stage(bench, data, document)
+    run_search(bench, data, document)
+    run_ways(bench, data, document)
 
-    def search(n, question):
-        return full_search(bench.model, graph, question, tensors[f"{n}.c"], settings)
 
-    def read(n, question):
+@stage("search.json")
+def run_search(bench, data, document, folder, graph, tensors):
+    def row(n, question):
+        return full_search(bench.model, graph, question, tensors[f"{n}.c"], bench.of_search(data))
+    return row
+
+
+@stage("ways.json")
+def run_ways(bench, data, document, folder, graph, tensors):
+    def row(n, question):
         needed = needed_chunks(document, graph, question)
-        return ways(bench.model, document, graph, question, tensors[f"{n}.c"], needed, settings)
-
-    rows_stage(folder / "search.json", document, search)
-    rows_stage(folder / "ways.json", document, read)
+        return ways(bench.model, document, graph, question, tensors[f"{n}.c"], needed, bench.of_search(data))
+    return row
 
 
-def run_ablations(bench: Bench, data: str, document: Document):
-    """ablations.json."""
-    folder = place(bench, data, document)
-    if (folder / "ablations.json").exists():
-        return
-    graph = build_stage(bench, data, document)
-    tensors = heads_stage(bench, data, document, graph)
-    settings = bench.of_search(data)
-
+@stage("ablations.json")
+def run_ablations(bench, data, document, folder, graph, tensors):
     if not (folder / "tree.json").exists():
         build(bench.model, document, replace(bench.settings, tree=True)).save(folder / "tree.json")
     tree = Graph.load(folder / "tree.json", document)
@@ -131,18 +142,13 @@ def run_ablations(bench: Bench, data: str, document: Document):
     def row(n, question):
         c = tensors[f"{n}.c"]
         tree_c = similarities(vectors, bench.encoder.encode([question.text])[0])
-        return ablations(bench.model, graph, tree, question, c, tree_c, FIXED.get(data, 20), settings)
+        return ablations(bench.model, graph, tree, question, c, tree_c, FIXED.get(data, 20), bench.of_search(data))
+    return row
 
-    rows_stage(folder / "ablations.json", document, row)
 
-
-def run_next_nodes(bench: Bench, data: str, document: Document):
-    """next.json. What is random depends on document and question alone, so that a run that goes on gets the same."""
-    folder = place(bench, data, document)
-    if (folder / "next.json").exists():
-        return
-    graph = build_stage(bench, data, document)
-    tensors = heads_stage(bench, data, document, graph)
+@stage("next.json")
+def run_next_nodes(bench, data, document, folder, graph, tensors):
+    """What is random depends on document and question alone, so that a run that goes on gets the same."""
     pairs = safetensors.torch.load_file(folder / "edges.safetensors")["pairs"]
     uniform = replace(graph, E=edges_of(pairs, torch.ones(len(pairs)), len(graph.nodes)))
 
@@ -150,22 +156,16 @@ def run_next_nodes(bench: Bench, data: str, document: Document):
         rng = random.Random(f"{document.id} {question.id}")
         chance = torch.tensor([rng.random() for _ in graph.nodes])
         return next_nodes(bench.model, graph, uniform, question, tensors[f"{n}.c"], chance, bench.of_search(data))
+    return row
 
-    rows_stage(folder / "next.json", document, row)
 
-
-def run_extensions(bench: Bench, data: str, document: Document):
-    """extensions.json: PECAN with chosen heads in E and r, and with r above its mean; nothing without chosen heads."""
-    folder = place(bench, data, document)
-    if not bench.heads or (folder / "extensions.json").exists():
-        return
-    graph = build_stage(bench, data, document)
-    tensors = heads_stage(bench, data, document, graph)
+@stage("extensions.json")
+def run_extensions(bench, data, document, folder, graph, tensors):
+    """PECAN with chosen heads in E and r, and with r above its mean; for a bench that has chosen heads."""
     edges = safetensors.torch.load_file(folder / "edges.safetensors")
     E = weighted_edges(edges["pairs"], edges["e"], pairs_of(bench.heads["edge_heads"]), len(graph.nodes))
 
     def row(n, question):
         return extensions(bench.model, graph, replace(graph, E=E), bench.heads["relevance_heads"], question,
                           tensors[f"{n}.c"], bench.of_search(data))
-
-    rows_stage(folder / "extensions.json", document, row)
+    return row
