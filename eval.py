@@ -43,7 +43,7 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout of evaluation/layouts (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: "
-                                         f"{','.join(DEFAULT_METHODS)}; for --table 1 all)")
+                                         f"{','.join(DEFAULT_METHODS)}; for --table 1 or systems its rows)")
     parser.add_argument("--table", choices=[name for name in tables.SHOW if name],
                         help="a table or figure of the paper")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
@@ -70,7 +70,8 @@ def parse(argv) -> argparse.Namespace:
     chosen = COMPARE.get(args.table, METHODS) if args.table else DEFAULT_METHODS
     args.methods = args.method.split(",") if args.method is not None else list(chosen)
     check_methods(args)
-    check_numbers(args)
+    if not -2 ** 63 <= args.seed < 2 ** 63:
+        raise InputError(f"--seed is {args.seed}; it must fit 64 bits")
     if args.pictures:
         pictures.check(args.table)
     return args
@@ -78,9 +79,10 @@ def parse(argv) -> argparse.Namespace:
 
 def check_methods(args: argparse.Namespace):
     """Raise InputError for unknown methods, and for options that the chosen methods or table would ignore."""
+    known = COMPARE.get(args.table, METHODS)
     for method in args.methods:
-        if method not in METHODS:
-            raise InputError(f"--method {method}: unknown; choose from {', '.join(METHODS)}")
+        if method not in known:
+            raise InputError(f"--method {method}: unknown here; choose from {', '.join(known)}")
     if (args.table == "2") != bool(args.searcher):
         raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
     if args.top is not None and not any(METHODS[method].top_k == "X" for method in args.methods):
@@ -98,16 +100,6 @@ def check_methods(args: argparse.Namespace):
     for option, (given, by_table) in decided.items():
         if given and by_table:
             raise InputError(f"{option} cannot be chosen with --table {args.table}, which decides itself what is run")
-
-
-def check_numbers(args: argparse.Namespace):
-    """Raise InputError for a number out of range."""
-    if not -2 ** 63 <= args.seed < 2 ** 63:
-        raise InputError(f"--seed is {args.seed}; it must fit 64 bits")
-    for name in ("limit", "top"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name} is {value}; it must be at least 1")
 
 
 # --- without a run --------------------------------------------------------------------------------------------------
@@ -214,7 +206,7 @@ def main(argv=None) -> int:
         failures += not_answered
         results[dataset.name] = {"report": asdict(dataset.report), "runs": done, "not run": not_run}
         if args.table == "A3":
-            results[dataset.name]["lengths"] = dataset.lengths(Tokenizer(locate(args.model)))
+            results[dataset.name]["lengths"] = dataset.lengths(Tokenizer(locate(args.model)).encode)
 
     # Nothing at all was answered: this is no result.
     reasons = [entry["reason"] for result in results.values() for entry in result["not run"].values()]

@@ -39,7 +39,7 @@ def at_least_float32(x: torch.Tensor) -> torch.Tensor:
 
 
 def rms_norm(x, weight, eps):
-    """x [.., D] divided by its root mean square in float32, cast back, then scaled by weight [D]."""
+    """x [.., D] divided by its root mean square in at least float32, cast back, then scaled by weight [D]."""
     y = at_least_float32(x)
     y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps)
     return weight * y.to(x.dtype)
@@ -85,14 +85,14 @@ def split_heads(x, head_width):
 def attention(q, k, v, mask=None):
     """Attention written out: q [B, KV, G, T, K], k and v [B, KV, P, K], mask [B, T, P] (True: may be seen).
 
-    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, P] in float32. The query heads that share a
-    key/value head have their own axis (G), so keys are never repeated.
+    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, P] in at least float32. The query heads that share
+    a key/value head have their own axis (G), so keys are never repeated.
     """
     scores = torch.einsum("bkgtd,bkpd->bkgtp", q, k) * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
 
-    # Trap: the softmax is float32 in every dtype; the values are weighted in the model's dtype, as Hugging Face does.
+    # Trap: the softmax is at least float32; the values are weighted in the model's dtype, as Hugging Face does.
     weights = at_least_float32(scores).softmax(-1)
     return torch.einsum("bkgtp,bkpd->bkgtd", weights.to(v.dtype), v), weights
 
@@ -151,7 +151,7 @@ class Cache:
         self.nodes = [self.nodes[b] for b in rows]
 
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
-        """[B, P, N] float32, so that attention @ averaging is a(x, j).
+        """[B, P', N] float32, P' the tokens read so far: attention to them @ averaging is a(x, j).
 
         Column n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere (section 3.1, "Aggregating").
         """
@@ -226,7 +226,7 @@ class Llama:
 
         # Trap: a is float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
-        finite_layers = 0                                       # NaN spreads: also the number of the first bad layer
+        finite_layers = 0                                       # NaN spreads: also the index of the first bad layer
 
         for layer in range(c.layers):
             at = f"model.layers.{layer}."
@@ -247,8 +247,8 @@ class Llama:
                     enable_gqa=c.heads != c.kv_heads)
             else:
                 out, weights = attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)
-                counts = cache.head_weights[layer].to(weights.dtype).expand(B, 1, -1)      # [B, 1, H]
-                head_sum = (counts @ weights.view(B, c.heads, -1)).view(B, T, -1)          # [B, T, P]
+                of_heads = cache.head_weights[layer].to(weights.dtype).expand(B, 1, -1)    # w of each head [B, 1, H]
+                head_sum = (of_heads @ weights.view(B, c.heads, -1)).view(B, T, -1)        # [B, T, P]
                 a += (head_sum[:, :, :averaging.shape[1]] @ averaging.to(weights.dtype)).to(a.dtype)
                 out = out.view(B, c.heads, T, c.head_width)
             x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
@@ -303,7 +303,7 @@ class Llama:
         first_pass = max(start) == 0
         single_token = T == 1 and len(rows) == 1
         mask = None
-        if averaging is not None or not (first_pass or single_token):
+        if not single_token and (averaging is not None or not first_pass):
             mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]               # [B, T, P]
 
         hidden, a = self.forward(tokens, positions, mask, cache, averaging)

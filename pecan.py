@@ -41,12 +41,12 @@ from data import Document, read_text
 from llama import Cache, Llama, Segment, length_of
 from support.files import InputError
 from support.graph_file import Fields, check_place, file_name, node_vectors, read_graph, write_graph
-from support.heads import chosen_heads, head_weights
+from support.heads import head_weights
 from support.journal import Batch, InformationPoint, Journal
 from support.method import Answer, Prepared, Step
-from support.options import chosen_settings, graph_path, load_models, max_length, parse_questions, warn_if_unknown
+from support.options import graph_path, load_models, parse_questions, settings_of, warn_if_unknown
 from support.sbert import similarities
-from support.settings import PASS, RESERVE, Settings, resolve
+from support.settings import PASS, RESERVE, Settings
 from support.text import bullets, in_a_loop, split, tokens_of
 from support.trace import Recorder, note
 
@@ -261,7 +261,7 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
     """
     tokenizer = model.tokenizer
     flops_before = model.flops
-    loops = partial(in_a_loop, tokenizer)
+    looped = partial(in_a_loop, tokenizer)
 
     # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
     prompts = [summary_prompt(tokenizer, {i: nodes[i].text for i in window}) for window in windows]
@@ -269,7 +269,7 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
     hidden, _ = model.read(cache, prompts)
 
     # Decode: every token of the replies comes with its attention to the window's nodes, a(x, j).
-    replies, attention = model.generate(cache, hidden, limit, cache.averaging_matrix(windows), progress, loops)
+    replies, attention = model.generate(cache, hidden, limit, cache.averaging_matrix(windows), progress, looped)
 
     points = []
     repeats = 0
@@ -278,7 +278,7 @@ def summarise(model: Llama, nodes: list[Node], windows: list[list[int]], limit: 
         new, left_out = information_points(tokenizer, ids, a, window, limit, settings.tree)
         points += new
         repeats += left_out
-    return Batch(len(windows), points, model.flops - flops_before, repeats, sum(map(loops, replies)))
+    return Batch(len(windows), points, model.flops - flops_before, repeats, sum(map(looped, replies)))
 
 
 def summarise_level(model: Llama, nodes: list[Node], windows: list[list[int]], limit: int, settings: Settings,
@@ -328,8 +328,8 @@ def build(model: Llama, document: Document, settings: Settings, progress: bool =
         # The model summarises each window; every bullet is an IP with its edges to the window's nodes.
         points = summarise_level(model, nodes, windows, limit, settings, finished, recalled, progress)
 
-        # Silent: a level of no fewer tokens is given up, or building might never end. The one below it is the top; what
-        # the level cost counts.
+        # Silent: a level of no fewer tokens is given up, or building might never end. Its FLOPs still count. The level
+        # below it is the top.
         if not points or sum(line_length(point.text) for point in points) >= sum(lengths):
             break
 
@@ -429,8 +429,8 @@ class Search:
         self.probed, a = self.read(lines, self.cache.averaging_matrix([["q"]]), probe)     # [1, D], [1, T, 1]
 
         for node in nodes:
-            start, end = self.cache.nodes[0][node]                                         # without the marker
-            attention = a[0, start - before:end - before, 0].cpu().double().mean().item()
+            first, end = self.cache.nodes[0][node]                                         # without the marker
+            attention = a[0, first - before:end - before, 0].cpu().double().mean().item()
             position = len(self.trace) + 2                                                 # the query has position 1
             self.r[node] = position * attention
             note("visit", attention=attention, cached=end)
@@ -452,10 +452,11 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1), in document order. Raises InputError if not one of its nodes fits.
 
-        The paper does not say what happens if it does not fit the window. Then the nodes least similar to the query are
-        left out, as many as make room for RESERVE more nodes of chunk size (or for half of the room, if that is less);
-        they can still be retrieved. Without progress control, section 4.2 limits documents with "many" top-level nodes:
-        here those with more than the fixed number divided by the number of levels; the most similar ones start.
+        The paper does not say what happens if it does not fit the window. Then nodes are taken by their similarity to
+        the query, each that still fits, so that RESERVE more nodes of chunk size (or half of the room, if that is less)
+        have room; the others can still be retrieved. Without progress control, section 4.2 limits documents with "many"
+        top-level nodes: here those with more than the fixed number divided by the number of levels; the most similar
+        ones start.
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -505,7 +506,7 @@ class Search:
     def run(self) -> str:
         """Read until t_n checks (successive or not) have said Yes, a fixed number of nodes is read, or nothing fits.
 
-        Returns why reading ended, a key of ENDS.
+        Returns why reading ended, a key of support.method.ENDS.
         """
         self.start()
         yes = 0
@@ -593,8 +594,7 @@ def main(argv=None) -> int:
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    options = chosen_settings(args) | chosen_heads(args.heads)
-    settings = resolve(model.folder, max_length(model, builder), options=options)
+    settings = settings_of(args, model, builder)
     method = Recorder(Pecan(model, encoder, settings, builder), None if args.trace == "-" else args.trace, args.dump)
 
     path = graph_path(args, method.file_name(document))

@@ -9,7 +9,7 @@ from baselines.common import line_ids, replies, user_turn
 from data import Document
 from llama import Cache, Llama, length_of
 from pecan import question_prompt
-from support.files import InputError, read_json, reading, write_file
+from support.files import NUMBER, InputError, check_values, read_json, reading, write_file
 from support.graph_file import check_place, file_name
 from support.method import Answer, Prepared
 from support.settings import Settings
@@ -217,7 +217,5 @@ def kept(path: str | Path | None, document: Document, model: Llama, construction
     for key, value in head.items():
         if content.pop(key, None) != value:
             raise InputError(f"{path}: is of another {key}; delete it, or choose another folder of graphs")
-    for key in ("flops", "calls", "refused"):
-        if type(content.get(key)) is not int or content[key] < 0:
-            raise InputError(f"{path}: {key} is {content.get(key)!r}, not a whole number")
+    check_values(content, dict.fromkeys(("flops", "calls", "refused"), NUMBER), f"{path}: ")
     return content

@@ -13,7 +13,7 @@ from baselines.common import answer_from_best
 from data import Document
 from llama import Llama
 from pecan import chunks
-from support.method import Answer, Prepared
+from support.method import Answer, Method, Prepared
 from support.settings import Settings
 
 
@@ -53,17 +53,13 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-class BM25:
+class BM25(Method):
     """Read the `top_k` chunks with the highest scores; of equal ones the earlier."""
 
     def __init__(self, model: Llama, settings: Settings, top_k: int = 5):
         self.model = model
         self.settings = settings
         self.top_k = top_k
-
-    def file_name(self, document: Document) -> str | None:
-        """None: words are counted faster than counts are read from disk."""
-        return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Count the words of each chunk (`index`, Okapi)."""

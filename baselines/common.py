@@ -14,11 +14,7 @@ from pecan import Graph, Node, answer_turn, edge_matrix, node_line, question_pro
 from support.files import InputError
 from support.method import Answer
 from support.settings import Settings
-from support.text import split
-
-
-class MissingPackage(InputError):
-    """A method cannot run, because an optional package is not installed."""
+from support.text import fill, split
 
 
 def scaled(tokens: int, settings: Settings) -> int:
@@ -135,33 +131,12 @@ def pack_paragraphs(tokenizer, document: Document, limit: int) -> list[str]:
     return fill(tokenizer, parts, limit, "\n")
 
 
-def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
-    """Join neighbouring parts, as many as `limit` tokens hold, with `between` between them."""
-    packed = []
-    current = []                                            # the parts that are joined next
-    used = 0                                                # their tokens
-    for part in parts:
-        length = len(tokenizer.encode(between + part))
-        if current and used + length > limit:
-            packed.append(between.join(current))
-            current = []
-            used = 0
-        current.append(part)
-        used += length
-    return [*packed, between.join(current)]
-
-
 # --- trees ----------------------------------------------------------------------------------------------------------
 
 class TreeNode(NamedTuple):
     """A node of a tree that is being built."""
     text: str
     children: list[int]           # their places in the level below; [] for a leaf
-
-
-def leaves(texts: list[str]) -> list[TreeNode]:
-    """The lowest level of a tree."""
-    return [TreeNode(text, []) for text in texts]
 
 
 def summaries(model: Llama, below: list[str], groups: list[list[int]], prompt: str, limit: int, settings: Settings,

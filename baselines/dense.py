@@ -13,12 +13,12 @@ from baselines.common import answer_from_best
 from data import Document
 from llama import Llama
 from pecan import chunks
-from support.method import Answer, Prepared
+from support.method import Answer, Method, Prepared
 from support.sbert import similarities
 from support.settings import Settings
 
 
-class Dense:
+class Dense(Method):
     """Read the `top_k` chunks whose vectors have the largest dot product with the question's.
 
     Of equal ones the earlier is read. SBERT passes the same encoder twice.
@@ -30,10 +30,6 @@ class Dense:
         self.chunk_encoder = chunk_encoder
         self.settings = settings
         self.top_k = top_k
-
-    def file_name(self, document: Document) -> str | None:
-        """None: nothing is kept on disk, since a document is embedded once for all its questions."""
-        return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Embed the chunks (`index`, [n, D])."""

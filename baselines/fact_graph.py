@@ -12,19 +12,16 @@ snowballstemmer is an optional package: requirements-extra.txt.
 import re
 from collections import Counter
 
-from baselines.common import MissingPackage
+from support.files import optional
 
 EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
 NEAR = 0.95                       # least cosine of neighbours in a cluster: #InsTag's DBSCAN has a distance of 0.05
 
 
 def stemmer():
-    """Snowball's English stemmer, word to stem; MissingPackage if it is not installed."""
-    try:
+    """Snowball's English stemmer, word to stem; InputError if it is not installed."""
+    with optional("GraphReader stems key elements with snowballstemmer"):
         import snowballstemmer
-    except ImportError:
-        raise MissingPackage("GraphReader stems key elements with snowballstemmer, which is not installed (pip install "
-                             "-r requirements-extra.txt)") from None
     return snowballstemmer.stemmer("english").stemWord
 
 

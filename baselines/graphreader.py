@@ -1,9 +1,8 @@
 """GraphReader (Li et al., Findings of EMNLP 2024): an agent that walks a graph of atomic facts with a notebook.
 
 Once for a document: the model writes the atomic facts of each chunk of 2000 tokens, which become a graph (section 3.2,
-fact_graph.py). For a question: the model makes a plan and scores all nodes. From each of the 5 best it walks alone, 10
-calls at most. At a node it sees the facts and may read chunks, or their neighbours in the document; then it goes on to
-a neighbour or stops. Its notebook goes with it. In the end it reasons over all notebooks (3.3, 3.4).
+fact_graph.py). For a question it makes a plan and scores all nodes. From each of the 5 best it walks alone, with 10
+calls at most and a notebook: it sees a node's facts, may read chunks, goes to a neighbour. Then it reasons (3.3, 3.4).
 
 No code was published. What the paper leaves open:
 - decoding is greedy, where the paper has temperature 0.2: a row must be the same each time. A refused prompt is
@@ -21,13 +20,14 @@ import re
 from dataclasses import dataclass, field
 
 from baselines.agent import ATTEMPTS, Agent, Talk, reminder
-from baselines.common import answer_from_best, fill, pack_paragraphs, scaled
+from baselines.common import answer_from_best, pack_paragraphs, scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from data import Document
 from llama import Llama
 from support.method import Answer, Prepared
 from support.settings import Settings
+from support.text import fill
 
 CHUNK_TOKENS = 2000               # L
 FACTS_TOKENS = 1024               # of the facts of a chunk (Figure 6)
@@ -278,7 +278,7 @@ class GraphReader(Agent):
             return random.Random(0).sample(range(len(graph.names)), min(STARTS, len(graph.names)))
         head = f"{SELECT}\n\n{asked(question, plan)}\nNodes:\n"
         room = self.settings.window - self.reply - talk.length(head + reminder(FORM))
-        parts = fill(self.model.tokenizer, graph.names, room, "\n") if graph.names else []
+        parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
         found = talk.ask_until("starts", [head + part for part in parts], self.reply,
                                lambda n, reply: reply if scores_of(reply, graph) else None, FORM)

@@ -30,7 +30,7 @@ from baselines.common import answer_from_best, scaled
 from data import Document
 from llama import Cache, Llama, at_least_float32
 from support.files import InputError
-from support.method import Answer, Prepared
+from support.method import Answer, Method, Prepared
 from support.settings import Settings
 from support.text import split
 
@@ -102,7 +102,7 @@ class Context:
         return losses(self.scorer, torch.cat((self.last, hidden[0, :-1])), ids)
 
 
-class LongLLMLingua:
+class LongLLMLingua(Method):
     """Prepare a document (its units; costs nothing), compress and read it for a question."""
 
     def __init__(self, model: Llama, scorer: Llama, settings: Settings):
@@ -113,10 +113,6 @@ class LongLLMLingua:
         self.most_of_units = scaled(TARGET + EXTRA, settings)              # tokens of the kept units
         self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
-
-    def file_name(self, document: Document) -> str | None:
-        """None: nothing is kept on disk."""
-        return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Cut the document into units."""

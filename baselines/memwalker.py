@@ -22,7 +22,6 @@ from baselines.common import (
     TreeNode,
     answer_from_best,
     children_of,
-    leaves,
     pack_sentences,
     replies,
     scaled,
@@ -190,7 +189,7 @@ class MeMWalker:
         flops_before = self.model.flops
         segments = pack_sentences(self.model.tokenizer, document, self.segment)
         one_by_one = [[i] for i in range(len(segments))]
-        levels = [leaves(segments), self.summarise(segments, one_by_one, SEGMENT, progress)]
+        levels = [[TreeNode(text, []) for text in segments], self.summarise(segments, one_by_one, SEGMENT, progress)]
 
         while len(levels[-1]) > 1:
             below = [node.text for node in levels[-1]]

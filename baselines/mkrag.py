@@ -89,9 +89,9 @@ def json_object(reply: str) -> dict | None:
     """The JSON object that begins at the first brace of a reply; None if it is none. Nothing is repaired."""
     try:
         value, _ = json.JSONDecoder().raw_decode(reply, reply.index("{"))
+        return value
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def values_of(value) -> list[str]:

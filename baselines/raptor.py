@@ -24,6 +24,7 @@ Differences from the published code:
 
 scikit-learn and umap-learn are an optional extra: requirements-extra.txt.
 """
+import importlib.util
 import math
 import warnings
 from collections.abc import Iterable
@@ -33,10 +34,9 @@ import numpy as np
 import torch
 
 from baselines.common import (
-    MissingPackage,
+    TreeNode,
     answer_from_best,
     children_of,
-    leaves,
     pack_sentences,
     scaled,
     summaries,
@@ -46,7 +46,7 @@ from baselines.common import (
 from data import Document
 from llama import Llama
 from pecan import Graph, pack
-from support.files import InputError
+from support.files import InputError, optional
 from support.graph_file import check_place, file_name
 from support.method import Answer, Prepared
 from support.sbert import similarities
@@ -139,7 +139,11 @@ class Raptor:
     """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
-        check_packages()
+        with optional("RAPTOR clusters with scikit-learn and umap-learn"):
+            for name in ("sklearn", "umap"):                # only sought: umap takes seconds to load
+                if importlib.util.find_spec(name) is None:
+                    raise ImportError(name=name)
+
         self.model = model
         self.encoder = encoder
         self.settings = settings
@@ -182,7 +186,7 @@ class Raptor:
     def build(self, document: Document, progress: bool) -> tuple[Graph, torch.Tensor]:
         """Build the tree, layer upon layer; returns it and its nodes' vectors [|V|, D]."""
         flops_before = self.model.flops
-        layers = [leaves(pack_sentences(self.model.tokenizer, document, self.length))]
+        layers = [[TreeNode(text, []) for text in pack_sentences(self.model.tokenizer, document, self.length)]]
         vectors = []
         while True:
             texts = [node.text for node in layers[-1]]
@@ -231,22 +235,9 @@ class Raptor:
         while layer:
             taken = self.best(layer, scores)
             chosen += taken
-            below = set()
-            for i in taken:
-                below |= set(children_of(graph, i))
-            layer = sorted(below)
+            layer = sorted(set().union(*(children_of(graph, i) for i in taken)))
         return chosen
 
     def best(self, nodes: Iterable[int], scores: list[float]) -> list[int]:
         """The `top_k` of these nodes with the highest scores; ties go to the lower id."""
         return sorted(nodes, key=lambda i: (-scores[i], i))[:self.top_k]
-
-
-def check_packages():
-    """Raise MissingPackage if an optional package is not installed."""
-    try:
-        import sklearn.mixture  # noqa: F401
-        import umap  # noqa: F401
-    except ImportError as error:
-        raise MissingPackage(f"RAPTOR clusters with scikit-learn and umap-learn, and {error.name} is not installed "
-                             "(pip install -r requirements-extra.txt)") from None

@@ -10,20 +10,16 @@ from baselines.common import answer_from, line_ids
 from data import Document
 from llama import Llama
 from pecan import room_for_nodes
-from support.method import Answer, Prepared
+from support.method import Answer, Method, Prepared
 from support.settings import Settings
 
 
-class Whole:
+class Whole(Method):
     """Prepare a document (its tokens; costs nothing), answer a question (one pass over all of them)."""
 
     def __init__(self, model: Llama, settings: Settings):
         self.model = model
         self.settings = settings
-
-    def file_name(self, document: Document) -> str | None:
-        """None: nothing is kept on disk."""
-        return None
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Tokenise the passages (`index`: the ids of all lines, one after another)."""

@@ -80,15 +80,9 @@ def datasets_of(results: dict) -> list[str]:
     return [*results, *(dataset for dataset in paper.DATASETS if dataset not in results)]
 
 
-def reason(results: dict, dataset: str, name: str) -> list[str]:
-    """The cell that says why a run could not be done, if it could not."""
-    not_run = results.get(dataset, {}).get("not run", {})
+def reason(not_run: dict, name: str) -> list[str]:
+    """The cell that says why a run could not be done, if it is among those that could not."""
     return [f"{NOT_RUN}: {not_run[name]['reason']}"] if name in not_run else []
-
-
-def runs_by_dataset(results: dict) -> list[tuple[str, dict]]:
-    """(data set, its runs) for each of them; the runs may be empty."""
-    return [(dataset, results[dataset]["runs"] if dataset in results else {}) for dataset in datasets_of(results)]
 
 
 # --- text, Markdown --------------------------------------------------------------------------------------------------

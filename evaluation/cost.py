@@ -14,16 +14,9 @@ import torch
 
 from data import Document
 from llama import flops_of, length_of
-from pecan import (
-    answer_turn,
-    chunks,
-    node_line,
-    pack,
-    question_prompt,
-    room_for_summary,
-    summary_prompt,
-)
+from pecan import answer_turn, chunks, node_line, pack, question_prompt, room_for_summary, summary_prompt
 from support.checkpoint import Config, tensor_shapes
+from support.memory import bytes_of_pass
 from support.settings import Settings
 
 SUMMARY = 0.5                     # length of a summary, of the tokens that it summarises
@@ -66,7 +59,7 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
     document. Nothing but text is read.
     """
     cost = Cost()
-    room_for_summary(tokenizer, settings)                        # refuses what the run would refuse
+    limit, space = room_for_summary(tokenizer, settings)         # refuses what the run would refuse
     nodes = settings.fixed_nodes or nodes or NODES
     instruction = length_of(summary_prompt(tokenizer, {}))       # Table A1 without nodes
     probe = len(tokenizer.frame.close)
@@ -77,9 +70,9 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
         cost.tokens += tokens
 
         # Stage 1: the graph of the document.
-        windows, flops, rows, longest = construction(lines, instruction, c, settings)
+        windows, flops, rows, longest = construction(lines, instruction, limit, space, c, settings)
         cost.batch = max(cost.batch, rows * longest)
-        cost.slots = max(cost.slots, rows * (longest + summary_limit(settings)))
+        cost.slots = max(cost.slots, rows * (longest + limit))
         cost.windows += windows
         cost.calls += windows
         cost.construction += flops
@@ -105,18 +98,19 @@ def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Sett
     return cost
 
 
-def construction(level: list[int], instruction: int, c: Config, settings: Settings) -> tuple[int, int, int, int]:
+def construction(level: list[int], instruction: int, limit: int, space: int, c: Config,
+                 settings: Settings) -> tuple[int, int, int, int]:
     """Windows and FLOPs of building one graph; the rows of its largest batch, and the tokens of its longest prompt.
 
-    `level` holds the tokens of each chunk's line; `instruction` is the length of the prompt without nodes.
+    `level` holds the tokens of each chunk's line; `instruction` is the length of the prompt without nodes. A window has
+    `space` for nodes and `limit` for the summary.
     """
-    limit = summary_limit(settings)
     node = node_tokens(settings)
     number, flops = 0, 0
     rows, longest = 0, 0
     while True:
         # Each window is read, and its summary is written.
-        windows = pack(level, settings.window - limit - instruction)
+        windows = pack(level, space)
         rows = max(rows, min(settings.batch, len(windows)))
         summaries = []
         for window in windows:
@@ -164,11 +158,6 @@ def generation(c: Config, prompt: int, tokens: int) -> int:
     return flops_of(c, prompt, prompt, 1) + sum(flops_of(c, 1, prompt + n, 1) for n in range(1, tokens))
 
 
-def summary_limit(settings: Settings) -> int:
-    """The most tokens of a summary, as in pecan.build."""
-    return int(settings.window * settings.summary_share)
-
-
 def node_tokens(settings: Settings) -> int:
     """The assumed length of a node, which is never longer than a chunk."""
     return min(NODE, settings.chunk)
@@ -179,16 +168,12 @@ def node_tokens(settings: Settings) -> int:
 def memory(c: Config, cost: Cost, width: int) -> tuple[int, int]:
     """Bytes of the weights, and the most that a run adds to them, at `width` bytes a number.
 
-    Added are the cache, and what the forward pass holds at its peak, in the SwiGLU of a layer: three tensors of the
-    hidden width, x and h, the queries and the output of attention, and RoPE's tables. It is the most of the largest
-    batch of windows and the longest whole document.
+    It adds the most of what its largest batch of windows and its longest whole document take.
     """
     weights = sum(map(math.prod, tensor_shapes(c).values()))
-    cached = 2 * c.layers * c.kv_heads * c.head_width                                      # numbers of a slot
-    computed = 3 * c.hidden + 2 * c.width + 2 * c.heads * c.head_width + 2 * c.head_width  # numbers of a token
-    batch = cached * cost.slots + computed * cost.batch
-    whole = (cached + computed) * cost.longest
-    return width * weights, width * max(batch, whole)
+    batch = bytes_of_pass(c, cost.batch, cost.slots, width)
+    whole = bytes_of_pass(c, cost.longest, cost.longest, width)
+    return width * weights, max(batch, whole)
 
 
 def peak_memory(device: str | None) -> float:

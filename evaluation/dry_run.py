@@ -16,9 +16,9 @@ from data import Document
 from evaluation import cells, cost, paper
 from evaluation.layouts import Dataset
 from evaluation.runs import METHODS
-from llama import flops_of
 from support.checkpoint import Config, choose_device, locate, read_config
 from support.files import InputError
+from support.memory import fitting_batch
 from support.options import chosen_settings
 from support.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
 from support.tokenizer import Tokenizer
@@ -36,6 +36,8 @@ READER = 130                      # tokens of Table A2 with a question
 ASSUMED = (f"Agents: replies of {REPLY:.0%} of what they may have, none refused; GraphReader with {STARTS} walks of "
            f"{WALK_CALLS} calls, MKRAG with {ENTITIES} entities a chunk, {REQUESTS} requests for pairs an entity, "
            f"{QUERIES} sub-questions and {ROUNDS} rounds.")
+
+BATCH = " The batch is as large as fits into half of the memory that is free now (--batch)."
 
 Calls = list[tuple[float, float, float]]                         # how many, tokens of a prompt, tokens of its reply
 
@@ -91,13 +93,7 @@ AGENTS = {"graphreader": (GraphReader, graphreader_calls), "jerr": (jerr.JERR, j
 
 def flops(calls: Calls, c: Config) -> float:
     """FLOPs of calls, each alone."""
-    total = 0.0
-    for number, prompt, reply in calls:
-        if reply:
-            total += number * cost.generation(c, round(prompt), max(1, round(reply)))
-        else:
-            total += number * flops_of(c, round(prompt), round(prompt), 1)
-    return total
+    return sum(number * cost.generation(c, round(prompt), round(reply)) for number, prompt, reply in calls)
 
 
 def agent(name: str, documents: Iterator[Document], c: Config, tokenizer: Tokenizer, settings: Settings) -> dict:
@@ -126,21 +122,24 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, li
     folder = locate(args.model)
     config = read_config(folder)
     tokenizer = Tokenizer(folder, config.vocab)
-    _, dtype = choose_device(args.device, args.dtype, config.dtype)
+    device, dtype = choose_device(args.device, args.dtype, config.dtype)
+    weights, _ = cost.memory(config, cost.Cost(), dtype.itemsize)
+    model = SimpleNamespace(config=config, dtype=dtype, device=device)
 
     rows = []
     of_agents = []
     costs = {}
     for dataset in datasets:
-        settings = resolve(folder, config.max_length, PAPER.get(dataset.name), chosen_settings(args))
+        settings = resolve(folder, config.max_length, PAPER.get(dataset.name), chosen_settings(args),
+                           size=lambda settings: fitting_batch(settings, [model], weights=weights))
         whole_window = args.window or min(WHOLE_DOCUMENT, config.max_length)
         c = cost.expected(dataset.documents(), config, tokenizer, settings, paper.FIXED_NODES.get(dataset.name),
                           whole_window)
         counts = [f"{n:,}" for n in (c.documents, c.questions, c.tokens, c.windows, c.calls)]
         quantities = [cells.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
         memory = sum(cost.memory(config, c, dtype.itemsize))
-        costs[dataset.name] = asdict(c) | {"memory": memory}
-        rows.append([dataset.name, *counts, *quantities, f"{memory / 2 ** 30:.2f} GiB"])
+        costs[dataset.name] = asdict(c) | {"memory": memory, "at once": settings.batch}
+        rows.append([dataset.name, *counts, *quantities, str(settings.batch), f"{memory / 2 ** 30:.2f} GiB"])
 
         for name in filter(AGENTS.get, args.methods):
             try:
@@ -149,13 +148,14 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, li
                 of_agents.append([dataset.name, METHODS[name].label, *[cells.NOT_RUN] * 4, f"not run: {error}"])
                 continue
             costs[dataset.name][name] = found
-            of_agents.append([dataset.name, METHODS[name].label, *(f"{found[key]:,}" for key in list(found)[:2]),
-                              *(cells.quantity(found[key]) for key in list(found)[2:])])
+            of_agents.append([dataset.name, METHODS[name].label, f"{found['construction calls']:,}",
+                              f"{found['calls']:,}", cells.quantity(found["construction"]),
+                              cells.quantity(found["questions"])])
 
     header = ["data", "documents", "questions", "tokens", "windows", "calls", "construction", "search", "at most",
-              "whole", "memory"]
+              "whole", "batch", "memory"]
     shown = [cells.Table("", header, rows)]
-    notes = [cost.ASSUMED]
+    notes = [cost.ASSUMED + ("" if args.batch else BATCH)]
     if of_agents:
         header = ["data", "agent", "calls to build", "calls to answer", "construction", "questions"]
         shown.append(cells.Table("", header, of_agents))

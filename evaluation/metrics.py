@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from support.files import parse_json, reading
+from support.files import TEXT, TEXTS, check_values, parse_json, reading
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ def interval(values: list[float], resamples: int = 1000, seed: int = 0) -> list[
     """
     values = np.asarray(values)
     rng = np.random.default_rng(seed)
-    means = [values[rng.integers(0, len(values), len(values))].mean() for _ in range(resamples)]
+    means = values[rng.integers(0, len(values), (resamples, len(values)))].mean(1)
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
@@ -276,13 +276,9 @@ def read_predictions(path: str | Path) -> list[dict]:
     rows = []
     for number, line in enumerate(lines, 1):
         place = f"{path}, line {number}"
-        with reading(place, "not a prediction with its answers"):
-            row = parse_json(line, place, dict)
-            prediction = row["prediction"] if "prediction" in row else row["pred"]
-            answers = row["answers"]
-            if not (isinstance(prediction, str) and isinstance(answers, list) and answers
-                    and all(isinstance(answer, str) for answer in answers)):
-                raise ValueError("it needs a text and a list of texts")
+        row = parse_json(line, place, dict)
+        key = "prediction" if "prediction" in row else "pred"
+        check_values(row, {key: TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
         of_options = {name: row[name] for name in OPTIONS if name in row}
-        rows.append({"prediction": prediction, "answers": answers} | of_options)
+        rows.append({"prediction": row[key], "answers": row["answers"]} | of_options)
     return rows

@@ -10,7 +10,7 @@ from evaluation import paper
 from evaluation.cells import cut, quantity
 from evaluation.runs import runs_of
 from evaluation.tables import histogram_of
-from support.files import InputError, writing
+from support.files import InputError, optional, writing
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#000000", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7")
@@ -30,11 +30,8 @@ def check(table: str | None):
     if table not in DRAW:
         raise InputError(f"--pictures: --table {table} has no picture; choose from "
                          f"{', '.join(name for name in DRAW if name)}, or leave --table out")
-    try:
+    with optional("--pictures draws with matplotlib"):
         import matplotlib
-    except ImportError:
-        raise InputError("--pictures draws with matplotlib, which is not installed (pip install -r "
-                         "requirements-extra.txt)") from None
     matplotlib.use("Agg")
 
 
@@ -120,11 +117,11 @@ def paint_cost(part, dataset: str, runs: dict):
     shared = range(1, 9)
     pecan = runs.get("pecan")
     if pecan:
-        value, low, high = (lambda q, s=s, c=c: s + c / q for s, c in zip(
-            (pecan["flops"], *pecan["flops_interval"]),
-            (pecan["construction_flops"], *pecan["construction_flops_interval"])))
-        axis.fill_between(shared, list(map(low, shared)), list(map(high, shared)), color=VERMILION, alpha=0.2, lw=0)
-        axis.plot(shared, list(map(value, shared)), "o-", color=VERMILION, label="PECAN, search and construction")
+        search = (pecan["flops"], *pecan["flops_interval"])           # the mean, and the ends of its interval
+        construction = (pecan["construction_flops"], *pecan["construction_flops_interval"])
+        value, low, high = ([s + c / q for q in shared] for s, c in zip(search, construction))
+        axis.fill_between(shared, low, high, color=VERMILION, alpha=0.2, lw=0)
+        axis.plot(shared, value, "o-", color=VERMILION, label="PECAN, search and construction")
 
     whole = f"whole document, {cut(runs.get('whole'))} cut"
     for name, label, colour, line in (("pecan", "PECAN, search", ORANGE, "--"), ("whole", whole, BLUE, "-.")):

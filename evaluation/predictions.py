@@ -10,8 +10,10 @@ from pathlib import Path
 from data import Document, Question
 from support.files import (
     FLAG,
+    NUMBER,
+    TEXT,
+    TEXTS,
     InputError,
-    Rule,
     append_line,
     check_values,
     open_own,
@@ -94,11 +96,7 @@ def put_back(path: Path):
 # --- the answers of a run -------------------------------------------------------------------------------------------
 
 # What every line has.
-TEXT = Rule((str,), lambda _: True, "a text")
-NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
-ANSWERS = Rule((list,), lambda answers: answers and all(isinstance(answer, str) for answer in answers),
-               "a list of texts")
-RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": ANSWERS,
+RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": TEXTS,
          **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops"), NUMBER), "cut": FLAG}
 
 
@@ -113,7 +111,7 @@ class Predictions:
         self.path = path
         self.part = path.with_name(f"{path.name}.part-{rank}")
         self.rows = {}                                            # id of the question -> row
-        for file in self.files():
+        for file in answer_files(path):
             self.read(file)
 
     def read(self, file: Path):
@@ -134,10 +132,6 @@ class Predictions:
         if torn and file == self.part:
             with open_own(file) as part:
                 part.truncate(len(complete) + 1 if complete else 0)
-
-    def files(self) -> list[Path]:
-        """The files that hold answers: PATH, if it is there, and the parts."""
-        return answer_files(self.path)
 
     def keep(self, row: dict):
         """Keep a row in memory, without its trace, which is long."""
@@ -171,12 +165,12 @@ class Predictions:
         """
         # Split at the line feed only: a text may hold other line ends.
         lines = {}
-        for file in self.files():
+        for file in answer_files(self.path):
             for line in file.read_bytes().split(b"\n")[:-1]:
                 lines[json.loads(line)["id"]] = line.decode() + "\n"
 
         position = {id: n for n, id in enumerate(order)}
         ids = sorted(lines, key=lambda id: position.get(id, len(position)))
         write_file(self.path, "".join(lines[id] for id in ids))
-        for part in self.files()[1:]:
+        for part in answer_files(self.path)[1:]:
             part.unlink()

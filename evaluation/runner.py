@@ -26,7 +26,8 @@ from evaluation.layouts import Dataset
 from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
 from evaluation.runs import Models, Run, heads_of, make, name_of, top_k_of
 from evaluation.together import answer_together, group_size
-from support.files import InputError, OutputError, read_json, reading, write_file, writing
+from support.files import COUNT, InputError, OutputError, check_values, read_json, reading, write_file, writing
+from support.memory import fitting_batch
 from support.method import Answer, Method, Prepared
 from support.options import chosen_settings, max_length
 from support.settings import PAPER, Settings, resolve
@@ -40,9 +41,10 @@ class Team:
         with reading("RANK and WORLD_SIZE", "torchrun sets them, with LOCAL_RANK, MASTER_ADDR and MASTER_PORT"):
             self.rank = int(os.environ.get("RANK", 0))
             self.size = int(os.environ.get("WORLD_SIZE", 1))
-            if self.size > 1:
-                set_by_torchrun = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")]
-                int(set_by_torchrun[1])
+            self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
+            missing = {"RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
+            if self.size > 1 and missing:
+                raise ValueError(f"{', '.join(sorted(missing))} missing")
             if not 0 <= self.rank < self.size:
                 raise ValueError(f"rank {self.rank} of {self.size}")
         if self.size > 1:
@@ -52,12 +54,12 @@ class Team:
     def device(self, wanted: str) -> str:
         """The device of this process. If there are several GPUs, each process takes its own."""
         if self.size > 1 and wanted in ("auto", "cuda") and torch.cuda.is_available():
-            return f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
+            return f"cuda:{self.local_rank % torch.cuda.device_count()}"
         return wanted
 
     def share(self, documents: Iterator[Document]) -> Iterator[Document]:
         """The documents of this process: they are dealt out in turns."""
-        return (document for n, document in enumerate(documents) if n % self.size == self.rank)
+        return itertools.islice(documents, self.rank, None, self.size)
 
     def gather(self, mine) -> list:
         """What each process has, in all of them. No process goes on before all are here."""
@@ -153,17 +155,17 @@ def summary(rows: list[dict]) -> dict:
 
     Means of nodes and FLOPs come with their intervals.
     """
-    construction = {row["hash"]: row["construction_flops"] for row in rows}
+    documents = list({row["hash"]: row for row in rows}.values())            # a row of each
     nodes = [row["nodes"] for row in rows]
     replies = {}                                                 # of questions, and of documents once each
     for name in ("calls", "refused", "repeats", "loops"):
-        of_documents = {row["hash"]: row.get(f"construction_{name}", 0) for row in rows}
-        replies[name] = sum(row.get(name, 0) for row in rows) + sum(of_documents.values())
+        of_documents = sum(row.get(f"construction_{name}", 0) for row in documents)
+        replies[name] = sum(row.get(name, 0) for row in rows) + of_documents
     counted = {"nodes": nodes, "flops": [row["flops"] for row in rows],
-               "construction_flops": list(construction.values())}
+               "construction_flops": [row["construction_flops"] for row in documents]}
 
     return metrics.scores(rows) | replies | {
-        "documents": len(construction),
+        "documents": len(documents),
         "tokens": mean([row["tokens"] for row in rows]),
         **{name: mean(values) for name, values in counted.items()},
         **{f"{name}_interval": metrics.interval(values) for name, values in counted.items()},
@@ -202,15 +204,26 @@ class Runner:
                 self.models[model, builder] = Models(args)
         return self.models[model, builder]
 
-    def settings_of(self, dataset: Dataset, run: Run, done: dict) -> Settings:
-        """The settings of a run over a data set; `done` are the summaries of the runs before it."""
+    def settings_of(self, dataset: Dataset, run: Run, done: dict, size=None) -> Settings:
+        """The settings of a run over a data set; `done` are the summaries of earlier runs, `size` is resolve's."""
         models = self.models_of(run)
         longest = max_length(models.model, models.builder if run.method == "pecan" else None)
         changes = run.changes | heads_of(run, models)
         if changes.get("fixed_nodes") == "mean":                 # as many as PECAN read here
             changes["fixed_nodes"] = max(1, round(done["pecan"]["nodes"]))
         return resolve(models.model.folder, longest, PAPER.get(dataset.name, {}) | run.paper,
-                       chosen_settings(self.args), changes)
+                       chosen_settings(self.args), changes, size)
+
+    def batch_of(self, path: Path, run: Run, settings: Settings) -> int:
+        """The batch that a run began with, because it decides the last bits; for a new run, what fits everywhere."""
+        try:
+            before = read_json(setup_path(path))
+            check_values(before, {"batch": COUNT})
+            batch = before["batch"]
+        except InputError:                                       # a new run, or damaged, which claim_file finds
+            models = self.models_of(run)
+            batch = fitting_batch(settings, [models.model, models.builder or models.model], self.team.size)
+        return min(self.team.gather(batch))
 
     def setup_of(self, dataset: Dataset, run: Run, done: dict) -> dict:
         """What must stay the same for answers to be kept: all but the number of documents, the batch and the device."""
@@ -239,10 +252,11 @@ class Runner:
         team = self.team
         setup = self.setup_of(dataset, run, done)
         path = self.path_of(dataset, run, setup)
-        method = make(run, self.models_of(run), self.settings_of(dataset, run, done), setup["top"])
+        settings = self.settings_of(dataset, run, done, lambda settings: self.batch_of(path, run, settings))
+        method = make(run, self.models_of(run), settings, setup["top"])
 
         # All processes read what is there before one of them writes.
-        team.first(lambda: claim_file(path, setup, self.args.overwrite))
+        team.first(lambda: claim_file(path, setup | {"batch": settings.batch}, self.args.overwrite))
         predictions = Predictions(path, team.rank)
         team.gather(None)
 
@@ -291,7 +305,7 @@ class Runner:
         except InputError:                                       # Top-X, and PECAN's run is not here
             return
         path = self.path_of(dataset, run, setup)
-        if path.exists() and read_json(setup_path(path)) == setup \
+        if path.exists() and read_json(setup_path(path)).items() >= setup.items() \
                 and not set(dataset.questions) - set(Predictions(path).rows):
             self.enter(dataset, run, done, path, setup)
 
@@ -299,7 +313,8 @@ class Runner:
 def claim_file(path: Path, setup: dict, overwrite: bool):
     """Write the setup of a file of predictions; InputError if the file holds answers given under another setup.
 
-    With `overwrite`, what is there is set aside until the first new answer is on the disk.
+    Another batch is no other setup. With `overwrite`, what is there is set aside until the first new answer is on the
+    disk.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -312,7 +327,7 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
         Predictions(path)
         with reading(setup_path(path), remedy="; choose another --output, or --overwrite the answers next to it"):
             before = read_json(setup_path(path))
-        different = [name for name in setup if before.get(name) != setup[name]]
+        different = [name for name in setup if name != "batch" and before.get(name) != setup[name]]
         if different:
             name = different[0]
             values = "" if len(str(setup[name])) > 20 else f" ({before.get(name)} there, {setup[name]} here)"

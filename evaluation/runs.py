@@ -155,7 +155,7 @@ class Models:
 
 
 def make(run: Run, models: Models, settings: Settings, top_k: int | None) -> Method:
-    """The method of a run, ready to prepare documents. Raises MissingPackage if it needs one that is not installed."""
+    """The method of a run, ready to prepare documents. InputError if it needs a package that is not there."""
     model = models.model
 
     match run.method:

@@ -2,7 +2,6 @@
 
 Only JSON and safetensors files are read.
 """
-import hashlib
 import json
 import math
 import re
@@ -23,6 +22,7 @@ from support.files import (
     one_line,
     read_json,
     reading,
+    sha256,
     write_file,
     writing,
 )
@@ -75,11 +75,8 @@ def read_config(folder: str | Path) -> Config:
     raw = read_json(path)
     _check_architecture(path, raw)
     given = {key: value for key, value in raw.items() if value is not None}
-    try:
-        raw = DEFAULTS | {"num_key_value_heads": given["num_attention_heads"]} | given
-        check_values(raw, RULES, f"{path}: ")
-    except KeyError as error:
-        raise InputError(f"{path}: key {error} is missing") from None
+    raw = DEFAULTS | {"num_key_value_heads": given.get("num_attention_heads")} | given
+    check_values(raw, RULES, f"{path}: ")
 
     rope = _rope_parameters(path, raw)
     heads, kv_heads = raw["num_attention_heads"], raw["num_key_value_heads"]
@@ -113,7 +110,12 @@ def _check_architecture(path: Path, raw: dict):
     if architectures != ["LlamaForCausalLM"] or model_type != "llama":
         raise InputError(f"{path}: architecture {architectures or model_type} is not LlamaForCausalLM")
 
-    for key, implemented in {"attention_bias": False, "mlp_bias": False, "hidden_act": "silu"}.items():
+    check_implemented(path, raw, {"attention_bias": False, "mlp_bias": False, "hidden_act": "silu"})
+
+
+def check_implemented(path: Path, raw: dict, only: dict):
+    """Raise InputError if a key of `only` has another value in `raw`; a key may be absent."""
+    for key, implemented in only.items():
         if raw.get(key, implemented) != implemented:
             raise InputError(f"{path}: {key} is {raw[key]!r}; only {implemented!r} is implemented")
 
@@ -143,9 +145,6 @@ def _llama3_scaling(path: Path, rope: dict, raw: dict) -> dict | None:
         return None
 
     rope = {"original_max_position_embeddings": raw["max_position_embeddings"]} | rope
-    missing = [name for name in LLAMA3 if name not in rope]
-    if missing:
-        raise InputError(f"{path}: key {missing[0]!r} is missing")
     check_values(rope, LLAMA3, f"{path}: ")
     if rope["low_freq_factor"] >= rope["high_freq_factor"]:
         raise InputError(f"{path}: low_freq_factor is {rope['low_freq_factor']}; it must be below high_freq_factor")
@@ -158,17 +157,12 @@ def _end_of_sequence(folder: Path, raw: dict) -> tuple[int, ...]:
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.exists() else None
     if eos is None:
-        eos = raw.get("eos_token_id")
+        eos = raw.get("eos_token_id", [])
 
-    if eos is None:
-        tokens = ()
-    elif isinstance(eos, list):
-        tokens = tuple(eos)
-    else:
-        tokens = (eos,)
+    tokens = eos if isinstance(eos, list) else [eos]
     if not all(type(token) is int and token >= 0 for token in tokens):
         raise InputError(f"{folder}: eos_token_id is {eos!r:.60}, not a token id or several")
-    return tokens
+    return tuple(tokens)
 
 
 # --- weights --------------------------------------------------------------------------------------------------------
@@ -315,12 +309,8 @@ FILES = ("1_Pooling/config.json", "chat_template.jinja", "config.json", "generat
 
 def fingerprint(folder: Path) -> str:
     """sha256 over the files that a checkpoint is loaded from. Whatever else is in the folder does not matter."""
-    digest = hashlib.sha256()
-    for path in sorted(folder / name for name in [*FILES, *_weight_files(folder)]):
-        if path.exists():
-            with open(path, "rb") as file:
-                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    paths = sorted(folder / name for name in [*FILES, *_weight_files(folder)])
+    return sha256(path for path in paths if path.exists())
 
 
 def choose_device(device: str = "auto", dtype: str = "auto",

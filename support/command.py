@@ -7,6 +7,8 @@ from pathlib import Path
 
 from support.files import InputError, OutputError, one_line
 
+AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
+
 # Each device words a shortage of memory in its own way.
 SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
 
@@ -26,9 +28,11 @@ def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
 
 
 def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The options; InputError for one that is empty or not UTF-8 text, which nothing can be."""
+    """The options; InputError for one that is empty or not UTF-8 text, and for one that counts nothing."""
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
+        if name in AT_LEAST_1 and value is not None and value < 1:
+            raise InputError(f"--{name} is {value}; it must be at least 1")
         for text in value if isinstance(value, list) else [value]:
             if text == "":
                 raise InputError(f"{name} is empty; leave it out, or give it a value")

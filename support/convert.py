@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from llama import inverse_frequencies
-from support.checkpoint import Config, read_config, save_checkpoint, tensor_shapes
-from support.files import InputError, one_line, reading, write_file
+from support.checkpoint import Config, check_implemented, read_config, save_checkpoint, tensor_shapes
+from support.files import InputError, reading, write_file
 from support.gguf_tokenizer import require, tokenizer_config, tokenizer_of
 from support.tokenizer import Tokenizer
 
@@ -57,11 +57,8 @@ def open_gguf(path: Path) -> tuple[dict, list]:
 def dequantised(path: Path, tensor) -> np.ndarray:
     """A tensor's numbers in float32; InputError if gguf cannot dequantise its type."""
     import gguf
-    try:
+    with reading(path, f"{tensor.name} is stored as {tensor.tensor_type.name}, which gguf cannot dequantise"):
         return gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-    except Exception as error:
-        raise InputError(f"{path}: {tensor.name} is stored as {tensor.tensor_type.name}, which gguf cannot dequantise "
-                         f"({one_line(error)})") from None
 
 
 def shortest(x: float) -> float:
@@ -71,7 +68,7 @@ def shortest(x: float) -> float:
 
 # --- config.json ----------------------------------------------------------------------------------------------------
 
-REQUIRED = {"vocab_size": "", "hidden_size": "llama.embedding_length", "intermediate_size": "llama.feed_forward_length",
+REQUIRED = {"hidden_size": "llama.embedding_length", "intermediate_size": "llama.feed_forward_length",
             "num_hidden_layers": "llama.block_count", "num_attention_heads": "llama.attention.head_count",
             "rms_norm_eps": "llama.attention.layer_norm_rms_epsilon",
             "max_position_embeddings": "llama.context_length"}
@@ -90,21 +87,18 @@ ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 
 def config_of(path: Path, fields: dict, tensors: dict) -> dict:
     """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known."""
-    if fields.get("general.architecture") != "llama":
-        raise InputError(f"{path}: general.architecture is {fields.get('general.architecture')!r}; only 'llama' is "
-                         "implemented")
+    require(path, fields, "general.architecture")
+    check_implemented(path, fields, NEUTRAL)
     raw = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
     for name, key in REQUIRED.items():
-        if key:
-            raw[name] = require(path, fields, key)
+        raw[name] = require(path, fields, key)
 
-    # Everything else that the file says about its architecture must change nothing.
+    # Whatever else the file says about its architecture must be known, and change nothing.
     width = fields.get("llama.attention.key_length") or raw["hidden_size"] // raw["num_attention_heads"]
-    same = NEUTRAL | {"llama.rope.dimension_count": width, "llama.attention.value_length": width}
-    for key, value in fields.items():
-        if key in same and value != same[key]:
-            raise InputError(f"{path}: {key} is {value!r}; only {same[key]!r} is implemented")
-        if key.startswith("llama.") and key not in READ and key not in same:
+    same = {"llama.rope.dimension_count": width, "llama.attention.value_length": width}
+    check_implemented(path, fields, same)
+    for key in fields:
+        if key.startswith("llama.") and key not in {*READ, *NEUTRAL, *same}:
             raise InputError(f"{path}: {key} is not known, so the model may differ from a Llama")
 
     tokens = require(path, fields, "tokenizer.ggml.tokens")
@@ -246,7 +240,7 @@ def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
     dtype = dtype or stored_dtype(tensors)
 
     # The small files come first: they are read again, so that whatever --model would refuse is refused here.
-    try:
+    with reading(path, "a value of its metadata does not fit a Llama"):
         raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
         eos = {"bos_token_id": raw["bos_token_id"], "eos_token_id": raw["eos_token_id"]}
         write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
@@ -256,10 +250,6 @@ def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
         config = read_config(folder)
         check_scaling(path, config, tensors)
         Tokenizer(folder)
-    except InputError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: a value of its metadata does not fit a Llama ({one_line(error)})") from None
 
     weights = weights_of(path, config, tensors, dtype)
     save_checkpoint(folder, raw, weights)

@@ -5,10 +5,11 @@ This file imports no other file of the project.
 import contextlib
 import glob
 import gzip
+import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,16 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"key {error} is missing"
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextlib.contextmanager
+def optional(purpose: str):
+    """The guard of imports that few need: InputError, which says what for, if a package is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{purpose}, and {error.name} is not installed "
+                         "(pip install -r requirements-extra.txt)") from None
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -91,6 +102,15 @@ def open_bytes(path):
     return gzip.open(path.open("rb")) if is_gzipped else path.open("rb")
 
 
+def sha256(files: Iterable) -> str:
+    """The hash of the names and contents of files, on disk or in a zip file."""
+    digest = hashlib.sha256()
+    for file in files:
+        with reading(file), file.open("rb") as stream:
+            digest.update(file.name.encode() + hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
 # --- values ---------------------------------------------------------------------------------------------------------
 
 class Rule(NamedTuple):
@@ -102,12 +122,17 @@ class Rule(NamedTuple):
 
 COUNT = Rule((int,), lambda n: 1 <= n <= 1 << 24, "a whole number from 1 to 16,777,216")
 POSITIVE = Rule((int, float), lambda x: 0 < x < math.inf, "a number above 0")
+NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
 FLAG = Rule((bool,), lambda _: True, "true or false")
+TEXT = Rule((str,), lambda _: True, "a text")
+TEXTS = Rule((list,), lambda texts: texts and all(isinstance(text, str) for text in texts), "a list of texts")
 
 
 def check_values(values: dict, rules: dict[str, Rule], place: str = ""):
-    """Raise InputError for the first value that breaks its rule; the message begins with `place`."""
+    """Raise InputError for the first value that is missing or breaks its rule; the message begins with `place`."""
     for name, rule in rules.items():
+        if name not in values:
+            raise InputError(f"{place}key {name!r} is missing")
         value = values[name]
         if type(value) not in rule.types or not rule.holds(value):
             raise InputError(f"{place}{name} is {value!r:.60}; it must be {rule.words}")
@@ -140,10 +165,8 @@ def write_bytes(path: str | Path, content: bytes):
         try:
             partial.write_bytes(content)
             os.replace(partial, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _has_ended(process: str) -> bool:

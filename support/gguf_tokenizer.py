@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from support.files import InputError, one_line
+from support.files import InputError, reading
 
 # --- tokenizer.json -------------------------------------------------------------------------------------------------
 
@@ -39,17 +39,13 @@ def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
     last = max((i for i, kind in enumerate(types) if kind in (NORMAL, BYTE)), default=0)
     vocabulary = {token: i for i, token in enumerate(tokens[:last + 1])}
     kind = fields.get("tokenizer.ggml.model")
-    try:
+    with reading(path, "its tokens and merges make no tokenizer"):
         if kind == "gpt2":
             tokenizer = byte_level(path, fields, vocabulary)
         elif kind == "llama":
             tokenizer = sentencepiece_style(path, fields, vocabulary, types)
         else:
             raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
-    except InputError:
-        raise
-    except Exception as error:                              # the library raises bare Exception
-        raise InputError(f"{path}: its tokens and merges make no tokenizer ({one_line(error)})") from None
 
     for i, token in enumerate(tokens):
         if types[i] in (NORMAL, BYTE):

@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from support.files import (
+    NUMBER,
     InputError,
     OutputError,
     Rule,
@@ -31,8 +32,7 @@ FORMAT = "pecan graph 3"          # 1 counted the FLOPs of padding, 2 kept repea
 RULES = {**dict.fromkeys(("document", "model"), Rule((str,), bool, "a text")),
          **dict.fromkeys(("nodes", "edges"), Rule((list,), lambda _: True, "a list")),
          "settings": Rule((dict,), lambda _: True, "an object"),
-         "flops": Rule((int,), lambda n: 0 <= n < 1e30, "a number of operations"),
-         **dict.fromkeys(("repeats", "loops"), Rule((int,), lambda n: n >= 0, "a count"))}
+         **dict.fromkeys(("flops", "repeats", "loops"), NUMBER)}
 
 
 class Fields(NamedTuple):
@@ -92,7 +92,7 @@ def read_graph(path: str | Path, document: str | None = None, model: str | None 
         raw = read_json(path)
         if raw.get("format") != FORMAT:
             raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")
-        check_values(raw, RULES, f"{path}: ")
+        check_values(raw, RULES, f"{path}: not a complete graph: ")
         levels = _levels(path, raw["nodes"])
         texts = [row["text"] for row in raw["nodes"]]
         if not all(isinstance(text, str) and text for text in texts):
@@ -167,8 +167,6 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     vectors = encoder.encode(texts)
     flops = encoder.flops - flops_before
     if file is not None:
-
         # One entry of metadata: the order of several changes from run to run, and with it the bytes of the file.
-        content = safetensors.torch.save({"vectors": vectors.contiguous()}, {"of": f"{identity} {flops}"})
-        write_bytes(file, content)
+        write_bytes(file, safetensors.torch.save({"vectors": vectors.contiguous()}, {"of": f"{identity} {flops}"}))
     return vectors, flops

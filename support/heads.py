@@ -25,16 +25,20 @@ class NoHeads(InputError):
     """Nobody has chosen heads for a checkpoint."""
 
 
+def pairs_of(heads: str) -> list[tuple[int, int]]:
+    """The heads of a list, (layer, head)."""
+    return [tuple(map(int, name.split("-"))) for name in heads.split(",")]
+
+
 def in_order(heads: str) -> str:
     """A list of heads as it names graphs and runs: each head once, from the lowest layer up."""
-    pairs = {tuple(map(int, name.split("-"))) for name in heads.split(",")}
-    return ",".join(f"{layer}-{head}" for layer, head in sorted(pairs))
+    return ",".join(f"{layer}-{head}" for layer, head in sorted(set(pairs_of(heads))))
 
 
 def read_heads(path: str | Path) -> tuple[str, str]:
     """The heads for E and those for r that a file chooses; InputError if it is no such file."""
     content = read_json(path)
-    with reading(path, "not a file of chosen heads (support/heads.py shows one)"):
+    with reading(path, remedy=" (support/heads.py shows a file of chosen heads)"):
         check_values(content, {"edges": HEADS, "relevance": HEADS}, f"{path}: ")
     return in_order(",".join(content["edges"])), in_order(",".join(content["relevance"]))
 
@@ -67,12 +71,11 @@ def head_weights(heads: str | None, layers: int, heads_of_layer: int) -> torch.T
     if heads is None:
         return torch.full((layers, heads_of_layer), 1 / (layers * heads_of_layer), dtype=torch.float64)
 
-    names = heads.split(",")
+    chosen = pairs_of(heads)
     weights = torch.zeros(layers, heads_of_layer, dtype=torch.float64)
-    for name in names:
-        layer, head = map(int, name.split("-"))
+    for layer, head in chosen:
         if layer >= layers or head >= heads_of_layer:
-            raise InputError(f"head {name} is not there: the checkpoint has {layers} layers of {heads_of_layer} heads, "
-                             "both counted from 0")
-        weights[layer, head] = 1 / len(names)
+            raise InputError(f"head {layer}-{head} is not there: the checkpoint has {layers} layers of "
+                             f"{heads_of_layer} heads, both counted from 0")
+        weights[layer, head] = 1 / len(chosen)
     return weights

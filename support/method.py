@@ -84,7 +84,10 @@ class Method(Protocol):
     """A method answers questions about a document that it has prepared once."""
 
     def file_name(self, document: Document) -> str | None:
-        """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
+        """The name, without an ending, under which the prepared graph is kept on disk.
+
+        None if nothing is kept, as by a method that does not say otherwise.
+        """
 
     def prepare(self, document: Document, path: Path | None = None, progress: bool = False) -> Prepared:
         """Prepare a document. If `path` is given, the graph is read from there, or built and written there.

@@ -11,7 +11,10 @@ import torch
 from data import Document
 from llama import Llama
 from support.files import InputError
+from support.heads import chosen_heads
+from support.memory import fitting_batch
 from support.sbert import load_encoder
+from support.settings import Settings, resolve
 
 SMALL = 256                       # the width of a model that runs on one thread
 QUESTIONS = """Answer questions about a long document with PECAN.
@@ -38,7 +41,9 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int, help="windows or searches of a document that run together (default: 8)")
+    parser.add_argument("--batch", type=int,
+                        help="windows or searches of a document that run together (default: the most of 1, 2, 4, 8, on "
+                             "cuda also 16, that fit into half of the free memory; --dry-run of eval.py prints it)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
@@ -68,8 +73,6 @@ def parse_questions(argv: list[str] | None) -> argparse.Namespace:
 
 def chosen_settings(args: argparse.Namespace) -> dict:
     """The settings that the options choose, for settings.resolve; None leaves one open."""
-    if args.nodes is not None and args.nodes < 1:
-        raise InputError(f"--nodes is {args.nodes}; it must be at least 1")
     if args.nodes is not None and (args.patience is not None or args.confidence is not None):
         raise InputError("--nodes reads a fixed number of nodes without checks, so --patience and --confidence have no "
                          "place next to it")
@@ -79,6 +82,13 @@ def chosen_settings(args: argparse.Namespace) -> dict:
             "attention": False if "attention" in args.without else None,
             "similarity": False if "similarity" in args.without else None,
             "tree": True if "graph" in args.without else None}
+
+
+def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None) -> Settings:
+    """The settings of one document, the chosen heads included; the batch is sized by memory if it is not given."""
+    options = chosen_settings(args) | chosen_heads(args.heads)
+    return resolve(model.folder, max_length(model, builder), options=options,
+                   size=lambda settings: fitting_batch(settings, [model, builder or model]))
 
 
 def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:

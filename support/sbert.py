@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from llama import Llama
-from support.checkpoint import EPS, LAYERS, fingerprint, locate, read_tensors
-from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
+from support.checkpoint import EPS, LAYERS, check_implemented, fingerprint, locate, read_tensors
+from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json, reading
 from support.token_mean import TokenMean
 
 
@@ -40,7 +40,6 @@ def attention(q, k, v, mask, bias):
     return weights @ v, weights
 
 
-# What config.json must hold.
 RULES = {**dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"), COUNT),
          "num_hidden_layers": LAYERS, "layer_norm_eps": EPS,
          "max_position_embeddings": Rule((int,), lambda n: 3 <= n <= 1 << 24, "a whole number of at least 3")}
@@ -58,6 +57,7 @@ class Encoder:
     """
     prefix: str                                # some checkpoints put it before every tensor's name
     required: dict                             # values that these keys of config.json must have, if they are there
+    rules = RULES                              # what config.json must hold
     first_position: int                        # row of the position table that the first token takes
     qkv: tuple[str, str, str]                  # names of a layer's matrices for queries, keys and values
     output: str                                # name of the matrix after attention
@@ -82,17 +82,10 @@ class Encoder:
     def _read_config(self, path: Path) -> tuple[int, dict]:
         """Read the sizes; returns the tokens of the longest sentence and the shapes of the tensors."""
         raw = read_json(path)
-        for key, implemented in self.required.items():
-            if raw.get(key, implemented) != implemented:
-                raise InputError(f"{path}: {key} is {raw[key]!r}; only {implemented!r} is implemented")
-
-        try:
-            check_values(raw, RULES, f"{path}: ")
-            self.layers = raw["num_hidden_layers"]
-            self.heads = raw["num_attention_heads"]
-            shapes = self.shapes(raw)
-        except KeyError as error:
-            raise InputError(f"{path}: key {error} is missing") from None
+        check_implemented(path, raw, self.required)
+        check_values(raw, self.rules, f"{path}: ")
+        self.layers = raw["num_hidden_layers"]
+        self.heads = raw["num_attention_heads"]
         self.eps = float(raw["layer_norm_eps"])
         longest = raw["max_position_embeddings"] - self.first_position
 
@@ -100,7 +93,7 @@ class Encoder:
             raise InputError(f"{path}: {self.heads} heads do not share a width of {raw['hidden_size']} evenly")
         if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
             raise InputError(f"{path}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
-        return longest, shapes
+        return longest, self.shapes(raw)
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
@@ -196,6 +189,7 @@ class Bert(Encoder):
     """BERT (Devlin et al. 2019); MiniLM is a small one. All tokens of a sentence have token type 0."""
     prefix = "bert."
     required = {"hidden_act": "gelu", "position_embedding_type": "absolute"}
+    rules = RULES | {"type_vocab_size": COUNT}
     first_position = 0
     qkv = "attention.self.query", "attention.self.key", "attention.self.value"
     output, output_norm = "attention.output.dense", "attention.output.LayerNorm"
@@ -244,21 +238,17 @@ class MPNet(Encoder):
 
 def _tokenizer(folder: Path):
     """tokenizer.json, or word pieces by vocab.txt, in lower case unless tokenizer_config.json says otherwise."""
-    path, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
-    try:
-        if path.exists() or not vocabulary.exists():
+    path = folder / "tokenizer.json"
+    vocabulary = folder / "vocab.txt"
+    if path.exists() or not vocabulary.exists():
+        with reading(path, "not a readable tokenizer"):
             return tokenizers.Tokenizer.from_file(str(path))
 
-        config = folder / "tokenizer_config.json"
-        given = {"do_lower_case": True} | (read_json(config) if config.exists() else {})
-        check_values(given, {"do_lower_case": FLAG}, f"{config}: ")
-        lower = given["do_lower_case"]
-        path = vocabulary
-        return tokenizers.BertWordPieceTokenizer(str(vocabulary), lowercase=lower)
-    except InputError:
-        raise
-    except Exception as error:                               # the library raises bare Exception
-        raise InputError(f"{path}: not a readable tokenizer ({error})") from None
+    config = folder / "tokenizer_config.json"
+    given = {"do_lower_case": True} | (read_json(config) if config.exists() else {})
+    check_values(given, {"do_lower_case": FLAG}, f"{config}: ")
+    with reading(vocabulary, "not a readable tokenizer"):
+        return tokenizers.BertWordPieceTokenizer(str(vocabulary), lowercase=given["do_lower_case"])
 
 
 def _max_length(folder: Path, longest: int) -> int:
@@ -282,12 +272,9 @@ def _pooling(folder: Path) -> str:
 
     raw = read_json(path)
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    modes = []
-    for key, on in raw.items():
-        if key.startswith("pooling_mode_"):
-            check_values({key: on}, {key: FLAG}, f"{path}: ")
-        if key.startswith("pooling_mode_") and on:
-            modes.append(names.get(key, key))
+    flags = {key: on for key, on in raw.items() if key.startswith("pooling_mode_")}
+    check_values(flags, dict.fromkeys(flags, FLAG), f"{path}: ")
+    modes = [names.get(key, key) for key, on in flags.items() if on]
     if not modes:                                            # sentence-transformers 6 writes one key
         modes = [raw.get("pooling_mode")]
     if modes not in (["mean"], ["cls"]):

@@ -1,5 +1,6 @@
 """Every number and switch of the method, with the paper's values, and the one place where they are resolved."""
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
@@ -79,7 +80,7 @@ class Settings:
 
 
 def resolve(folder: Path, max_length: int, paper: dict | None = None, options: dict | None = None,
-            run: dict | None = None) -> Settings:
+            run: dict | None = None, size: Callable[[Settings], int] | None = None) -> Settings:
     """The settings of a run. Each source overrides those before it; a value of None leaves the setting open.
 
         1. the defaults of Settings
@@ -89,7 +90,7 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
         5. `run`: what the run is about, such as the ablation of a table's row
 
     The paper's windows (1 and 3) are cut to `max_length`, the tokens that the models were made for. One that the user
-    chose is not: it is refused.
+    chose is not: it is refused. If no source (2 to 5) gives the batch, `size` chooses one for the other settings.
 
     Raises InputError for an unknown name in pecan.json, a value out of range, and a window above `max_length`.
     """
@@ -111,4 +112,6 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
 
     if settings.window > max_length:
         raise InputError(f"window {settings.window} is too large: the model was made for {max_length} tokens")
+    if size is not None and "batch" not in values:
+        settings = replace(settings, batch=size(settings))
     return settings

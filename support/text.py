@@ -11,25 +11,32 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
     White space inside a chunk becomes one blank. Only a word longer than a chunk is cut inside, as text in Chinese or
     Japanese always is: between two characters, never between a letter and its accents.
     """
-    finished, chunk = [], []                                # chunks, and the words of the next one
-    used = 0
+    parts = []                                              # words, and pieces of those that are too long
     words = text.split()[::-1]                              # a stack, the next word on top
     while words:
         word = words.pop()
-        length = len(tokenizer.encode(" " + word))          # tokens never span white space
-        if length > limit:
-            middle = _middle(word)
-            if middle:
-                words += [word[middle:], word[:middle]]
-                continue
+        middle = _middle(word) if len(tokenizer.encode(" " + word)) > limit else 0
+        if middle:
+            words += [word[middle:], word[:middle]]
+        else:
+            parts.append(word)
+    return fill(tokenizer, parts, limit, " ")                # tokens never span white space
 
-        if chunk and used + length > limit:
-            finished.append(" ".join(chunk))
-            chunk = []
+
+def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
+    """Join neighbouring parts, as many as `limit` tokens hold, with `between` between them."""
+    packed = []
+    current = []                                            # the parts that are joined next
+    used = 0                                                # their tokens
+    for part in parts:
+        length = len(tokenizer.encode(between + part))
+        if current and used + length > limit:
+            packed.append(between.join(current))
+            current = []
             used = 0
-        chunk.append(word)
+        current.append(part)
         used += length
-    return [*finished, " ".join(chunk)] if chunk else finished
+    return [*packed, between.join(current)] if current else packed
 
 
 def _middle(word: str) -> int:
@@ -77,9 +84,8 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     spans = [(start, end) for start, end in spans if text[start:end].strip()]
     if spans:
         return spans if complete or len(spans) == 1 else spans[:-1]
-    lines = [(line, MARKER.match(line)) for line in text.splitlines()]
-    only_markers = not any(line[marker.end() if marker else 0:].strip() for line, marker in lines)
-    return [] if only_markers else [(len(text) - len(text.lstrip()), len(text.rstrip()))]
+    has_text = any(line.strip() and not MARKER.match(line) for line in text.splitlines())
+    return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if has_text else []
 
 
 def in_a_loop(tokenizer, ids: list[int]) -> bool:

@@ -6,7 +6,7 @@ Only JSON and sentencepiece files are read. The template's text may name special
 import datetime
 import json
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import jinja2.ext
 import jinja2.sandbox
 import tokenizers
 
-from support.files import InputError, one_line, read_json, reading
+from support.files import InputError, read_json, reading
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
@@ -41,31 +41,28 @@ class Tokenizer:
     """
 
     def __init__(self, folder: str | Path, vocabulary: int | None = None):
+        folder = Path(folder)
         with reading(folder, "its tokenizer cannot be used"):
-            self._read(Path(folder))
+            settings = read_json(folder / "tokenizer_config.json")
+            if (folder / "tokenizer.json").exists():
+                self.vocabulary = _Fast(folder)
+            else:
+                self.vocabulary = _SentencePiece(folder, settings)
+            self.protective_newline = self._protective_newline()
+
+            # Nodes are encoded again for every query, so their ids are kept. Those of books are not.
+            self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
+
+            self.source, self.template = _template(folder, settings)
+            self.special_names = _special_names(folder, settings)
+            self.frame, self.reply_prefix = self._frame()
+            if self.first("Yes") == self.first("No"):
+                raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
 
         largest = max(self.vocabulary.largest, *(token for ids in self.frame for token in ids))
         if vocabulary is not None and largest >= vocabulary:
             raise InputError(f"{folder}: the tokenizer gives ids up to {largest}, and vocab_size of config.json is "
                              f"{vocabulary}; the two belong to different models")
-
-    def _read(self, folder: Path):
-        """Read the files of the tokenizer."""
-        settings = read_json(folder / "tokenizer_config.json")
-        if (folder / "tokenizer.json").exists():
-            self.vocabulary = _Fast(folder)
-        else:
-            self.vocabulary = _SentencePiece(folder, settings)
-        self.protective_newline = self._protective_newline()
-
-        # Nodes are encoded again for every query, so their ids are kept. Those of books are not.
-        self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
-
-        self.source, self.template = _template(folder, settings)
-        self.special_names = _special_names(folder, settings)
-        self.frame, self.reply_prefix = self._frame()
-        if self.first("Yes") == self.first("No"):
-            raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
 
     def _protective_newline(self) -> list[int]:
         """The ids of a newline if the tokenizer adds a blank to the start of any text, else [].
@@ -159,23 +156,16 @@ class Tokenizer:
         def refuse(message):
             raise InputError(f"{self.source}: the chat template refuses the conversation: {message!s:.300}")
 
-        def to_json(x, **options):
-            return json.dumps(x, ensure_ascii=False, **options)
-
         # The functions, filters and white space rules that transformers gives to templates.
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
         environment.globals |= {"raise_exception": refuse, "strftime_now": TODAY.strftime}
-        environment.filters["tojson"] = to_json
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
 
-        try:
+        with reading(self.source, "the chat template cannot be rendered"):
             return environment.from_string(self.template).render(
                 messages=messages, add_generation_prompt=True, date_string=TODAY.strftime("%d %b %Y"), tools=None,
                 documents=None, **self.special_names)
-        except InputError:
-            raise
-        except Exception as error:                          # a template is a program: it may fail in any way
-            raise InputError(f"{self.source}: the chat template cannot be rendered ({one_line(error)})") from None
 
 
 # --- vocabularies ---------------------------------------------------------------------------------------------------
@@ -192,14 +182,12 @@ class _Fast:
 
         # A training run may have left its truncation and padding there. A text stays whole.
         raw |= {"truncation": None, "padding": None}
-        try:
+        with reading(path, "not a readable tokenizer"):
             self.special = tokenizers.Tokenizer.from_str(json.dumps(raw))
             specials = [(token["id"], token["content"]) for token in raw.get("added_tokens", []) if token["special"]]
             for token in raw.get("added_tokens", []):
                 token["special"] = True
             self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw))
-        except Exception as error:                          # the library raises bare Exception
-            raise InputError(f"{path}: not a readable tokenizer ({one_line(error)})") from None
         self.plain.encode_special_tokens = True
         self.largest = max(self.plain.get_vocab(with_added_tokens=False).values(), default=0)
         self._check_special_tokens(path, specials, raw.get("model", {}))
@@ -234,10 +222,8 @@ class _SentencePiece:
         path = folder / "tokenizer.model"
         if not path.exists():
             raise InputError(f"{folder}: neither tokenizer.json nor tokenizer.model is there")
-        try:
+        with reading(path, "not a sentencepiece model"):
             self.processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"{path}: not a sentencepiece model ({error})") from None
 
         self.largest = self.processor.get_piece_size() - 1
         self.specials = {}                                  # name -> id
@@ -296,16 +282,9 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
             return path, path.read_text(encoding="utf-8")
 
     template = settings.get("chat_template")
-    if isinstance(template, list):
-        template = _default_template(template)
+    if isinstance(template, list):                          # several, each with its name
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
     if not isinstance(template, str):
         raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
     return folder / "tokenizer_config.json", template
-
-
-def _default_template(templates: list):
-    """The default one of several named templates, or None."""
-    for entry in templates:
-        if isinstance(entry, dict) and entry.get("name") == "default":
-            return entry.get("template")
-    return None

@@ -18,15 +18,9 @@ from support.command import make_parser, parse_options, user_errors
 import jinja2
 
 from support.files import InputError, write_file
-from support.graph_file import Fields
 from view.trace_file import Trace, read_traces
 
 FOLDER = Path(__file__).parent
-
-
-def graph_data(graph: Fields) -> dict:
-    """A graph as the page's script wants it."""
-    return {"levels": graph.levels, "texts": graph.texts, "edges": graph.edges}
 
 
 def page_data(traces: list[Trace]) -> dict:
@@ -38,7 +32,8 @@ def page_data(traces: list[Trace]) -> dict:
         digest = trace.header["graph"]["sha256"]
         if digest not in hashes:
             hashes.append(digest)
-            graphs.append(graph_data(trace.graph))
+            graph = trace.graph
+            graphs.append({"levels": graph.levels, "texts": graph.texts, "edges": graph.edges})
         questions.append({"graph": hashes.index(digest), "question": trace.header["question"],
                           "settings": trace.header["settings"], "nodes": trace.header["nodes"],
                           "steps": trace.steps, "answer": trace.answer})

@@ -23,10 +23,13 @@ class Trace(NamedTuple):
 
 def read_traces(path: str | Path) -> list[Trace]:
     """The questions of a file, in order. InputError names the line that is wrong, or the graph that is not the same."""
+    with reading(path, "not UTF-8 text"):
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+
     traces = []
     header = None
     steps = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
         row = parse_json(line, where, dict)
 
@@ -46,11 +49,6 @@ def read_traces(path: str | Path) -> list[Trace]:
     if header is not None or not traces:
         raise InputError(f"{path}: ends before an answer")
     return traces
-
-
-def _lines(path) -> list[str]:
-    with reading(path, "not UTF-8 text"):
-        return Path(path).read_text(encoding="utf-8").splitlines()
 
 
 def _complete(row: dict, keys: tuple[str, ...], where: str) -> dict:

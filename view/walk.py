@@ -19,16 +19,8 @@ import torch
 import llama
 import pecan
 from data import Document, read_text
-from support.heads import chosen_heads
-from support.options import (
-    EMBEDDED_MODEL,
-    add_model_options,
-    chosen_settings,
-    load_models,
-    max_length,
-    warn_if_unknown,
-)
-from support.settings import Settings, resolve
+from support.options import EMBEDDED_MODEL, add_model_options, load_models, settings_of, warn_if_unknown
+from support.settings import Settings
 from support.trace import listening
 
 ROOT = Path(__file__).parents[1]
@@ -131,10 +123,6 @@ def from_visit(call, result):
             ("r_i", "position x mean attention (Appendix C)", step.r)]
 
 
-def from_check(call, result):
-    return [("p_yes", "softmax over Yes and No (3.2.1)", call["self"].trace[-1].p_yes)]
-
-
 def one(name: str, equation: str, of=lambda call, result: result):
     """A description of one tensor: by itself the result of the call."""
     return lambda call, result: [(name, equation, of(call, result))]
@@ -166,7 +154,8 @@ STAGE_2 = [
 ]
 RETRIEVAL = [
     (llama.Llama, "logits", one("logits", "after the user's turn [1, vocabulary]")),
-    (pecan.Search, "check", from_check),
+    (pecan.Search, "check", one("p_yes", "softmax over Yes and No (3.2.1)",
+                                lambda call, result: call["self"].trace[-1].p_yes)),
     (pecan, "final_scores", from_final_scores),
     *FORWARD,
     (pecan.Search, "visit", from_visit),
@@ -242,9 +231,7 @@ def main(argv=None) -> int:
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    options = chosen_settings(args) | chosen_heads(args.heads)
-    settings = resolve(model.folder, max_length(model, builder), options=options)
-    print(walk(model, encoder, settings, document, args.question, builder), end="")
+    print(walk(model, encoder, settings_of(args, model, builder), document, args.question, builder), end="")
     return 0
 
 

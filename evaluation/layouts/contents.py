@@ -2,7 +2,6 @@
 
 A file is a path on disk or in a zip file. Defects that can be mended are counted in the report.
 """
-import hashlib
 import html
 import re
 import zipfile
@@ -26,16 +25,6 @@ def files_below(root: File) -> list[File]:
 
     children = sorted(root.iterdir(), key=lambda child: child.name)
     return [file for child in children for file in files_below(child)]
-
-
-def sha256(files: list[File]) -> str:
-    """The hash of the files' names and contents."""
-    digest = hashlib.sha256()
-    for file in files:
-        with reading(file), file.open("rb") as stream:
-            content = hashlib.file_digest(stream, "sha256").digest()
-        digest.update(file.name.encode() + content)
-    return digest.hexdigest()
 
 
 def read_bytes(file: File) -> bytes:
@@ -70,16 +59,10 @@ def mend(text: str, report: Report, where: str) -> str:
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
-def load_json(file: File, kind: type):
-    """The whole content of a JSON file; InputError if it is not JSON or not of this kind (list or dict)."""
-    return parse_json(read_bytes(file), file, kind)
-
-
-def json_list(files: list[File]) -> Iterator[tuple[str, object]]:
-    """The rows of files that hold one list each. A file is read as a whole, because JSON cannot be read in parts."""
-    for file in files:
-        for number, row in enumerate(load_json(file, list)):
-            yield f"{file.name}, row {number}", row
+def json_list(file: File) -> Iterator[tuple[str, object]]:
+    """The rows of a file that holds one list. It is read as a whole, because JSON cannot be read in parts."""
+    for number, row in enumerate(parse_json(read_bytes(file), file, list)):
+        yield f"{file.name}, row {number}", row
 
 
 def json_lines(files: list[File], report: Report) -> Iterator[tuple[str, object]]:

@@ -5,12 +5,12 @@ out; both are counted and reported.
 """
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from data import EMBEDDED, Document, Question
-from evaluation.layouts.contents import File, files_below, sha256
+from evaluation.layouts.contents import File, files_below
 from evaluation.layouts.hotpotqa import HotpotQA, TwoWiki
 from evaluation.layouts.layout import UNTITLED, Layout, Start
 from evaluation.layouts.longbench import LongBench, choose_longbench_task, fetch_longbench
@@ -21,7 +21,7 @@ from evaluation.layouts.qasper import Qasper
 from evaluation.layouts.quality import QuALITY
 from evaluation.layouts.report import Report
 from evaluation.paper import DATASETS, OTHER_DATASETS
-from support.files import InputError, parse_json
+from support.files import InputError, parse_json, sha256
 
 # In the order in which they are tried: the first that recognises a file is its layout.
 LAYOUTS: dict[str, Layout] = {
@@ -69,12 +69,9 @@ class Dataset:
             if not left:
                 return
 
-    def lengths(self, tokenizer) -> dict:
-        """How many tokens the documents have (Table A3)."""
-        counts = []
-        for document in self.documents():
-            counts.append(sum(len(tokenizer.encode(passage)) for passage in document.passages))
-
+    def lengths(self, split: Callable) -> dict:
+        """How many words or tokens the documents have (Table A3), as `split` cuts a text into them."""
+        counts = [sum(len(split(passage)) for passage in document.passages) for document in self.documents()]
         return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts),
                 "documents": len(counts), "questions": len(self.questions)}
 
@@ -96,8 +93,7 @@ class Dataset:
 
     def _read(self, report: Report) -> Iterator[Document]:
         """The documents of all rows. A row that is not of the layout's form is skipped."""
-        rows = self.layout.rows(self.files, report)
-        for where, row in rows:
+        for where, row in self.layout.rows(self.files, report):
             report.rows += 1
             try:
                 document = self.layout.document(where, row, report)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from data import Document, Question
 from evaluation.layouts.contents import File, json_lines, json_list
-from evaluation.layouts.layout import Start, checked, paragraph, texts
+from evaluation.layouts.layout import Layout, Start, checked, paragraph, texts
 from evaluation.layouts.report import Report
 
 
-class HotpotQA:
+class HotpotQA(Layout):
     name = "HotpotQA"
     keys = {"question", "context", "supporting_facts"}
 
@@ -24,7 +24,7 @@ class HotpotQA:
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         for file in files:
-            yield from json_list([file]) if Start(file).text.startswith("[") else json_lines([file], report)
+            yield from json_list(file) if Start(file).text.startswith("[") else json_lines([file], report)
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         context = row["context"]

@@ -1,15 +1,14 @@
 """What a layout is: the contract of the modules next to this one, and what they share.
 
-To add a layout, write a class that follows `Layout`, as in hotpotqa.py, and enter it in LAYOUTS of dataset.py.
+To add a layout, write a subclass of `Layout`, as in musique.py, and enter it in LAYOUTS of dataset.py.
 """
 import json
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Protocol
 
 from data import Document, Question
-from evaluation.layouts.contents import File, mend, read_bytes
+from evaluation.layouts.contents import File, json_lines, mend, read_bytes
 from evaluation.layouts.report import Report
 from support.files import InputError, parse_json
 
@@ -46,19 +45,24 @@ class Start:
             return {}
 
 
-class Layout(Protocol):
-    """A form in which data sets are published: how it is recognised, what its rows are, and what a row says."""
+class Layout:
+    """A form in which data sets are published: how it is recognised, what its rows are, and what a row says.
+
+    If a layout does not say otherwise, its files are JSON lines, and the first has all of its keys.
+    """
     name: str                     # one word
     keys: set                     # by which a row is recognised; none if the layout is not of rows in JSON
 
     def recognise(self, start: Start) -> str | None:
         """`name` if the file has this layout, else None. A part that the file names follows: "LongBench HotpotQA"."""
+        return self.name if self.keys <= start.row.keys() else None
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
 
         Raises InputError if a file is not what the layout says. A row that cannot be read is counted by report.skip.
         """
+        return json_lines(files, report)
 
     def document(self, where: str, row: object, report: Report) -> Document:
         """The document of a row with its questions, made by `checked`.
@@ -66,6 +70,7 @@ class Layout(Protocol):
         The contents of a row need no checks here. If a KeyError, TypeError, ValueError, AttributeError or IndexError
         is raised, the row has another form: it is skipped and counted. So is a row whose document has no passages.
         """
+        raise NotImplementedError
 
 
 def of_kind(value, kind: type):

@@ -7,11 +7,10 @@ task, whichever it is, and LongBench:TASK fetches that file from the hub. A task
 has no rows that can be read.
 """
 import re
-from collections.abc import Iterator
 
 from data import Document, Question
-from evaluation.layouts.contents import File, json_lines
-from evaluation.layouts.layout import Start, checked
+from evaluation.layouts.contents import File
+from evaluation.layouts.layout import Layout, Start, checked
 from evaluation.layouts.report import Report
 from evaluation.paper import DATASETS
 from support.files import InputError, one_line
@@ -19,7 +18,7 @@ from support.files import InputError, one_line
 TASKS = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA"}
 
 
-class LongBench:
+class LongBench(Layout):
     name = "LongBench"
     keys = {"input", "context", "answers"}
 
@@ -31,9 +30,6 @@ class LongBench:
         if not isinstance(task, str):
             return None
         return f"{self.name} {TASKS.get(task, task)}".strip()
-
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        return json_lines(files, report)
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         """A context of several documents is cut into its passages."""

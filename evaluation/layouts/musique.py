@@ -5,23 +5,14 @@
 
 Paragraphs are known by their idx, because titles repeat. A test set has no answers.
 """
-from collections.abc import Iterator
-
 from data import Document, Question
-from evaluation.layouts.contents import File, json_lines
-from evaluation.layouts.layout import Start, checked, of_kind, paragraph, texts
+from evaluation.layouts.layout import Layout, checked, of_kind, paragraph, texts
 from evaluation.layouts.report import Report
 
 
-class MuSiQue:
+class MuSiQue(Layout):
     name = "MuSiQue"
     keys = {"paragraphs", "question"}
-
-    def recognise(self, start: Start) -> str | None:
-        return self.name if self.keys <= start.row.keys() else None
-
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        return json_lines(files, report)
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         paragraphs = sorted(row["paragraphs"], key=lambda row: row["idx"])

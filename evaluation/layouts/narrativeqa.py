@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 from data import Document, Question
 from evaluation.layouts.contents import File, decode, plain_text, read_bytes
-from evaluation.layouts.layout import Start, checked
+from evaluation.layouts.layout import Layout, Start, checked
 from evaluation.layouts.report import Report
 from support.files import InputError, reading
 
 TABLE = "qaps.csv"
 
 
-class NarrativeQA:
+class NarrativeQA(Layout):
     name = "NarrativeQA"
     keys = set()
 

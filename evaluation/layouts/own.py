@@ -3,11 +3,11 @@ from collections.abc import Iterator
 
 from data import Document, iterate_jsonl
 from evaluation.layouts.contents import File
-from evaluation.layouts.layout import Start
+from evaluation.layouts.layout import Layout, Start
 from evaluation.layouts.report import Report
 
 
-class Own:
+class Own(Layout):
     name = "own"
     keys = {"text", "questions"}
 

@@ -6,12 +6,13 @@
 from collections.abc import Iterator
 
 from data import Document, Question
-from evaluation.layouts.contents import File, load_json
-from evaluation.layouts.layout import Start, checked, of_kind, texts
+from evaluation.layouts.contents import File, read_bytes
+from evaluation.layouts.layout import Layout, Start, checked, of_kind, texts
 from evaluation.layouts.report import Report
+from support.files import parse_json
 
 
-class Qasper:
+class Qasper(Layout):
     name = "Qasper"
     keys = {"full_text", "abstract"}
 
@@ -20,7 +21,7 @@ class Qasper:
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         for file in files:
-            yield from load_json(file, dict).items()
+            yield from parse_json(read_bytes(file), file, dict).items()
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         """Title, abstract and sections of a paper are one text; the answers of all annotators are gold."""

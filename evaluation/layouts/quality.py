@@ -5,23 +5,14 @@
 
 An article is in several lines, and one document. A test set has no labels.
 """
-from collections.abc import Iterator
-
 from data import Document, Question
-from evaluation.layouts.contents import File, json_lines
-from evaluation.layouts.layout import Start, checked, of_kind, texts
+from evaluation.layouts.layout import Layout, checked, of_kind, texts
 from evaluation.layouts.report import Report
 
 
-class QuALITY:
+class QuALITY(Layout):
     name = "QuALITY"
     keys = {"article", "article_id", "questions"}
-
-    def recognise(self, start: Start) -> str | None:
-        return self.name if self.keys <= start.row.keys() else None
-
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        return json_lines(files, report)
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         """A question carries its options as lines "(A) ..". The answer is the text of the right one.
