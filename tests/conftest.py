@@ -26,7 +26,6 @@ from llama import Llama  # noqa: E402
 from pecan import build  # noqa: E402
 from support.settings import resolve  # noqa: E402
 from support.token_mean import TokenMean  # noqa: E402
-from tiny.facts import posts_in  # noqa: E402
 
 # The same examples in every run, so a red test is red again. Other examples: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -59,6 +58,22 @@ def pytest_xdist_make_scheduler(config, log):
             return file if file.endswith(TOGETHER) else nodeid
 
     return OneByOne(config, log)
+
+
+# --- the lines that run ----------------------------------------------------------------------------------------------
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Count the lines that fast tests run, and no others: counting slows a test and its fixtures down."""
+    coverage = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    if coverage is None or not item.get_closest_marker("slow"):
+        return (yield)
+
+    coverage.pause()
+    try:
+        return (yield)
+    finally:
+        coverage.resume()
 
 
 # --- a random checkpoint --------------------------------------------------------------------------------------------
@@ -129,6 +144,7 @@ def graph(tiny, document, settings):
 @pytest.fixture(scope="session")
 def question(graph):
     """About the first person of the document."""
+    from tiny.facts import posts_in  # here, because its patterns take a moment
     name = next(iter(posts_in([node.text for node in graph.nodes]).values()))
     return f"What does {name} drink?"
 

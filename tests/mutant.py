@@ -67,16 +67,10 @@ def failing(name: str, change: tuple[str, str, str] | None, tests: list[str]) ->
 def processes(count: int | None = None):
     """A pool of `count` processes (None: one for each processor); each serves one call and ends.
 
-    They are forked from a server that has loaded the libraries once. It starts without the variables by which coverage
-    measures subprocesses, because what runs there is a copy.
+    They are forked from a server that has loaded the libraries once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    measured = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COV")}
-    try:
-        pool = context.Pool(count, maxtasksperchild=1)
-    finally:
-        os.environ.update(measured)
-    with pool:
+    with context.Pool(count, maxtasksperchild=1) as pool:
         yield pool

@@ -229,8 +229,7 @@ def test_the_option_chooses_for_that_row_alone(tmp_path, short, made, capsys):
     assert "answers of another edge_heads and relevance_heads (0-1,2-3 there, 2-3 here)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--method", "pecan"], ["--table", "1"], ["--table", "patience"],
-                                       ["--table", "systems", "--method", "pecan-heads"]])
+@pytest.mark.parametrize("arguments", [["--method", "pecan"], ["--table", "1"], ["--table", "patience"]])
 def test_the_option_is_refused_where_nothing_would_use_it(arguments):
     with pytest.raises(InputError, match="--heads 1-0 is for the row of chosen heads: --method pecan-heads"):
         evaluate(*arguments, "--heads", "1-0", "--limit", "1")

@@ -5,7 +5,7 @@ Every bug is a test, so that pytest-xdist shares them out among the processors.
 import pytest
 from chromium import installed
 from mutant import failing, processes
-from mutations import MUTATIONS, call_for, main, tests_by_file
+from mutations import MUTATIONS, call_for, main, tests_in_parts
 
 pytestmark = pytest.mark.slow
 
@@ -17,10 +17,10 @@ def fresh_process():
         yield pool.apply
 
 
-@pytest.mark.parametrize("file", tests_by_file())
-def test_nothing_fails_without_a_bug(fresh_process, file):
-    """In the same kind of copy, so that what fails with a bug fails because of it."""
-    assert fresh_process(failing, ("no bug", None, tests_by_file()[file])) == []
+@pytest.mark.parametrize("tests", tests_in_parts())
+def test_nothing_fails_without_a_bug(fresh_process, tests):
+    """In the same kind of copy, so that what fails with a bug fails because of it. Files share what they can."""
+    assert fresh_process(failing, ("no bug", None, tests)) == []
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -362,16 +362,16 @@ def test_the_sink_is_in_the_template_and_not_in_the_first_node(smollm2, theirs, 
 # --- systems that ask in words --------------------------------------------------------------------------------------
 
 def test_systems_on_published_weights(smollm2, tmp_path):
-    """GraphReader, MKRAG and JERR over a question of HotpotQA: no crash, every refused reply is counted.
+    """GraphReader, MKRAG and JERR over two questions of HotpotQA: no crash, every refused reply is counted.
 
-    This model follows none of their formats. So that it takes half a minute, chunks and replies are a tenth as long as
-    they should be, and the document is one sentence. baselines/README.md has a run with longer ones.
+    This model follows none of their formats. So that it takes a minute, chunks and replies are a tenth as long as they
+    should be, and each document is one sentence. baselines/README.md has a run with longer ones.
     """
     pytest.importorskip("snowballstemmer")
     methods = ["graphreader", "mkrag", "jerr"]
     rows = tmp_path / "rows.json"
-    title, sentences = ROWS[0]["context"][0]
-    rows.write_text(json.dumps([ROWS[0] | {"context": [[title, sentences[:1]]]}]))
+    rows.write_text(json.dumps([row | {"context": [[title, sentences[:1]] for title, sentences in row["context"][:1]]}
+                                for row in ROWS[:2]]))
     code = command_line.main(["--model", str(smollm2.folder), "--dataset", str(rows), "--method", ",".join(methods),
                               "--chunk", "12", "--window", "768", "--device", "cpu", "--output", str(tmp_path)])
     assert code == 0
@@ -379,7 +379,7 @@ def test_systems_on_published_weights(smollm2, tmp_path):
     table = (tmp_path / "table.txt").read_text()
     for name in methods:
         run = runs[name]
-        assert run["n"] == 1 and 0 < run["refused"] <= run["calls"]
+        assert run["n"] == 2 and 0 < run["refused"] <= run["calls"]
         assert f"refused {run['refused']} of {run['calls']}" in table
         for line in (tmp_path / "HotpotQA" / f"{name}.jsonl").read_text().splitlines():
             row = json.loads(line)

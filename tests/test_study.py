@@ -22,7 +22,7 @@ from study.record import Asked, Record, best, how_many, on_sources
 from study.rows import DATA, hotpotqa, musique
 from study.run import Bench
 from support.files import InputError
-from support.heads import head_weights, read_heads
+from support.heads import head_weights, pairs_of, read_heads
 from support.trace import listening
 from tiny.facts import facts_in
 
@@ -150,7 +150,7 @@ def test_rows_beyond_the_paper(tiny, built, document, similarity, settings, ques
     """With chosen heads, what is read is what a search reads in the graph that these heads build."""
     heads, asked = "1-0,1-3", Question("q", question, ["tea"])
     c = similarity(question)
-    E = choices.weighted_edges(built.pairs, built.e, choices.pairs_of(heads), len(built.graph.nodes))
+    E = choices.weighted_edges(built.pairs, built.e, pairs_of(heads), len(built.graph.nodes))
     found = reading.extensions(tiny, built.graph, replace(built.graph, E=E), heads, asked, c, settings)
 
     program = replace(settings, edge_heads=heads, relevance_heads=heads)
@@ -316,6 +316,14 @@ def test_intervals_are_over_documents():
     assert (found.value, found.low, found.high, found.documents, found.n) == (.5, 0, 1, 2, 100)
     assert figures.figure([[], []]) is None
     assert figures.figure([[1.0, 1.0, 1.0], [0.0]]).value == .75, "each item weighs the same"
+
+    # Of a hundred documents the interval is nearly that of a normal distribution, 1.96 standard errors to each side.
+    found = figures.figure([[float(d)] for d in range(100)])
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.std(range(100)) / 10, rel=0.05)
+
+    # Means have a way of their own, from sums; any other statistic gets the items.
+    documents = [[d / 9] * (d + 1) for d in range(9)]
+    assert figures.figure(documents) == pytest.approx(figures.figure(documents, lambda items: items.mean()))
 
 
 def test_edges_by_hand():

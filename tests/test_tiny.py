@@ -1,4 +1,5 @@
 """The embedded world and its model: every true answer is in its document, and nothing held out is ever taught."""
+import hashlib
 import json
 import random
 from collections import Counter
@@ -6,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from data import EMBEDDED, Document, read_jsonl
+from eval import main as evaluate
 from llama import Cache, Llama, attention, rms_norm, rope_tables, rotate, split_heads
 from pecan import build, pack, room_for_summary
 from study.world import LOGGED, watch
@@ -15,10 +18,11 @@ from support.files import InputError, read_json
 from support.settings import Settings, resolve
 from support.token_mean import TokenMean
 from tiny.compare import Ranker, best, compare, other_methods, over, summary
+from tiny.curriculum import MIXED, STAGES, lessons
 from tiny.curve import FIGURES, draw, read_log
 from tiny.facts import Fact, facts_in, held_out, posts_in, statement, statements
 from tiny.lesson import collate
-from tiny.train import DRILLS, Training
+from tiny.train import Training
 from tiny.world import DEFAULT, KINDS, ask, evidence, make_world, summarise, write_test_set
 
 TINY = Path(__file__).parents[1] / "tiny"
@@ -150,13 +154,9 @@ def test_the_tokenizer_knows_the_world(documents, training):
 def test_no_held_out_fact_is_ever_taught(training):
     """No lesson states a fact or a post that is held out, and the held-out files state no other."""
     teacher = training.teacher
-    rng = random.Random(0)
     taught = set()
-    for _ in range(30):
-        world = make_world(rng, 9)
-        for lesson in (teacher.drill(rng, **DRILLS[-1]), teacher.reading(rng, world, 8),
-                       teacher.summary(rng, world, 1, 1), teacher.summary(rng, world, 2, 5),
-                       teacher.search(rng, world, 280)):
+    for stage in range(len(STAGES) + len(MIXED)):
+        for lesson in sum(lessons(teacher, random.Random(stage), stage).values(), []):
             text = teacher.tokenizer.decode(lesson.ids)
             taught |= {(person, *rest) for line in text.split("\n") for person, *rest in statements(line.strip(" *"))}
 
@@ -174,6 +174,15 @@ def test_no_held_out_fact_is_ever_taught(training):
             assert all(held_out(town, "post", job) for town, job in posts_in(document.passages))
             facts = {fact for fact in facts_in(document.passages) if fact.relation not in ("town", "job", "road")}
             assert facts and all(new(fact.name, fact.relation, fact.value) for fact in facts)
+
+
+def test_a_seed_decides_the_lessons(training):
+    """The seed alone decides what is drawn. Whoever changes a lesson trains anew, and changes this hash."""
+    digest = hashlib.sha256()
+    for stage in range(len(STAGES) + len(MIXED)):
+        for kind, of_kind in lessons(training.teacher, random.Random(f"0 {stage}"), stage).items():
+            digest.update(repr((kind, [(lesson.ids, lesson.targets, lesson.branches) for lesson in of_kind])).encode())
+    assert digest.hexdigest()[:16] == "0c4f5285130caa7e"
 
 
 def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
@@ -328,6 +337,27 @@ def test_the_log_has_what_the_curve_draws(training, monkeypatch):
     monkeypatch.setattr("tiny.train.WATCHED", 1)
     found = training.figures()
     assert found["PECAN"]["F1"] < 0.2 and "facts to be kept that level 2 states" in found["graphs"]
+
+
+def test_the_checkpoints_are_small():
+    """Weights, tokenizers and configs of both together; the second has a third of the parameters."""
+    files = [path for folder in (TINY, TINY / "small") for path in folder.glob("*.*")
+             if path.suffix in (".json", ".safetensors")]
+    assert len(files) >= 10 and sum(path.stat().st_size for path in files) < 12 << 20
+    large, small = (sum(weight.numel() for weight in load_file(folder / "model.safetensors").values())
+                    for folder in (TINY, TINY / "small"))
+    assert small < large / 3
+
+
+@pytest.mark.slow
+def test_the_second_checkpoint_searches_and_scores(tmp_path):
+    """Table 2's rows, and LongLLMLingua's scorer, on one document."""
+    small = str(TINY / "small")
+    assert evaluate(["--limit", "1", "--table", "2", "--searcher", small, "--output", str(tmp_path / "r")]) == 0
+    rows = read_json(tmp_path / "r" / "results-2.json")["data"]["embedded"]["runs"]
+    assert len(rows) == 3 and all(row["n"] == 7 for row in rows.values())
+    assert evaluate(["--limit", "1", "--method", "longllmlingua", "--scorer", small,
+                     "--output", str(tmp_path / "s")]) == 0
 
 
 def test_the_comparison_runs(training):

@@ -26,6 +26,7 @@ from evaluation import metrics, runner, runs
 from evaluation.runner import Runner, Team
 from llama import Llama, length_of
 from pecan import node_line
+from support import memory, options
 from support.files import InputError
 from support.graph_file import node_vectors
 from support.heads import read_heads
@@ -469,3 +470,71 @@ def test_a_run_is_on_the_device_of_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(Team, "device", lambda self, wanted: {"auto": "cpu"}[wanted])
     Runner(command.parse(["--output", str(tmp_path / "r")]), Team()).models_of(runs.PECAN)
     assert devices == ["cpu"]
+
+
+# --- the batch ------------------------------------------------------------------------------------------------------
+
+ROW = 4 * (6 * 2 * 2 * 32 * 380 + (3 * 256 + 2 * 128 + 2 * 4 * 32 + 2 * 32) * 250)      # a full window of the embedded
+
+
+@pytest.mark.parametrize("windows, batch", [(0, 1), (1.9, 1), (4.1, 2), (7.9, 2), (8.1, 4), (17, 8), (1e9, 8)])
+def test_the_batch_is_what_fits_into_half_of_the_free_memory(tmp_path, short, made, monkeypatch, windows, batch):
+    monkeypatch.setattr(memory, "free_memory", lambda device: int(windows * ROW))
+    run("--dataset", short, "--method", "pecan", "--output", tmp_path / "r")
+    assert [method.settings for _, method in made] == [replace(BASE, batch=batch)]
+
+
+def test_how_many_windows_fit(tiny, model, monkeypatch):
+    """The larger model counts, a GPU has 16, processes share a machine, and what is not known is 8."""
+    assert memory.bytes_of_pass(tiny.config, 250, 380, 4) == ROW
+    on_gpu = SimpleNamespace(config=tiny.config, dtype=torch.float32, device=torch.device("cuda"))
+    wide = SimpleNamespace(config=replace(tiny.config, layers=60), dtype=torch.float32, device=tiny.device)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 33 * ROW)
+    assert memory.fitting_batch(BASE, [on_gpu], processes=9) == 16
+    assert memory.fitting_batch(BASE, [tiny], processes=3) == memory.fitting_batch(BASE, [tiny], weights=20 * ROW) == 4
+    assert memory.fitting_batch(BASE, [tiny, wide]) == memory.fitting_batch(BASE, [wide, tiny]) < 4
+    monkeypatch.setattr(memory, "free_memory", lambda device: None)
+    assert memory.fitting_batch(BASE, [on_gpu]) == 8
+
+
+def test_the_free_memory_of_a_machine(tmp_path, monkeypatch):
+    assert 1 << 20 < memory.free_memory(torch.device("cpu")) < 1 << 50
+    monkeypatch.setattr(memory.Path, "read_text", lambda self: "MemTotal: 9 kB\nMemAvailable:       5 kB\n")
+    assert memory.free_memory(torch.device("cpu")) == 5 * 1024
+
+
+def test_a_run_keeps_the_batch_that_it_began_with(tmp_path, short, made, monkeypatch):
+    """However much is free later; --batch wins over both. What is kept and damaged counts as not kept."""
+    output = "--dataset", short, "--method", "pecan", "--output", tmp_path / "r"
+    setup = tmp_path / "r" / "short" / "pecan.setup.json"
+
+    def batch(windows, *options):
+        monkeypatch.setattr(memory, "free_memory", lambda device: windows * ROW)
+        run(*output, *options)
+        assert json.loads(setup.read_text())["batch"] == made[-1][1].settings.batch
+        return made[-1][1].settings.batch
+
+    assert [batch(5), batch(100), batch(100, "--batch", 3), batch(5)] == [2, 2, 3, 3]
+    setup.write_text(setup.read_text().replace('"batch": 3', '"batch": 0'))
+    assert batch(100) == 8
+
+
+def test_the_dry_run_says_the_batch(tiny, monkeypatch, capsys):
+    """Next to the weights, which a dry run does not load."""
+    weights = sum(weight.nbytes for weight in tiny.weights.values())
+    monkeypatch.setattr(memory, "free_memory", lambda device: weights + 7 * ROW)
+    for given, batch in (([], 2), (["--batch", "3"], 3)):
+        run("--dry-run", "--limit", 1, "--json", *given)
+        assert json.loads(capsys.readouterr().out)["embedded"]["at once"] == batch
+        run("--dry-run", "--limit", 1, *given)
+        shown = capsys.readouterr().out
+        assert shown.splitlines()[1].split()[-3] == str(batch)
+        assert ("half of the memory that is free" in shown) == (not given)
+
+
+def test_pecan_py_sizes_its_batch(tiny, monkeypatch):
+    args = options.parse_questions(["d", "q"])
+    monkeypatch.setattr(memory, "free_memory", lambda device: 9 * ROW)
+    assert options.settings_of(args, tiny, None) == replace(BASE, answer_tokens=4, batch=4)
+    args.batch = 7
+    assert options.settings_of(args, tiny, None).batch == 7

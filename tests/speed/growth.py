@@ -34,14 +34,11 @@ def long_document(tokenizer, tokens: int) -> Document:
 
 
 def construction(device: torch.device) -> list[dict]:
-    """Seconds of building over documents of so many tokens, up to 32k on a CPU, and what the graph added to memory."""
+    """Seconds of building over documents of so many tokens, and what the graph added to memory."""
     tiny = embedded(device)
-    most = 500_000 if device.type == "cuda" else 32_000
     settings = resolve(tiny.folder, 512)
     found = []
     for tokens in GROWTH["construction"]:
-        if tokens > most:
-            continue
         document = long_document(tiny.tokenizer, tokens)
         before = memory()
         graphs = []
