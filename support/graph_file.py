@@ -5,6 +5,8 @@
      "nodes": [{"id": 0, "level": 1, "text": "..."}, ...],          ids count from 0, levels come in order
      "edges": [[i, j, e_ij], ...]}                                  from node i down to node j; rows sum to 1
 """
+import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -88,7 +90,7 @@ def read_graph(path: str | Path, document: str | None = None, model: str | None 
     Raises InputError saying what is wrong with the file, or that the graph is another document's, another model's, or
     was built with other settings.
     """
-    with reading(path, "not a complete graph", "; remove the file, and the graph is built again"):
+    with _nothing_collected(), reading(path, "not a complete graph", "; remove the file, and the graph is built again"):
         raw = read_json(path)
         if raw.get("format") != FORMAT:
             raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")
@@ -101,6 +103,21 @@ def read_graph(path: str | Path, document: str | None = None, model: str | None 
                        raw["settings"], raw["flops"], raw["repeats"], raw["loops"])
         _check_owner(path, graph, document, model, settings)
     return graph
+
+
+@contextlib.contextmanager
+def _nothing_collected():
+    """Hold Python's garbage collector off: it would look at all rows read so far, over and over, for no garbage.
+
+    (100,000 nodes load in 1.65 s instead of 2.4, and as fast as ten times 10,000.)
+    """
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def _check_owner(path, graph: Fields, document: str | None, model: str | None, settings: dict | None):

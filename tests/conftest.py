@@ -14,6 +14,9 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+# Byte code is kept, whatever the environment says: without it every copy of test_mutations.py compiles all files again.
+sys.dont_write_bytecode = False
+
 import hypothesis  # noqa: E402
 import torch  # noqa: E402
 from chromium import open_browser  # noqa: E402
@@ -40,8 +43,8 @@ hypothesis.settings.load_profile("same")
 # --- several processes ----------------------------------------------------------------------------------------------
 
 # Files whose fixtures take seconds: each runs in one process, so that its fixtures are made once.
-TOGETHER = ("test_baselines.py", "test_dump.py", "test_eval.py", "test_hostile.py", "test_page.py", "test_published.py",
-            "test_view.py", "test_wires.py")
+TOGETHER = ("test_dump.py", "test_hostile.py", "test_page.py", "test_published.py", "test_view.py", "test_wires.py")
+WITH_UMAP = ("test_baselines.py", "test_eval.py")     # UMAP takes half a minute to compile, so all of it in one process
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -55,6 +58,8 @@ def pytest_xdist_make_scheduler(config, log):
     class OneByOne(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.split("::")[0]
+            if file.endswith(WITH_UMAP):
+                return "with UMAP"
             return file if file.endswith(TOGETHER) else nodeid
 
     return OneByOne(config, log)

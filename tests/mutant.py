@@ -26,12 +26,12 @@ OPTIONS = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisabl
 
 
 def copy_with(change: tuple[str, str, str] | None, folder: str) -> Path:
-    """A copy of the project with this change (file, text, its replacement), or with none.
+    """A copy of the project with this change (file, text, its replacement), or with none; and with its byte code.
 
     ValueError if the file has no place for it, or several.
     """
     copy = Path(folder) / "pecan"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results*", "smollm2", "__pycache__"))
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results*", "smollm2"))
     if change is None:
         return copy
 
@@ -40,19 +40,35 @@ def copy_with(change: tuple[str, str, str] | None, folder: str) -> Path:
     if source.count(old) != 1:
         raise ValueError(f"{file} holds {old!r} {source.count(old)} times; a mutation needs one place")
     (copy / file).write_text(source.replace(old, new), encoding="utf-8")
+    for compiled in (copy / file).parent.glob("__pycache__/*"):
+        if compiled.name.startswith(f"{Path(file).stem}."):
+            compiled.unlink()
     return copy
+
+
+class OneExample:
+    """A plugin that runs each test with the first of its examples only."""
+
+    @staticmethod
+    def pytest_collection_modifyitems(items):
+        seen = {}
+        for item in items:
+            seen.setdefault((item.path, item.originalname), item)
+        items[:] = seen.values()
 
 
 def failing(name: str, change: tuple[str, str, str] | None, tests: list[str]) -> list[str]:
     """Those of `tests` (arguments of pytest) that fail with this change. To be called in a fresh process.
 
-    RuntimeError, with the change's name, if pytest could not run them or a crash made them fail.
+    Without a change each test runs with one example: what a copy lacks, every example would miss. RuntimeError, with
+    the change's name, if pytest could not run them or a crash made them fail.
     """
     import pytest
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(copy_with(change, folder))
         with open("output", "w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = pytest.main([*tests, *OPTIONS, "--basetemp", f"{folder}/tests"])
+            code = pytest.main([*tests, *OPTIONS, "--basetemp", f"{folder}/tests"],
+                               plugins=[] if change else [OneExample])
         printed = Path("output").read_text()
         os.chdir("/")
 

@@ -582,8 +582,8 @@ MUTATIONS = {
     "the batch of the smaller model": (
         "support/memory.py", "window = max(", "window = min(", "test_wires.py::test_how_many_windows_fit"),
     "a resumed run sizes its batch anew": (
-        "evaluation/runner.py", "            batch = before[\"batch\"]\n", "            raise InputError(\"a new run\")\n",
-        "test_wires.py::test_a_run_keeps_the_batch_that_it_began_with"),
+        "evaluation/runner.py", "            batch = before[\"batch\"]\n",
+        "            raise InputError(\"new\")\n", "test_wires.py::test_a_run_keeps_the_batch_that_it_began_with"),
     "weights yet to be loaded are free": (
         "evaluation/dry_run.py", "[model], weights=weights)", "[model])",
         "test_wires.py::test_the_dry_run_says_the_batch"),

@@ -1,4 +1,6 @@
 """What is kept next to a graph: the finished windows of a construction, and the vectors of its nodes."""
+import contextlib
+import gc
 from dataclasses import replace
 
 import pytest
@@ -36,6 +38,14 @@ def undisturbed(tiny, document, settings, tmp_path_factory):
     finished = []
     build(tiny, document, settings, finished=finished).save(path)
     return path.read_bytes(), len(finished)
+
+
+def test_garbage_is_collected_again_after_a_graph_was_read(undisturbed, tmp_path):
+    for content in (undisturbed[0], b"{}"):
+        (tmp_path / "g.json").write_bytes(content)
+        with contextlib.suppress(InputError):
+            Graph.load(tmp_path / "g.json")
+        assert gc.isenabled()
 
 
 @pytest.mark.slow

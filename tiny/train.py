@@ -129,6 +129,9 @@ class Training:
 
         config = read_config(folder)
         self.device, _ = choose_device()
+        # A processor without instructions for bfloat16 is faster in float32 (2.4 times, measured on AVX-512 alone).
+        instructions = {name for name, there in torch.cpu.get_capabilities().items() if there}
+        self.bfloat16 = self.device.type != "cpu" or not instructions.isdisjoint({"amx_bf16", "avx512_bf16", "bf16"})
         self.weights = {}
         for name, weight in structured_start(config, seed).items():
             self.weights[name] = weight.to(self.device).requires_grad_()
@@ -203,7 +206,7 @@ class Training:
         # The gradients of all kinds of lessons add up; a search counts twice.
         for kind, made in lessons(self.teacher, rng, self.at["drill"]).items():
             tokens, positions, mask, places, right = collate(made, self.device)
-            with torch.autocast(self.device.type, torch.bfloat16):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
                 hidden, _ = self.model.forward(tokens, positions, mask)
                 logits = self.model.logits(hidden[places])        # [targets, V]
             loss = F.cross_entropy(logits.float(), right)
