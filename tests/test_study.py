@@ -560,7 +560,7 @@ def test_heads_of_the_embedded_model(tiny, tmp_path, capsys):
     """python -m study heads: on documents of another seed, heads of one layer carry both, by far."""
     folder = tmp_path / "model"
     shutil.copytree(tiny.folder, folder, ignore=shutil.ignore_patterns("__pycache__", "*.jsonl", "heads.json"))
-    main(["heads", "--model", str(folder), "--output", str(tmp_path / "out"), "--limit", "2", "--device", "cpu"])
+    main(["heads", "--model", str(folder), "--output", str(tmp_path / "out"), "--short", "--device", "cpu"])
     assert all(head.startswith("1-") for heads in read_heads(folder / "heads.json") for head in heads.split(","))
     assert "in 2 documents of embedded that no table reports" in capsys.readouterr().out
 
