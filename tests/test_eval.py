@@ -146,7 +146,7 @@ def test_a_killed_run_resumes(three, undisturbed, tmp_path):
         lines = [line for path in output.glob("embedded/*.jsonl*") for line in path.read_bytes().splitlines(True)]
         assert len(lines) >= kept, "an answer was lost"
         kept = sum(line.endswith(b"\n") for line in lines)
-    assert kills > 2, "the run was over too soon to be killed"
+    assert kills > 1, "the run was over too soon to be killed"
 
     # A line that the last kill has torn is added by hand.
     for part in output.glob("embedded/*.part-0"):
@@ -182,7 +182,7 @@ def test_killed_systems_go_on(three, tmp_path):
                 kills += 1
             time.sleep(.02)
         process.wait()
-    assert kills > 1, "the run was over too soon to be killed"
+    assert kills, "the run was over too soon to be killed"
     assert run(*command(tmp_path / "killed")).returncode == 0
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     results = json.loads((tmp_path / "whole" / "results.json").read_text())["data"]["embedded"]["runs"]

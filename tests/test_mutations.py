@@ -21,7 +21,7 @@ def fresh_process():
 def test_nothing_fails_without_a_bug(fresh_process, tests):
     """In the same kind of copy, so that what fails with a bug fails because of it. Files share what they can.
 
-    Slow tests are left out here: what a copy lacks, the others of their file would miss too. (mutations.py runs all.)
+    Slow tests are left out here: what a copy lacks, the others of their file would miss too. (mutations.py runs them.)
     """
     assert fresh_process(failing, ("no bug", None, [*tests, "-m", "not slow"])) == []
 
