@@ -17,6 +17,7 @@ FOUND = r"^(AssertionError|Failed|ValueError: .*do not fit a cache|.*would becom
 # The libraries and the parts of pytest that a process starts with; they take longer to load than most tests to run.
 PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter", "torch.profiler",
              "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture",
+             "networkx", "rouge_score.rouge_scorer", "matplotlib.pyplot",
              *(f"_pytest.{name}" for name in default_plugins)]
 
 # The project's own options would start more processes. What else is left out takes longer than most tests: the search

@@ -835,10 +835,10 @@ MUTATIONS = {
         "        found[\"questions\"] += flops(answering, c)\n", "test_eval.py::test_the_dry_run_of_agents"),
     # trace and replay
     "a trace of r without the position": ("support/trace.py", '"r": step.r})', '"r": visit["attention"]})',
-                                          "test_view.py::test_traces_of_twenty_questions_follow"),
+                                          "test_view.py::test_traces_with_other_settings_follow"),
     "a trace of the worst candidates": ("support/trace.py", 'choice["order"][:CANDIDATES]',
                                         'choice["order"][-CANDIDATES:]',
-                                        "test_view.py::test_traces_of_twenty_questions_follow"),
+                                        "test_view.py::test_traces_with_other_settings_follow"),
     "cosines of a trace rounded": ("support/trace.py", '{"c": c, "tokens"', '{"c": round(c, 4), "tokens"',
                                    "test_view.py::test_traces_with_other_settings_follow"),
     "z is not replayed": ("view/replay.py", 'candidate["z"], z[i])', 'candidate["z"], candidate["z"])',

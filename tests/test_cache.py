@@ -165,7 +165,7 @@ def test_any_life_of_a_cache_equals_one_pass(model64):
     """Read, look, probe, take back, cut and drop rows, in any order."""
     met = Counter()
 
-    @settings(max_examples=150)
+    @settings(max_examples=90)
     @given(lives)
     def compare(life):
         one = Life(model64, 1)

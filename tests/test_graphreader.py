@@ -396,14 +396,14 @@ def test_costs_are_those_of_the_calls(tiny, settings, monkeypatch):
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny, settings):
-    """134 questions with rules in the place of the agent's model; the rules see the prompts alone.
+    """Those of ten documents, with rules in the place of the agent's model; the rules see the prompts alone.
 
     One about two facts goes to a name, to the post, to the friend's name and the friend's post, which takes all calls.
     """
     small = replace(settings, chunk=8)
     method = GraphReader(tiny, small, own_answer=True, talk=Speaker)
     lengths = set()
-    for document in read_jsonl(EMBEDDED):
+    for document in read_jsonl(EMBEDDED)[::2]:
         prepared = method.prepare(document)
         for question in document.questions:
             answer = method.answer(prepared, question.text)

@@ -354,7 +354,7 @@ def test_every_question_of_the_world_is_answered_by_rules(tiny, settings, monkey
     """The rules read what the reader would. Synopses lack what is two steps down, so the right chunk is read again.
 
     The model is told of it by a node that the search has found, or else by the synopses. Keywords name the person who
-    is asked about, and not the post, so for 34 of the 134 questions none of the five nodes is in that chunk.
+    is asked about, and not the post, so for 18 of the 67 questions none of the five nodes is in that chunk.
     """
     def reader(model, question, ids, settings):
         _, way, missing = follow(question, known(model.tokenizer.decode(ids)))
@@ -370,7 +370,7 @@ def test_every_question_of_the_world_is_answered_by_rules(tiny, settings, monkey
     method = JERR(tiny, replace(settings, chunk=8), talk=Speaker)
     cycles = 0
     hits = 0
-    for document in read_jsonl(EMBEDDED):
+    for document in read_jsonl(EMBEDDED)[::2]:
         prepared = method.prepare(document)
         cycles += prepared.graph["left out as cycles"]
         for question in document.questions:
@@ -382,5 +382,5 @@ def test_every_question_of_the_world_is_answered_by_rules(tiny, settings, monkey
             [chunk] = [n for n, text in enumerate(prepared.texts) if sentence in text]
             assert chunk in answer.nodes
             hits += any(chunk in prepared.graph["nodes"][v]["chunks"] for v in found)
-    assert hits == 100
+    assert hits == 49
     assert cycles > 0, "friends of each other"

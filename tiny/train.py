@@ -137,7 +137,8 @@ class Training:
             self.weights[name] = weight.to(self.device).requires_grad_()
         self.model = Llama(config, self.weights)
         self.teacher = Teacher(Tokenizer(folder), config.eos[0])
-        write_counts(folder, self.teacher.tokenizer, config.vocab)
+        if not (folder / COUNTS).exists():
+            write_counts(folder, self.teacher.tokenizer, config.vocab)
 
         # Muon trains the matrices of the layers, AdamW the embeddings and the norms.
         self.names = {"muon": [], "adam": []}
