@@ -194,10 +194,10 @@ def made(monkeypatch):
 
 @pytest.fixture
 def short(tmp_path):
-    """One document with one question."""
+    """The beginning of a document, with one question."""
     row = json.loads(EMBEDDED.read_text().splitlines()[0])
     path = tmp_path / "short.jsonl"
-    path.write_text(json.dumps(row | {"questions": row["questions"][:1]}))
+    path.write_text(json.dumps(row | {"passages": row["passages"][:15], "questions": row["questions"][:1]}))
     return path
 
 
