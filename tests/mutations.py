@@ -1243,12 +1243,15 @@ MUTATIONS |= {
 }
 
 
-def tests_in_parts(count: int = 4) -> list[list[str]]:
-    """Every test that catches a bug, as an argument of pytest, in `count` parts. Each file is in one of them."""
+def tests_in_parts(count: int = 4, of_a_file: int | None = None) -> list[list[str]]:
+    """The tests that catch bugs, as arguments of pytest, in `count` parts. Each file is in one of them.
+
+    All of a file's tests, or the first `of_a_file`.
+    """
     by_file = {}
     for _, _, _, test in MUTATIONS.values():
         by_file.setdefault(test.split("::")[0], {})[f"tests/{test}"] = None
-    files = list(by_file.values())
+    files = [list(tests)[:of_a_file] for tests in by_file.values()]
     return [[test for tests in files[n::count] for test in tests] for n in range(count)]
 
 

@@ -17,11 +17,11 @@ def fresh_process():
         yield pool.apply
 
 
-@pytest.mark.parametrize("tests", tests_in_parts())
+@pytest.mark.parametrize("tests", tests_in_parts(2, of_a_file=1))
 def test_nothing_fails_without_a_bug(fresh_process, tests):
-    """In the same kind of copy, so that what fails with a bug fails because of it. Files share what they can.
+    """In the same kind of copy, so that what fails with a bug fails because of it.
 
-    Slow tests are left out here: what a copy lacks, the others of their file would miss too. (mutations.py runs them.)
+    One test of each file, if it is fast, stands for all: what a copy lacks, it would miss too. (mutations.py runs all.)
     """
     assert fresh_process(failing, ("no bug", None, [*tests, "-m", "not slow"])) == []
 

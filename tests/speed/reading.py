@@ -7,7 +7,8 @@ from speed.measure import Row, interleaved, random_model, seconds, shapes_for
 
 NODE = 64                         # tokens of a node here
 REPLY = 256                       # tokens of a summary
-MOST = 8 << 30                    # bytes that kept attention may take on a CPU
+LENGTHS = 1024, 4096, 8192        # tokens of a window
+MOST = 12 << 30                   # bytes that kept attention may take on a CPU
 
 
 def prompt_of(vocab: int, length: int, seed: int = 0) -> list:
@@ -35,12 +36,6 @@ def peak_bytes(run, device: torch.device) -> int:
     return peak_of(run)
 
 
-def lengths_of(shape: str, device: torch.device) -> list[int]:
-    """Tokens of the windows; on a CPU, those that take minutes."""
-    most = {"SmolLM2, 6 layers": 2, "1B, 2 layers": 1} if device.type == "cpu" else {}
-    return [1024, 4096, 8192][:most.get(shape)]
-
-
 @torch.no_grad()
 def stage_1(device: torch.device) -> list[Row]:
     """Point 1: a window read and summarised with its attention, and the peer with and without attention."""
@@ -48,7 +43,7 @@ def stage_1(device: torch.device) -> list[Row]:
     for shape in shapes_for(device):
         model = random_model(shape, device)
         sdpa, eager = (peer.hugging_face(model, kind) for kind in ("sdpa", "eager"))
-        for length in lengths_of(shape, device):
+        for length in LENGTHS:
             rows += one_window(model, sdpa, eager, f"{shape}, {length:,} + {REPLY}", length)
     return rows
 
