@@ -140,6 +140,6 @@ def test_no_progress_bar_without_a_terminal(tmp_path):
     done = subprocess.run([sys.executable, str(ROOT / "pecan.py"), STORY, "What color is Selma's pet?",
                            "--device", "cpu", "--graph", str(tmp_path / "g.json")], capture_output=True)
     assert done.returncode == 0 and b"\r" not in done.stderr and len(done.stderr.splitlines()) == 2
-    done = subprocess.run([sys.executable, str(ROOT / "eval.py"), "--dataset", short_set(tmp_path, 1), "--device", "cpu",
-                           "--output", str(tmp_path / "r")], capture_output=True)
+    done = subprocess.run([sys.executable, str(ROOT / "eval.py"), "--dataset", short_set(tmp_path, 1), "--device",
+                           "cpu", "--output", str(tmp_path / "r")], capture_output=True)
     assert done.returncode == 0 and b"\r" not in done.stderr and b"question/s" not in done.stderr

@@ -202,7 +202,7 @@ def test_node_by_node_and_a_rollback(smollm2, prompt):
 def test_greedy_ids_equal_hugging_face(smollm2, theirs):
     """200 tokens after a question, whatever they say: no token ends the reply.
 
-    Their generate() makes the first 20. One pass of theirs over all shows that the greedy choice after each is the next.
+    Their generate() makes the first 20. One pass of theirs over all of them shows that each is the greedy choice.
     """
     t = smollm2.tokenizer
     ids = t.frame.open + t.encode(f"{PASSAGES[1][0]}\n\n{QUESTIONS[1]}") + t.frame.close
