@@ -113,8 +113,10 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
     If a node is named twice, the higher score counts.
     """
     scores = {}
-    for name, score in re.findall(r"Node:\s*(.+?)\s*,\s*Score:\s*\[?(-?\d+(?:\.\d+)?)", reply):
-        node = graph.find(name)
-        if node is not None:
-            scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))
+    for part in reply.split("Node:")[1:]:
+        name, _, rest = part.partition("Score:")
+        score = re.match(r"\s*\[?(-?\d+(?:\.\d+)?)", rest)
+        node = graph.find(name.strip().removesuffix(","))
+        if score and node is not None:
+            scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))
     return scores

@@ -57,8 +57,17 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 
 def notebook_of(reply: str) -> str:
     """The updated notebook in a reply, empty if there is none: up to the next heading."""
-    match = re.search(r"Updated Notebook[*: ]*(.*?)(?=\n[*\s]*(?:Rationale for|Chosen Action)|\Z)", reply, re.DOTALL)
-    return match[1].strip() if match else ""
+    _, _, rest = reply.partition("Updated Notebook")
+    kept = []
+    for line in rest.lstrip("*: ").split("\n"):
+        if kept and line.lstrip("* \t").startswith(("Rationale for", "Chosen Action")):
+            break
+        kept.append(line)
+
+    # What marks the next heading may stand on a line of its own.
+    while kept and not kept[-1].strip("* \t"):
+        kept.pop()
+    return "\n".join(kept).strip()
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------

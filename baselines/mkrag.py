@@ -149,9 +149,11 @@ def weights_of(reply: str, names: list[str]) -> dict[str, float]:
     """Name -> weight, from lines "entity | weight"; other names and other weights are left out."""
     forms = {name.lower(): name for name in names}
     weights = {}
-    for name, weight in re.findall(r"^\W*(.+?)\s*\|\s*([\d.]+)\s*$", reply, re.MULTILINE):
-        if name.lower() in forms and weight in WEIGHTS:
-            weights[forms[name.lower()]] = WEIGHTS[weight]
+    for line in reply.split("\n"):
+        name, _, weight = line.rpartition("|")
+        name = re.sub(r"^\W+", "", name).strip().lower()
+        if name in forms and weight.strip() in WEIGHTS:
+            weights[forms[name]] = WEIGHTS[weight.strip()]
     return weights
 
 

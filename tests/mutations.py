@@ -989,6 +989,9 @@ MUTATIONS = {
     "blanks before a marker shared out in every way": ("support/text.py", "re.compile(r\"\\s*+(?:(",
         "re.compile(r\"\\s*\\s*(?:(",
         "test_hostile.py::test_bullets_take_linear_time"),
+    "weights sought from every blank": (
+        "baselines/mkrag.py", "re.sub(r\"^\\W+\", \"\", name)", "re.sub(r\"\\W+$\", \"\", name)",
+        "test_hostile.py::test_replies_to_the_systems_take_linear_time"),
     "the end of a script sought from every blank": ("evaluation/layouts/contents.py", "-->|\\n[^\\S\\n]*+\\n",
         "-->|\\s*\\n[^\\S\\n]*+\\n",
         "test_hostile.py::test_stories_take_linear_time"),

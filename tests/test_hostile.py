@@ -24,6 +24,9 @@ from test_datasets import PAPER, hotpotqa, longbench, musique, narrativeqa
 
 import eval as evaluation_main
 import pecan
+from baselines.fact_graph import FactGraph, scores_of
+from baselines.graphreader import notebook_of
+from baselines.mkrag import weights_of
 from evaluation.layouts import Dataset
 from evaluation.layouts import __main__ as layouts_main
 from evaluation.layouts.contents import plain_text
@@ -692,6 +695,22 @@ def holds_soon(check) -> bool:
                                   ("1" * 1000 + " ") * 1000, "* " * 10 ** 6, "\n".join(["1" * 30] * 30_000)])
 def test_bullets_take_linear_time(text):
     assert holds_soon(lambda: all(text[start:end] == text[start:end].strip() != "" for start, end in bullets(text)))
+
+
+# Of each reader of replies in baselines/: what it would seek again and again.
+REPLIES = {
+    "weights": (lambda reply: weights_of(reply, ["y"]) == {}, [
+        "* " * 10 ** 6, " " * 10 ** 6 + "x|", "|" * 10 ** 6, "\n" * 10 ** 6]),
+    "notebook": (lambda reply: len(notebook_of(reply)) < len(reply), [
+        "Updated Notebook" + filler * 10 ** 6 for filler in ("\n", "\n*", "* \n", "\nRationale")]),
+    "scores": (lambda reply: scores_of(reply, FactGraph([], str)) == {}, [
+        "Node: " * 10 ** 5, "Node:" + " " * 10 ** 6, "Node: x" + " " * 10 ** 6, "Node: x, " * 10 ** 5])}
+
+
+@pytest.mark.parametrize("reader", REPLIES)
+def test_replies_to_the_systems_take_linear_time(reader):
+    check, replies = REPLIES[reader]
+    assert all(holds_soon(lambda reply=reply: check(reply)) for reply in replies)
 
 
 @pytest.mark.parametrize("page", [
