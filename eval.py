@@ -136,15 +136,14 @@ def run_all(args: argparse.Namespace, runner: Runner, dataset: Dataset) -> tuple
     done = {}
     not_run = {}
     failures = []
-    for run in runs_of(args.table, paper.FIXED_NODES.get(dataset.name), args.searcher, args.model):
-        # A run that was not chosen keeps its row if an earlier call has done it.
-        chosen = run.name in args.methods or args.table not in COMPARE
-        if not chosen:
-            runner.recall(dataset, run, done)
-            continue
 
+    for run in runs_of(args.table, paper.FIXED_NODES.get(dataset.name), args.searcher, args.model):
+        chosen = run.name in args.methods or args.table not in COMPARE
         try:
-            failures += runner.run(dataset, run, done)
+            if chosen:
+                failures += runner.run(dataset, run, done)
+            else:
+                runner.recall(dataset, run, done)           # keeps its row if an earlier call has done it
         except OutputError:
             raise
         except InputError as error:

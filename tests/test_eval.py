@@ -857,3 +857,13 @@ def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
 
     nothing = run(*arguments[:-1], tmp_path / "s", "--method", "raptor-ct")
     assert nothing.returncode == 2 and nothing.stdout == "" and nothing.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_a_row_that_an_earlier_call_left_damaged_does_not_end_the_run(small, tmp_path):
+    """A method that is not asked for this time has answers there, but their setup is gone."""
+    assert run("--dataset", small, "--method", "bm25,whole", "--output", tmp_path / "r").returncode == 0
+    (tmp_path / "r" / "small" / "whole.setup.json").unlink()
+    done = run("--dataset", small, "--method", "bm25", "--output", tmp_path / "r")
+    assert done.returncode == 1 and "whole.setup.json" in done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("small")]
+    assert any("BM25" in row for row in rows) and any("not run: " in row for row in rows)
