@@ -267,9 +267,11 @@ def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> s
     folder = Path(folder)
     if folder.exists():
         raise InputError(f"{folder}: exists already; give the name of a new folder")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"{folder.parent}: is no folder; the new folder goes there")
 
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    partial.mkdir(parents=True)
+    partial.mkdir()
     try:
         line = write_folder(path, partial, dtype)
         partial.rename(folder)

@@ -91,7 +91,8 @@ def test_a_converted_model_computes_what_it_came_from_computes(tmp_path, small, 
 
 
 # Half a step of the largest number of a block, or one where the range is not symmetric. A wrong row is off by far more.
-@pytest.mark.parametrize("kind, step", [(Type.Q8_0, 1 / 127 / 2), (Type.Q4_0, 1 / 8), (Type.Q4_1, 2 / 15 / 2)])
+@pytest.mark.parametrize("kind, step", [(Type.Q8_0, 1 / 127 / 2), (Type.Q5_0, 1 / 16), (Type.Q5_1, 2 / 31 / 2),
+                                        (Type.Q4_0, 1 / 8), (Type.Q4_1, 2 / 15 / 2)])
 def test_quantised_numbers_come_back_within_a_step(tmp_path, small, kind, step):
     convert(write_gguf(tmp_path / "m.gguf", fields_of(small), tensors_of(small, kind)), tmp_path / "m")
     wanted = load_file(small / "model.safetensors")
@@ -349,6 +350,9 @@ def test_other_refusals(tmp_path, monkeypatch, content):
     tensors[NORM] = (np.full(64, 1e6, np.float32), Type.F32)
     write_gguf(tmp_path / "large.gguf", fields, tensors)
     assert "too large for float16; take --dtype" in refused(tmp_path / "large.gguf", tmp_path / "m", dtype="float16")
+
+    # No other folder is made.
+    assert "none: is no folder" in refused(path, tmp_path / "none" / "m")
 
     # A folder that exists is not touched.
     (tmp_path / "old").mkdir()

@@ -113,17 +113,24 @@ def test_settings_of_a_small_model(smollm2):
 # --- tokenizer and chat template ------------------------------------------------------------------------------------
 
 def test_ids_of_real_hostile_and_cjk_text(smollm2):
-    """Those of BPE the naive way over the file's merges; and the text comes back."""
+    """Those of BPE the naive way over the file's merges, and of transformers; and the text comes back.
+
+    (In a text that spells a special token, transformers takes it for that token.)
+    """
     model = json.loads((smollm2.folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
     fields = {"tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": sorted(model["vocab"], key=model["vocab"].get),
               "tokenizer.ggml.merges": [" ".join(pair) for pair in model["merges"]]}
+    oracle = PreTrainedTokenizerFast(tokenizer_file=str(smollm2.folder / "tokenizer.json"))
+    special = [token for token in fields["tokenizer.ggml.tokens"] if token.startswith("<") and token.endswith(">")]
     for text in [*PASSAGES[0], *PASSAGES[1], *QUESTIONS, *HOSTILE, *CJK, SUMMARISE[1]]:
         ids = smollm2.tokenizer.encode(text)
         assert ids == naive_ids(fields, text), text
+        assert ids == oracle.encode(text, add_special_tokens=False) or any(token in text for token in special), text
         assert smollm2.tokenizer.decode(ids) == text and min(ids) > 16, "a document names no special token"
 
 
-@pytest.mark.parametrize("contents", [PASSAGES[0][:1], [*CJK[:2], "Yes"], [ASK[0] + QUESTIONS[0], "No", ANSWER]])
+@pytest.mark.parametrize("contents", [PASSAGES[0][:1], [*CJK[:2], "Yes"], [ASK[0] + QUESTIONS[0], "No", ANSWER],
+                                      HOSTILE[2:5]])
 def test_the_chat_template_is_transformers(smollm2, contents):
     """Text and ids of one turn and of three, with the system turn that nobody wrote."""
     t = smollm2.tokenizer
