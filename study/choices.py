@@ -52,7 +52,7 @@ def edge_choices(raw: Attended, heads: Heads) -> dict[str, torch.Tensor]:
         "upper half of the layers": edges_of(pairs, e[:, e.shape[1] // 2:].mean((1, 2)), V),
         "chosen heads": weighted_edges(pairs, e, heads, V),
         "half of the chosen heads": weighted_edges(pairs, e, heads[:few], V),
-        "sum over the node's tokens": edges_of(pairs, e.mean((1, 2)) * raw.lengths[j], V),
+        "sum over the node, by characters": edges_of(pairs, e.mean((1, 2)) * raw.lengths[j], V),
         "without the first token's sink": edges_of(pairs, raw.without_sink.mean((1, 2)), V),
     }
 

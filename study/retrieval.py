@@ -97,11 +97,17 @@ def add_retrieval(table: Table, record: Record, edge_heads: Heads, r_heads: Head
     if record.graph.nodes[-1].level == 1:
         return
     E = {name: E.numpy() for name, E in edge_choices(record.raw, edge_heads).items()}
+
     for asked in record.asked:
-        for name, order in orders(record, asked, E, r_heads).items():
+        found = orders(record, asked, E, r_heads)
+        steps = {name: max(order.index(i) for i in asked.needed) + 1 for name, order in found.items()}
+        for name, order in found.items():
             chunks = [i for i in order if record.graph.nodes[i].level == 1]
             for i in asked.needed:
                 table.add(name, "rank", record.document.id, chunks.index(i) + 1)
                 for k in RECALL:
                     table.add(name, f"recall at {k}", record.document.id, i in chunks[:k])
-            table.add(name, "steps", record.document.id, max(order.index(i) for i in asked.needed) + 1)
+
+            table.add(name, "steps", record.document.id, steps[name])
+            table.add(name, "steps - random's", record.document.id, steps[name] - steps["random"])
+            table.add(name, "steps - c's", record.document.id, steps[name] - steps["c"])

@@ -13,6 +13,7 @@ Each document has a folder with a file for each stage, and no stage starts befor
 """
 import json
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
@@ -67,7 +68,7 @@ def build_stage(bench: Bench, data: str, document: Document) -> Graph:
     """graph.json and edges.safetensors."""
     folder = place(bench, data, document)
     if not (folder / "edges.safetensors").exists():
-        found = construct(bench.model, document, bench.settings)
+        found = construct(bench.model, document, bench.settings, sys.stderr.isatty())
         found.graph.save(folder / "graph.json")
         vectors = bench.encoder.encode([node.text for node in found.graph.nodes])
         write_bytes(folder / "edges.safetensors", safetensors.torch.save(
@@ -135,7 +136,8 @@ def run_ways(bench, data, document, folder, graph, tensors):
 @stage("ablations.json")
 def run_ablations(bench, data, document, folder, graph, tensors):
     if not (folder / "tree.json").exists():
-        build(bench.model, document, replace(bench.settings, tree=True)).save(folder / "tree.json")
+        built = build(bench.model, document, replace(bench.settings, tree=True), sys.stderr.isatty())
+        built.save(folder / "tree.json")
     tree = Graph.load(folder / "tree.json", document)
     vectors = bench.encoder.encode([node.text for node in tree.nodes])
 

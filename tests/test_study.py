@@ -334,7 +334,7 @@ def test_edges_by_hand():
     found = {name: E[2, :2].tolist() for name, E in choices.edge_choices(raw, [(0, 0), (1, 0)]).items()}
     wanted = {"the paper": [.6, .4], "uniform": [.5, .5], "similarity": [.6 / 1.4, .8 / 1.4],
               "upper half of the layers": [5 / 6, 1 / 6], "chosen heads": [.6, .4],
-              "half of the chosen heads": [.25, .75], "sum over the node's tokens": [3 / 9, 6 / 9],
+              "half of the chosen heads": [.25, .75], "sum over the node, by characters": [3 / 9, 6 / 9],
               "without the first token's sink": [.6, .4]}
     assert found.keys() == wanted.keys()
     for name, values in wanted.items():
@@ -410,12 +410,14 @@ def row_of(search=None, ways=None, needed=(0, 2)) -> Asked:
 
 def test_retrieval_by_hand(monkeypatch):
     """Needed are chunks 0 and 2; read are 4, 2, 3, 1, 0: their places among the chunks are 3 and 1."""
-    monkeypatch.setattr(retrieval, "orders", lambda *_: {"x": [4, 2, 3, 1, 0]})
+    monkeypatch.setattr(retrieval, "orders", lambda *_: {
+        "x": [4, 2, 3, 1, 0], "random": [0, 1, 2, 3, 4], "c": [2, 0, 1, 3, 4]})
     monkeypatch.setattr(retrieval, "edge_choices", lambda *_: {})
     table = figures.Table("")
     retrieval.add_retrieval(table, record_of([row_of()]), [], [])
     found = {column: value.value for column, value in table.figures()["x"].items()}
-    assert found == {"rank": 2, "recall at 1": .5, "recall at 2": .5, "recall at 5": 1, "recall at 10": 1, "steps": 5}
+    assert found == {"rank": 2, "recall at 1": .5, "recall at 2": .5, "recall at 5": 1, "recall at 10": 1, "steps": 5,
+                     "steps - random's": 2, "steps - c's": 3}
 
 
 SEARCHED = {"nodes": [5, 0, 1, 2, 3], "first check": 0, "p_yes": [.2, .9, .4, .6, .7],
