@@ -115,8 +115,9 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
     scores = {}
     for part in reply.split("Node:")[1:]:
         name, _, rest = part.partition("Score:")
+        name = name.strip()
         score = re.match(r"\s*\[?(-?\d+(?:\.\d+)?)", rest)
-        node = graph.find(name.strip().removesuffix(","))
-        if score and node is not None:
+        node = graph.find(name.removesuffix(","))
+        if score and node is not None and name.endswith(","):
             scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))
     return scores

@@ -120,6 +120,7 @@ def test_scores():
              "Score: 70\nNode: Casa Loma, Score: -5")
     assert scores_of(reply, graph) == {3: 70, 2: 100, 4: 0}
     assert scores_of("The answer to this question is: Danko Jones", graph) == {}
+    assert scores_of(reply.replace(", Score", " Score"), graph) == {}
 
 
 # --- walks ----------------------------------------------------------------------------------------------------------
