@@ -38,7 +38,7 @@ class Document:
     @property
     def hash(self) -> str:
         """sha256 of the passages; a graph belongs to a document by it."""
-        return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False, allow_nan=False).encode()).hexdigest()
 
 
 def read_text(path: str | Path) -> Document:

@@ -166,7 +166,8 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     shown = tables.SHOW[args.table](results)
     write_file(runner.output / f"table{suffix}.txt", "\n\n".join(map(cells.as_text, shown)) + "\n")
     write_file(runner.output / f"table{suffix}.md", "\n".join(map(cells.as_markdown, shown)) + "\n")
-    write_file(runner.output / f"table{suffix}.json", json.dumps([t._asdict() for t in shown], indent=2) + "\n")
+    as_dicts = [table._asdict() for table in shown]
+    write_file(runner.output / f"table{suffix}.json", json.dumps(as_dicts, indent=2, allow_nan=False) + "\n")
 
     for failure in failures:
         print(f"not answered: {failure}", file=sys.stderr)

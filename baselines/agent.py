@@ -210,7 +210,7 @@ def kept(path: str | Path | None, document: Document, model: Llama, construction
         check_place(path)
         content = make()
         if path is not None:
-            write_file(path, json.dumps(head | content, indent=1, ensure_ascii=False) + "\n")
+            write_file(path, json.dumps(head | content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return content
 
     content = read_json(path)

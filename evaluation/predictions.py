@@ -78,10 +78,16 @@ def set_aside(path: Path):
 
 
 def put_back(path: Path):
-    """Undo set_aside if no new answer was given; otherwise the old ones are removed."""
+    """Undo set_aside if no new answer was given; otherwise the old ones are removed.
+
+    InputError if the folder holds anything else: then it is someone else's.
+    """
     old = old_folder(path)
     if not old.is_dir():
         return
+    others = set(old.iterdir()) - {setup_path(old / path.name), *answer_files(old / path.name)}
+    if others:
+        raise InputError(f"{min(others)}: is in the way of answers that are set aside; move it out of {old.name}")
     if setup_path(path).exists() and answer_files(path):
         shutil.rmtree(old)
         return
@@ -117,21 +123,16 @@ class Predictions:
     def read(self, file: Path):
         """Take over the answers of a file; InputError if a line is no prediction.
 
-        A last line without its end was torn by a kill. It is cut off, and its question is answered again.
+        A last line without its end was torn by a kill. It does not count, and its question is answered again.
         """
         with reading(file):
-            complete, _, torn = file.read_bytes().rpartition(b"\n")
+            complete, _, _ = file.read_bytes().rpartition(b"\n")
         lines = complete.split(b"\n") if complete else []
         for number, line in enumerate(lines, 1):
             with reading(f"{file}, line {number}", "not a prediction", "; move the file away, or use --overwrite"):
                 row = parse_json(line, f"{file}, line {number}", dict)
                 check_values(row, RULES, f"{file}, line {number}: ")
             self.keep(row)
-
-        # A process repairs its own part only: another may be writing to the others.
-        if torn and file == self.part:
-            with open_own(file) as part:
-                part.truncate(len(complete) + 1 if complete else 0)
 
     def keep(self, row: dict):
         """Keep a row in memory, without its trace, which is long."""

@@ -26,7 +26,17 @@ from evaluation.layouts import Dataset
 from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
 from evaluation.runs import Models, Run, heads_of, make, name_of, top_k_of
 from evaluation.together import answer_together, group_size
-from support.files import COUNT, InputError, OutputError, check_values, read_json, reading, write_file, writing
+from support.files import (
+    COUNT,
+    InputError,
+    OutputError,
+    check_values,
+    enough_memory,
+    read_json,
+    reading,
+    write_file,
+    writing,
+)
 from support.memory import fitting_batch
 from support.method import Answer, Method, Prepared
 from support.options import chosen_settings, max_length
@@ -117,7 +127,9 @@ def answer_all(method: Method, documents: Iterator[Document], predictions: Predi
         # A document that cannot be prepared takes all of its questions with it. A full disk ends the run.
         file_name = method.file_name(document)
         try:
-            prepared = method.prepare(document, file_name and graphs / f"{file_name}.json", progress=not bar.disable)
+            with enough_memory():
+                prepared = method.prepare(document, file_name and graphs / f"{file_name}.json",
+                                          progress=not bar.disable)
         except OutputError:
             raise
         except InputError as error:
@@ -201,7 +213,8 @@ class Runner:
             args = argparse.Namespace(**vars(self.args) | {"model": model, "builder": builder})
             args.device = self.team.device(args.device)
             with contextlib.redirect_stderr(sys.stderr if self.team.rank == 0 else io.StringIO()):
-                self.models[model, builder] = Models(args)
+                with enough_memory():
+                    self.models[model, builder] = Models(args)
         return self.models[model, builder]
 
     def settings_of(self, dataset: Dataset, run: Run, done: dict, size=None) -> Settings:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from llama import Cache, Llama, Segment, flops_of, length_of
 from pecan import Pecan
-from support.files import InputError
+from support.files import InputError, enough_memory
 from support.method import Answer, Method, Prepared
 
 
@@ -37,7 +37,8 @@ def answer_together(method: Method, prepared: Prepared, questions: list[str]) ->
 
 def outcome_of(method: Method, prepared: Prepared, question: str) -> Answer | InputError:
     try:
-        return method.answer(prepared, question)
+        with enough_memory():
+            return method.answer(prepared, question)
     except InputError as error:
         return error
 
@@ -109,7 +110,8 @@ class Group:
             running = {seat: wish for seat, wish in wishes.items() if wish[0] != "end"}
             logits = {seat: wish for seat, wish in running.items() if wish[0] == "logits"}
             try:
-                replies = self.logits(logits) if logits else self.append(running)
+                with enough_memory():
+                    replies = self.logits(logits) if logits else self.append(running)
             except InputError as error:
                 replies = dict.fromkeys(running, error)
                 failed = True

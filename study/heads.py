@@ -40,5 +40,5 @@ def choose(bench: Bench, data: dict[str, list[Document]]) -> str:
 
     path = bench.model.folder / FILE
     names = {name: names_of(heads) for name, heads in found.items()}
-    write_file(path, json.dumps({**names, "source": how}) + "\n")
+    write_file(path, json.dumps({**names, "source": how}, allow_nan=False) + "\n")
     return f"{path}\n  edges      {','.join(names['edges'])}\n  relevance  {','.join(names['relevance'])}\n  {how}"

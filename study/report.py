@@ -132,7 +132,7 @@ def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
     if len(content["data"]) > 1:
         content["data"]["together"] = entry_of(together, heads)
 
-    write_file(folder / "report.json", json.dumps(content, indent=1) + "\n")
+    write_file(folder / "report.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
     write_file(folder / "report.md", markdown(content))
     return content
 

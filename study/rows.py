@@ -76,7 +76,7 @@ def main(argv=None):
         raise InputError(f"{args.file}: holds {len(rows)} rows that can be used; {ROWS} are drawn")
 
     chosen = sorted(random.Random(0).sample(range(len(rows)), ROWS))
-    lines = "".join(json.dumps(rows[n], ensure_ascii=False) + "\n" for n in chosen)
+    lines = "".join(json.dumps(rows[n], ensure_ascii=False, allow_nan=False) + "\n" for n in chosen)
     write_file(args.output, lines)
     print(f"{args.output}: {ROWS} rows, sha256 {hashlib.sha256(lines.encode()).hexdigest()}")
 

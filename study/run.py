@@ -106,7 +106,7 @@ def stage(name: str) -> Callable:
                 tensors = heads_stage(bench, data, document, graph)
                 row = rows_of(bench, data, document, folder, graph, tensors)
                 rows = [row(n, question) for n, question in enumerate(document.questions)]
-                write_file(folder / name, json.dumps({"rows": rows}) + "\n")
+                write_file(folder / name, json.dumps({"rows": rows}, allow_nan=False) + "\n")
         return run
     return decorate
 

@@ -266,7 +266,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
     folder = Path(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
+    write_file(folder / "config.json", json.dumps(raw, indent=2, allow_nan=False) + "\n")
 
     partial = folder / "model.partial"
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}

@@ -1,16 +1,12 @@
 """Command lines: their help, what all of them refuse, and how errors are shown. Imports nothing heavy."""
 import argparse
 import os
-import re
 import sys
 from pathlib import Path
 
-from support.files import InputError, OutputError, one_line
+from support.files import InputError, MemoryShortage, OutputError, enough_memory
 
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
-
-# Each device words a shortage of memory in its own way.
-SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
 
 # This module is imported before torch (pyproject.toml), whose import takes seconds: Ctrl-C meanwhile is no traceback.
 if Path(sys.argv[0]).resolve().is_relative_to(Path(__file__).parents[1]):
@@ -43,12 +39,6 @@ def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> ar
     return args
 
 
-def is_shortage(error: BaseException) -> bool:
-    """Whether an error reports that memory ran out."""
-    named_so = type(error).__name__ == "OutOfMemoryError"          # PyTorch's, without importing it
-    return isinstance(error, MemoryError) or named_so or bool(SHORTAGE.search(str(error)))
-
-
 def user_errors(main, note: str = "") -> int:
     """Run a command line and return its exit code.
 
@@ -61,23 +51,18 @@ def user_errors(main, note: str = "") -> int:
             stream.reconfigure(errors="backslashreplace")          # a terminal may know ASCII only
 
     try:
-        code = main()
+        with enough_memory():
+            code = main()
         sys.stdout.flush()
         return code
     except InputError as error:
-        message = " ".join(str(error).split()) + (note if isinstance(error, OutputError) else "")
-    except (MemoryError, RuntimeError) as error:
-        if not is_shortage(error):
-            raise
-        message = (f"out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
-                   f"bfloat16{note}")
+        message = " ".join(str(error).split()) + (note if isinstance(error, (OutputError, MemoryShortage)) else "")
     except BrokenPipeError:
         _silence()
         return 0
     except OSError as error:
         _silence()
-        place = f"{error.filename}: " if error.filename else ""
-        message = f"{place}{error.strerror or error}{note}"
+        message = f"{error.filename or 'stdout'}: {error.strerror or error}{note}"     # files are named: files.writing
     except KeyboardInterrupt:
         print(f"interrupted{note}", file=sys.stderr)
         return 130

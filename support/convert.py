@@ -243,9 +243,10 @@ def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
     with reading(path, "a value of its metadata does not fit a Llama"):
         raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
         eos = {"bos_token_id": raw["bos_token_id"], "eos_token_id": raw["eos_token_id"]}
-        write_file(folder / "config.json", json.dumps(raw, indent=2) + "\n")
-        write_file(folder / "generation_config.json", json.dumps(eos, indent=2) + "\n")
-        write_file(folder / "tokenizer_config.json", json.dumps(tokenizer_config(path, fields), indent=2) + "\n")
+        write_file(folder / "config.json", json.dumps(raw, indent=2, allow_nan=False) + "\n")
+        write_file(folder / "generation_config.json", json.dumps(eos, indent=2, allow_nan=False) + "\n")
+        settings = tokenizer_config(path, fields)
+        write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
         write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
         config = read_config(folder)
         check_scaling(path, config, tensors)
@@ -256,7 +257,7 @@ def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
 
     parameters = sum(weight.numel() for weight in weights.values())
     if parameters < SMALL and SMALL_SETTINGS["window"] <= config.max_length:
-        write_file(folder / "pecan.json", json.dumps(SMALL_SETTINGS) + "\n")
+        write_file(folder / "pecan.json", json.dumps(SMALL_SETTINGS, allow_nan=False) + "\n")
     types = ", ".join(sorted({tensor.tensor_type.name for tensor in tensors.values()}))
     return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, {types} as {dtype}"
 

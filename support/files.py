@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,10 @@ class InputError(ValueError):
 
 class OutputError(InputError):
     """A file cannot be written, so nothing that is computed after it could be kept."""
+
+
+class MemoryShortage(InputError):
+    """The memory does not suffice for what the user asked."""
 
 
 def one_line(error: BaseException) -> str:
@@ -39,6 +44,25 @@ def optional(purpose: str):
     except ImportError as error:
         raise InputError(f"{purpose}, and {error.name} is not installed "
                          "(pip install -r requirements-extra.txt)") from None
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+# Each device words a shortage of memory in its own way.
+SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
+
+
+@contextlib.contextmanager
+def enough_memory():
+    """The guard of what takes much memory: a shortage inside, in the words of any device, becomes a MemoryShortage."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        named_so = type(error).__name__ == "OutOfMemoryError"          # PyTorch's, without importing it
+        if not (isinstance(error, MemoryError) or named_so or SHORTAGE.search(str(error))):
+            raise
+        raise MemoryShortage(f"out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
+                             "bfloat16") from None
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -80,7 +104,7 @@ def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool 
 
     try:
         if "\\u" in text and not halves:
-            json.dumps(value, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{place}: half a surrogate pair, {error.object[error.start]!r}, is no character") from None
     if kind is not None and not isinstance(value, kind):
@@ -183,18 +207,27 @@ def _has_ended(process: str) -> bool:
 
 
 def open_own(path: str | Path):
-    """Open a file to append bytes to. It is made if it is missing and never emptied; OutputError if it is a link.
+    """Open a file to append bytes to, or to read. It is made if missing and never emptied; OutputError if it is a link.
 
     Someone else's file may have this name, or a link to one: neither may be lost.
     """
     with writing(path):
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        return os.fdopen(os.open(path, flags, 0o666), "ab")
+        return os.fdopen(os.open(path, flags, 0o666), "a+b")
 
 
 def append_line(path: str | Path, line: str):
-    """Append a line to a file of the run's own; it is on the disk when this returns."""
+    """Append a line to a file of the run's own; it is on the disk when this returns.
+
+    A last line without its end, which a kill has torn, is cut off first.
+    """
     with writing(path), open_own(path) as file:
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                complete, end, _ = file.read().rpartition(b"\n")
+                file.truncate(len(complete + end))
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

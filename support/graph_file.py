@@ -53,7 +53,7 @@ class Fields(NamedTuple):
 def file_name(document: str, model: str, settings: dict) -> str:
     """The name, without an ending, of the graph of this document, this building model and these settings."""
     identity = [FORMAT, document, model, settings]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(identity, allow_nan=False).encode()).hexdigest()[:16]
 
 
 def check_place(path: str | Path | None):
@@ -168,7 +168,7 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
 
     The file is named by the encoder's fingerprint and holds a hash of the texts. One that does not fit is replaced.
     """
-    identity = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    identity = hashlib.sha256(json.dumps(texts, allow_nan=False).encode()).hexdigest()
     name = hashlib.sha256(encoder.fingerprint.encode()).hexdigest()[:16]
     file = None if path is None else Path(f"{path}.{name}.vectors")
     if file is not None and file.exists():

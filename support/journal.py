@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from support.files import append_line, open_own, parse_json, reading
+from support.files import append_line, parse_json, reading
 
 
 class InformationPoint(NamedTuple):
@@ -45,8 +45,6 @@ class Journal(list):
                 windows, points, *counts = parse_json(line, f"{self.path}, line {number}", list)
                 points = [InformationPoint(str(text), list(window), list(e)) for text, window, e in points]
                 list.append(self, Batch(int(windows), points, *map(int, counts)))
-        with open_own(self.path) as file:
-            file.truncate(len(lines) + 1 if lines else 0)
 
     def append(self, batch: Batch):
         super().append(batch)

@@ -16,7 +16,8 @@ from support.memory import fitting_batch
 from support.sbert import load_encoder
 from support.settings import Settings, resolve
 
-SMALL = 256                       # the width of a model that runs on one thread
+SMALL = 256                            # models of less width run on one thread,
+THREADS = torch.get_num_threads()      # the others on as many as PyTorch takes by itself
 QUESTIONS = """Answer questions about a long document with PECAN.
 
     python pecan.py tiny/story.txt "What color is Selma's pet?" "Where does Selma live?"
@@ -98,8 +99,8 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     encoder = load_encoder(args.encoder, model)
 
     # A small model gains nothing from threads, and loses much when other programs use the cores.
-    if model.config.width < SMALL and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1 if model.config.width < SMALL else THREADS)
 
     dtype = str(model.dtype).removeprefix("torch.")
     similarity = args.encoder or "the mean of its own embeddings"

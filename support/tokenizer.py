@@ -183,11 +183,11 @@ class _Fast:
         # A training run may have left its truncation and padding there. A text stays whole.
         raw |= {"truncation": None, "padding": None}
         with reading(path, "not a readable tokenizer"):
-            self.special = tokenizers.Tokenizer.from_str(json.dumps(raw))
+            self.special = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
             specials = [(token["id"], token["content"]) for token in raw.get("added_tokens", []) if token["special"]]
             for token in raw.get("added_tokens", []):
                 token["special"] = True
-            self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw))
+            self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
         self.plain.encode_special_tokens = True
         self.largest = max(self.plain.get_vocab(with_added_tokens=False).values(), default=0)
         self._check_special_tokens(path, specials, raw.get("model", {}))

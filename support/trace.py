@@ -92,7 +92,8 @@ class Recorder:
             answer = self.method.answer(prepared, question, progress)
         if self.trace:
             self.lines += self.trace_of(question, notes, answer)
-            write_file(self.trace, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self.lines))
+            lines = [json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in self.lines]
+            write_file(self.trace, "".join(lines))
         if self.dump:
             self.keep_search(notes, answer)
             self.write_dump()
@@ -193,7 +194,7 @@ class Recorder:
     def write_dump(self):
         """Write the tensors, and next to them a JSON file of what each of them is."""
         write_bytes(self.dump, safetensors.torch.save(self.tensors))
-        write_file(Path(self.dump).with_suffix(".json"), json.dumps(self.meanings, indent=1) + "\n")
+        write_file(Path(self.dump).with_suffix(".json"), json.dumps(self.meanings, indent=1, allow_nan=False) + "\n")
 
 
 def candidates_of(choice: dict) -> list[dict]:

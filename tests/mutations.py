@@ -661,7 +661,7 @@ MUTATIONS = {
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "an edge of no weight": ("pecan.py", "strict=True) if e > 0]", "strict=True)]",
                              "test_graph_file.py::test_a_weight_of_0_is_no_edge"),
-    "a torn batch is kept": ("support/journal.py", "file.truncate(len(lines) + 1 if lines else 0)", "pass",
+    "a torn batch is kept": ("support/files.py", "file.truncate(len(complete + end))", "pass",
                              "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "vectors of other texts": ("support/graph_file.py", "if texts_of == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
@@ -684,8 +684,17 @@ MUTATIONS = {
         "evaluation/runner.py", "if path.exists() and read_json(setup_path(path)).items() >= setup.items()",
         "if path.exists()",
         "test_eval.py::test_a_row_of_other_settings_is_not_recalled"),
-    "threads left alone": ("support/options.py", "model.config.width < SMALL and", "False and",
+    "threads left alone": ("support/options.py", "1 if model.config.width < SMALL else THREADS", "THREADS",
                            "test_options.py::test_a_small_model_runs_on_one_thread"),
+    "one thread for ever": ("support/options.py", "torch.set_num_threads(1 if model.config.width < SMALL else THREADS)",
+                            "model.config.width < SMALL and torch.set_num_threads(1)",
+                            "test_options.py::test_a_small_model_runs_on_one_thread"),
+    "a shortage of memory ends the run": (
+        "evaluation/together.py", "with enough_memory():\n            return method.answer", "if True:\n            "
+        "return method.answer", "test_eval.py::test_a_shortage_of_memory_does_not_end_the_run"),
+    "a shortage in a group fails all of it": (
+        "evaluation/together.py", "with enough_memory():\n                    replies", "if True:\n                    "
+        "replies", "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
     "a fingerprint of the whole folder": (
         "support/checkpoint.py", "for name in [*FILES, *_weight_files(folder)]",
         "for name in [p.name for p in folder.iterdir() if p.is_file()]",
@@ -731,8 +740,8 @@ MUTATIONS = {
         'notebook_of(reply)',
         "test_graphreader.py::test_a_missing_notebook_leaves_the_old_one"),
     "the lower score of two counts": (
-        "baselines/fact_graph.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score)))',
-        'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score)))',
+        "baselines/fact_graph.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))',
+        'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score[1])))',
         "test_graphreader.py::test_scores"),
     "the example of Figure 6 is a fact": (
         "baselines/fact_graph.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
@@ -915,6 +924,17 @@ MUTATIONS = {
     "the setup moved last": ("evaluation/predictions.py", "[setup_path(path), *answer_files(path)]:",
         "[*answer_files(path), setup_path(path)]:",
         "test_hostile.py::test_a_kill_while_answers_are_moved_loses_none"),
+    "a file cut before its setup is checked": (
+        "evaluation/predictions.py", "complete, _, _ = file.read_bytes().rpartition(b\"\\n\")",
+        "complete, _, _ = file.read_bytes().rpartition(b\"\\n\"); file.write_bytes(complete)",
+        "test_hostile.py::test_a_file_without_the_end_of_a_line_is_not_cut"),
+    "a folder called old is removed": ("evaluation/predictions.py", "    if others:\n", "    if False:\n",
+                                       "test_hostile.py::test_a_folder_called_old_is_kept"),
+    "letters of a text as aliases": (
+        "evaluation/layouts/musique.py", "*texts(row.get(\"answer_aliases\") or [])",
+        "*(row.get(\"answer_aliases\") or [])", "test_hostile.py::test_aliases_are_a_list"),
+    "null as a paragraph": ("evaluation/layouts/layout.py", "    of_kind(text, str)\n", "",
+                            "test_hostile.py::test_null_is_no_text"),
     "a garbage line cannot be overwritten": ("evaluation/runner.py",
         "    put_back(path)\n    files = answer_files(path)\n",
         "    put_back(path)\n    Predictions(path)\n    files = answer_files(path)\n",
@@ -1246,7 +1266,7 @@ MUTATIONS |= {
 }
 
 
-def tests_in_parts(count: int = 4, of_a_file: int | None = None) -> list[list[str]]:
+def parts_of_tests(count: int = 4, of_a_file: int | None = None) -> list[list[str]]:
     """The tests that catch bugs, as arguments of pytest, in `count` parts. Each file is in one of them.
 
     All of a file's tests, or the first `of_a_file`.
@@ -1281,7 +1301,7 @@ def main(arguments: list[str]) -> int:
 
     # Before all bugs comes a copy without any: nothing may fail in it.
     if not wanted:
-        calls = [("no bug", None, tests) for tests in tests_in_parts()]
+        calls = [("no bug", None, tests) for tests in parts_of_tests()]
         broken = [test for _, tests in run_all(calls) for test in tests]
         if broken:
             print(f"without any bug, these fail: {', '.join(broken)}")

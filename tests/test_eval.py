@@ -859,6 +859,16 @@ def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
     assert nothing.returncode == 2 and nothing.stdout == "" and nothing.stderr.splitlines()[-1].startswith("error: ")
 
 
+def test_a_shortage_of_memory_does_not_end_the_run(small, tmp_path, monkeypatch):
+    """A method that asks for a petabyte has no row; the others have theirs."""
+    monkeypatch.setattr(Whole, "answer", lambda *_: torch.empty(1 << 50))
+    done = run("--dataset", small, "--method", "whole,bm25", "--output", tmp_path / "r")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("small")]
+    assert "BM25" in rows[0] and "not run: " not in rows[0]
+    assert "whole document" in rows[1] and "not run: " in rows[1] and "out of memory (" in rows[1]
+
+
 def test_a_row_that_an_earlier_call_left_damaged_does_not_end_the_run(small, tmp_path):
     """A method that is not asked for this time has answers there, but their setup is gone."""
     assert run("--dataset", small, "--method", "bm25,whole", "--output", tmp_path / "r").returncode == 0

@@ -466,15 +466,35 @@ def test_a_file_called_lock_is_not_emptied(tmp_path):
     assert (tmp_path / "lock").read_text() == "Dear Ann,"
 
 
-@pytest.mark.parametrize("name", ["lock", "embedded/pecan.jsonl.part-0"])
-def test_a_link_in_the_output_folder_is_refused(name, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["pecan.jsonl", "pecan.jsonl.part-0"])
+@pytest.mark.parametrize("content", ["Dear Ann,", "Dear Ann,\nthe mill"])
+def test_a_file_without_the_end_of_a_line_is_not_cut(tmp_path, name, content):
+    """A run without a setup there has written no such file, so it is refused as it is."""
+    (tmp_path / name).write_text(content)
+    assert user_errors(lambda: claim_file(tmp_path / "pecan.jsonl", {"patience": 1}, False)) == 2
+    assert files(tmp_path) == {name: content.encode()}
+
+
+def test_a_folder_called_old_is_kept(tmp_path, capsys):
+    path = tmp_path / "d" / "pecan.jsonl"
+    claim_file(path, {"patience": 1}, False)
+    path.write_text(json.dumps(GOOD_ROW) + "\n")
+    letter = path.with_name("pecan.jsonl.old") / "letter.txt"
+    letter.parent.mkdir()
+    letter.write_text("Dear Ann,")
+    refused(lambda _: claim_file(path, {"patience": 1}, True), [], tmp_path, capsys, "letter.txt: is in the way")
+
+
+@pytest.mark.parametrize("name, words", [("lock", "lock: cannot be written"),
+                                         ("embedded/pecan.jsonl.part-0", "pecan.setup.json: cannot be read")])
+def test_a_link_in_the_output_folder_is_refused(name, words, tmp_path, capsys):
     path = tmp_path / "r" / name
     path.parent.mkdir(parents=True)
     (tmp_path / "letter").write_text("Dear Ann,")
     path.symlink_to(tmp_path / "letter")
     command = ["--limit", "1", "--method", "pecan", "--device", "cpu", "--output", str(tmp_path / "r")]
     assert user_errors(lambda: evaluation_main.main(command)) == 2
-    assert f"{path}: cannot be written" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert (tmp_path / "letter").read_text() == "Dear Ann,"
 
 
@@ -610,6 +630,14 @@ def test_a_bad_question_drops_itself_alone(tmp_path):
     assert dataset.questions == ["1"] and sum(entry["count"] for entry in dataset.report.skipped.values()) == 3
 
 
+def test_aliases_are_a_list(tmp_path):
+    """The letters of a text are no answers."""
+    path = tmp_path / "m.jsonl"
+    path.write_text(json.dumps(musique(id="bad", answer_aliases="Ann Lee")) + "\n" + json.dumps(musique()))
+    dataset = Dataset(path)
+    assert [question.answers for asked in dataset.questions_of.values() for question in asked] == [["Ann", "Ann Lee"]]
+
+
 @pytest.mark.parametrize("bad", [{"title": None}, {"paragraph_text": None}, {"title": 3}, {"paragraph_text": ["x"]}])
 def test_null_is_no_text(bad, tmp_path):
     paragraphs = musique()["paragraphs"]
@@ -732,11 +760,20 @@ def run(*arguments, **options):
     (["pecan.py", "LICENSE", "Who?", "--window", "9999"], b"window 9999"), (["eval.py", "--output", b"\xff"],
     b"output"),
     (["eval.py", "--score", "LICENSE"], b"LICENSE, line 1"), (["-m", "evaluation.layouts", "LICENSE"], b"LICENSE"),
-    (["-m", "evaluation.layouts", "x\udcff"], b"path"), (["-m", "tiny.compare", "/nowhere"], b"/nowhere")])
-def test_a_process_is_refused_in_one_line(arguments, words):
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True)
+    (["-m", "evaluation.layouts", "x\udcff"], b"path"), (["-m", "tiny.compare", "/nowhere"], b"/nowhere"),
+    (["-m", "view.page", "LICENSE", "-o", "x.html"], b"LICENSE, line 1"),
+    (["-m", "support.convert", "LICENSE", "x"], b"LICENSE")])
+def test_a_process_is_refused_in_one_line(arguments, words, tmp_path):
+    """And nothing changes where it runs, except for the folder of results, which is made and locked."""
+    shutil.copy(ROOT / "LICENSE", tmp_path)
+    shutil.copytree(ROOT / "tiny", tmp_path / "tiny", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    before = files(tmp_path)
+    command = [str(ROOT / arguments[0]), *arguments[1:]] if arguments[0].endswith(".py") else arguments
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})
     errors = [line for line in done.stderr.splitlines() if line.startswith(b"error: ")]
     assert done.returncode == 2 and len(errors) == 1 and words in errors[0] and b"Traceback" not in done.stderr
+    assert files(tmp_path) == before
 
 
 def test_a_terminal_of_ascii_and_a_full_or_closed_output(tmp_path):
@@ -748,7 +785,7 @@ def test_a_terminal_of_ascii_and_a_full_or_closed_output(tmp_path):
 
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 2 and done.stderr.startswith(b"error: ") and done.stderr.count(b"\n") == 1
+    assert done.returncode == 2 and done.stderr.startswith(b"error: stdout: ") and done.stderr.count(b"\n") == 1
 
     reader, writer = os.pipe()
     os.close(reader)

@@ -146,11 +146,20 @@ def test_ruff_finds_nothing():
 
 @pytest.mark.slow
 def test_the_daily_loop_leaves_out_what_is_slow():
-    """pytest -m "not slow" runs most tests and none of the mutations."""
+    """pytest -m "not slow" runs most tests and none of the mutations (it looks that each has its place)."""
     done = subprocess.run([sys.executable, "-m", "pytest", "-m", "not slow", "--collect-only", "-q", "-n0",
                            "--assert=plain"], cwd=ROOT, capture_output=True, text=True)
     collected = [line for line in done.stdout.splitlines() if "::" in line]
-    assert len(collected) > 400 and not any("test_mutations.py" in line for line in collected)
+    assert len(collected) > 400 and not any("test_a_bug_is_caught" in line for line in collected)
+
+
+@pytest.mark.parametrize("file", files())
+def test_no_json_holds_what_is_no_json(file):
+    """Python would write NaN and Infinity, which other readers of JSON refuse."""
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.dumps", "json.dump"):
+            refused = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}.get("allow_nan")
+            assert refused == "False", f"{file}, line {node.lineno}: allow_nan=False is missing"
 
 
 def test_nothing_is_said_twice():

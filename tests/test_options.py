@@ -9,21 +9,23 @@ import torch
 from support import options
 
 
-@pytest.mark.parametrize("width, environment, threads", [(128, {}, 1), (128, {"OMP_NUM_THREADS": "3"}, 3),
-                                                         (4096, {}, 3)])
-def test_a_small_model_runs_on_one_thread(monkeypatch, width, environment, threads):
-    """Unless OMP_NUM_THREADS says otherwise; a large one keeps PyTorch's threads."""
+@pytest.mark.parametrize("widths, environment, threads", [([128], {}, 1), ([128], {"OMP_NUM_THREADS": "3"}, 3),
+                                                          ([4096], {}, 3), ([128, 4096], {}, 3)])
+def test_a_small_model_runs_on_one_thread(monkeypatch, widths, environment, threads):
+    """Unless OMP_NUM_THREADS says otherwise; a large one has PyTorch's threads, also after a small one."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    model = SimpleNamespace(config=SimpleNamespace(width=width), device="cpu", dtype=torch.float32)
-    monkeypatch.setattr(options.Llama, "load", lambda *_: model)
+    models = [SimpleNamespace(config=SimpleNamespace(width=n), device="cpu", dtype=torch.float32) for n in widths]
+    monkeypatch.setattr(options.Llama, "load", lambda *_: models.pop(0))
+    monkeypatch.setattr(options, "THREADS", 3)
     monkeypatch.setattr(options, "load_encoder", lambda *_: None)
 
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        options.load_models(Namespace(model="m", device="cpu", dtype="auto", builder=None, encoder=None))
+        for _ in widths:
+            options.load_models(Namespace(model="m", device="cpu", dtype="auto", builder=None, encoder=None))
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)

@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+import torch
 
 import eval as evaluate
 import pecan
@@ -95,18 +96,29 @@ def test_a_question_that_fails_fails_alone(method, prepared, questions):
         assert_same_answer(ours, method.answer(prepared, question))
 
 
-def test_a_pass_that_fails_is_tried_one_by_one(method, prepared, questions, tiny, monkeypatch):
-    """Which row has failed is unknown: each question is asked again alone, and no thread is left."""
+@pytest.mark.parametrize("too_large", [False, True])
+def test_a_pass_that_fails_is_tried_one_by_one(method, prepared, questions, tiny, monkeypatch, too_large):
+    """Which row has failed is unknown: each question is asked again alone, and no thread is left.
+
+    So too if the memory does not suffice for all rows.
+    """
     append = tiny.append
 
     def broken(cache, rows, averaging=None):
         if len(rows) > 1 and max(cache.lengths) > 60:
-            raise InputError("not finite")
+            return torch.empty(1 << 50) if too_large else fail()
         return append(cache, rows, averaging)
+
+    def fail():
+        raise InputError("not finite")
 
     monkeypatch.setattr(tiny, "append", broken)
     threads = threading.active_count()
-    for ours, question in zip(answer_together(method, prepared, questions), questions):
+    try:
+        together = answer_together(method, prepared, questions)
+    except RuntimeError as error:
+        pytest.fail(f"the whole group fails: {error}")
+    for ours, question in zip(together, questions):
         assert ours == method.answer(prepared, question)
     assert threading.active_count() == threads
 

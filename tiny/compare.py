@@ -172,7 +172,7 @@ def main(argv=None):
     for ours in rows:
         if ours.startswith("PECAN"):
             result[f"{ours} over"] = {key: over(rows[ours], of) for key, of in rows.items() if key != ours}
-    print(json.dumps(result, indent=1))
+    print(json.dumps(result, indent=1, allow_nan=False))
 
 
 if __name__ == "__main__":

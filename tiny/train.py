@@ -25,6 +25,7 @@ import pecan
 from llama import Llama
 from study.world import watch
 from support.checkpoint import choose_device, read_config, save_checkpoint
+from support.files import append_line, write_file
 from support.settings import resolve
 from support.token_mean import COUNTS
 from support.tokenizer import Tokenizer
@@ -66,7 +67,7 @@ def write_tokenizer(folder: Path) -> int:
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": SPECIALS[0], "bos_token": SPECIALS[1],
                 "eos_token": SPECIALS[2], "clean_up_tokenization_spaces": True, "chat_template": TEMPLATE}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
     return len(vocabulary)
 
 
@@ -79,7 +80,7 @@ def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
             for id in tokenizer.encode(passage):
                 counts[id] += 1
     source = "the passages of 100 documents as training draws them"
-    (folder / COUNTS).write_text(json.dumps({"source": source, "counts": counts}) + "\n")
+    write_file(folder / COUNTS, json.dumps({"source": source, "counts": counts}, allow_nan=False) + "\n")
 
 
 SIZES = {                         # the embedded model, and a searcher or scorer of a third of its size
@@ -124,7 +125,7 @@ class Training:
 
         # The files of the checkpoint, without the weights.
         self.raw = shape(write_tokenizer(folder), size)
-        (folder / "config.json").write_text(json.dumps(self.raw, indent=2) + "\n")
+        write_file(folder / "config.json", json.dumps(self.raw, indent=2, allow_nan=False) + "\n")
         (folder / "pecan.json").write_bytes((Path(__file__).parent / "pecan.json").read_bytes())
 
         config = read_config(folder)
@@ -169,8 +170,9 @@ class Training:
             state[f"weight.{name}"] = weight.detach().contiguous()
 
         partial = self.folder / "training.partial"
-        save_file(state, partial, metadata={"at": json.dumps(self.at), "right": json.dumps(self.right),
-                                          "losses": json.dumps(self.losses)})
+        save_file(state, partial, metadata={"at": json.dumps(self.at, allow_nan=False),
+                                          "right": json.dumps(self.right, allow_nan=False),
+                                          "losses": json.dumps(self.losses, allow_nan=False)})
         partial.replace(self.folder / "training.safetensors")
         save_checkpoint(self.folder, self.raw, self.weights)
 
@@ -253,8 +255,7 @@ class Training:
         line = self.at | {"seconds": round(seconds), "loss": rounded[0], "right": rounded[1]}
         if figures:
             line["figures"] = figures
-        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(self.folder / "log.jsonl", json.dumps(line, allow_nan=False))
 
     def end_stage(self):
         """Go on to the next stage if this one has done enough."""

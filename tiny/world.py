@@ -38,7 +38,7 @@ from pathlib import Path
 from support.command import make_parser, parse_options, user_errors
 
 from data import Document, read_jsonl
-from support.files import InputError
+from support.files import InputError, writing
 from tiny import facts as F
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
 
@@ -284,7 +284,7 @@ def write_test_set(path: Path, lengths: list[int], look_ups: int, seed: int):
     `kind`, its `facts` (as bullets state them) and its `evidence`, the sentences that state them.
     """
     rng = random.Random(seed)
-    with open(path, "w", encoding="utf-8") as file:
+    with writing(path), open(path, "w", encoding="utf-8") as file:
         for number, chapters in enumerate(lengths):
             world = make_world(rng, chapters, new=True)
             questions = []
@@ -302,7 +302,7 @@ def write_test_set(path: Path, lengths: list[int], look_ups: int, seed: int):
                                   "evidence": list(sentences)})
 
             row = {"id": f"{path.stem}-{number}", "passages": world.passages, "questions": questions}
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row, allow_nan=False) + "\n")
 
 
 # Chapters of the documents: windows of 380 tokens hold three and a half. Documents in training have 6 to 27.

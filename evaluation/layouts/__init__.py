@@ -2,6 +2,8 @@
 
 The layout of a file is recognised from its content. Knows files, no models. To add a layout: see layout.py.
 """
+import support.command  # first, so that Ctrl-C during the other imports is no traceback
+
 from evaluation.layouts.dataset import Dataset
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "support"]

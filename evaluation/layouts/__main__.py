@@ -37,7 +37,7 @@ def main(argv=None) -> int:
 
         if args.json:
             found = {unit: {"average": average, "min": least, "max": most}, "answers to a question": per_question}
-            print(json.dumps(asdict(dataset.report) | found, ensure_ascii=False))
+            print(json.dumps(asdict(dataset.report) | found, ensure_ascii=False, allow_nan=False))
         else:
             print("\n".join(dataset.report.lines()))
             print(f"  {unit} of a document: average {average:,.0f}, min {least:,}, max {most:,}; "

@@ -116,7 +116,7 @@ def checked(where: str, name: str, passages: list[str], questions: list[Question
         try:
             texts([question.text, *texts(question.answers)])
             of_kind(question.id, int if type(question.id) is int else str)
-            json.dumps((question.id, question.text, question.answers), ensure_ascii=False).encode()
+            json.dumps((question.id, question.text, question.answers), ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, UnicodeError) as error:
             report.skip(f"a question of another form ({error})", where)
             continue
