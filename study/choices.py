@@ -15,6 +15,12 @@ import torch
 Heads = list[tuple[int, int]]     # (layer, head), counted from 0
 
 
+class Chosen(NamedTuple):
+    """Heads chosen on other documents, best first."""
+    together: Heads               # whose attention together is best placed (record.best)
+    single: Heads                 # the best, each on its own (record.best_single)
+
+
 # --- edges ----------------------------------------------------------------------------------------------------------
 
 def edges_of(pairs: torch.Tensor, values: torch.Tensor, V: int) -> torch.Tensor:
@@ -39,19 +45,21 @@ class Attended(NamedTuple):
     lengths: torch.Tensor
 
 
-def edge_choices(raw: Attended, heads: Heads) -> dict[str, torch.Tensor]:
-    """Name -> E of every reading and alternative; `heads` are the ones chosen on other documents, best first."""
+def edge_choices(raw: Attended, heads: Chosen) -> dict[str, torch.Tensor]:
+    """Name -> E of every reading and alternative."""
     pairs, e, V = raw.pairs, raw.e, len(raw.vectors)
     i, j = pairs.T
     cosines = (raw.vectors[i] * raw.vectors[j]).sum(1).clamp(min=0)
-    few = max(1, len(heads) // 2)
+    few = max(1, len(heads.together) // 2)
+
     return {
         "the paper": edges_of(pairs, e.mean((1, 2)), V),
         "uniform": edges_of(pairs, torch.ones(len(pairs)), V),
         "similarity": edges_of(pairs, cosines, V),
         "upper half of the layers": edges_of(pairs, e[:, e.shape[1] // 2:].mean((1, 2)), V),
-        "chosen heads": weighted_edges(pairs, e, heads, V),
-        "half of the chosen heads": weighted_edges(pairs, e, heads[:few], V),
+        "chosen heads": weighted_edges(pairs, e, heads.together, V),
+        "half of the chosen heads": weighted_edges(pairs, e, heads.together[:few], V),
+        "the best heads one by one": weighted_edges(pairs, e, heads.single, V),
         "sum over the node, by characters": edges_of(pairs, e.mean((1, 2)) * raw.lengths[j], V),
         "without the first token's sink": edges_of(pairs, raw.without_sink.mean((1, 2)), V),
     }
@@ -86,13 +94,12 @@ def above_mean(r: np.ndarray) -> np.ndarray:
     return (r - r.mean()).clip(0)
 
 
-def paper(raw, S: list[int], p: np.ndarray, heads: Heads = ()) -> np.ndarray:
+def paper(raw, S: list[int], p: np.ndarray, heads: Chosen | None = None) -> np.ndarray:
     """position x mean over layers, heads and tokens (Appendix C) [S]."""
     return p * raw.question[S].mean((1, 2))
 
 
-# Name -> r of the visited nodes S at positions p [S]; `heads` were chosen on other documents. All have the position
-# factor, unless they say otherwise.
+# Name -> r of the visited nodes S at positions p [S]. All have the position factor, unless they say otherwise.
 RELEVANCE = {
     "the paper": paper,
     "without position": lambda raw, S, p, heads: raw.question[S].mean((1, 2)),
@@ -104,7 +111,8 @@ RELEVANCE = {
     "squared": lambda raw, S, p, heads: paper(raw, S, p) ** 2,
     "to the fourth power": lambda raw, S, p, heads: paper(raw, S, p) ** 4,
     "heads weighted by concentration": lambda raw, S, p, heads: p * concentrated(raw.question[S]),
-    "chosen heads": lambda raw, S, p, heads: p * of_heads(raw.question[S], heads),
-    "chosen heads, above its mean": lambda raw, S, p, heads: above_mean(p * of_heads(raw.question[S], heads)),
+    "chosen heads": lambda raw, S, p, heads: p * of_heads(raw.question[S], heads.together),
+    "chosen heads, above its mean": lambda raw, S, p, heads: above_mean(p * of_heads(raw.question[S], heads.together)),
+    "the best heads one by one": lambda raw, S, p, heads: p * of_heads(raw.question[S], heads.single),
     "an oracle's": lambda raw, S, p, heads: raw.leads[S].astype(float),
 }

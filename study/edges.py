@@ -9,11 +9,11 @@ An information point counts if its sources are known (truth.sources) and are not
 """
 from study.choices import edge_choices
 from study.figures import Table
-from study.record import Heads, Record
+from study.record import Chosen, Record
 
 
-def add_edges(table: Table, record: Record, heads: Heads):
-    """Add a document; `heads` were chosen on other documents."""
+def add_edges(table: Table, record: Record, heads: Chosen):
+    """Add a document, each level on its own."""
     graph = record.graph
     for name, E in edge_choices(record.raw, heads).items():
         covered = set()
@@ -25,12 +25,12 @@ def add_edges(table: Table, record: Record, heads: Heads):
                 covered.add(heaviest[0])
 
             if known and len(known) < len(window):
-                level = "level 2" if graph.nodes[i].level == 2 else "above"
+                level = f"level {graph.nodes[i].level}"
                 table.add(name, f"precision at 1, {level}", record.document.id,
                           sum(j in known for j in heaviest) / len(heaviest))
                 table.add(name, f"mass, {level}", record.document.id, E[i, known].sum().item())
 
         for j, node in enumerate(graph.nodes):
             if node.level < graph.nodes[-1].level:
-                level = "of chunks" if node.level == 1 else "above"
-                table.add(name, f"coverage {level}", record.document.id, j in covered)
+                level = "chunks" if node.level == 1 else f"level {node.level}"
+                table.add(name, f"coverage of {level}", record.document.id, j in covered)

@@ -11,6 +11,8 @@ Enough is: all needed chunks were read; in the embedded world, all needed facts 
     nodes             nodes read when the search ends
     likelihood        mean log-likelihood per token of the gold answer at that point, in nats
 """
+import itertools
+
 import numpy as np
 
 from study.figures import Table, area_of_items, calibration_error
@@ -54,7 +56,7 @@ def add_progress(table: Table, sweep: Table, record: Record):
             table.add("gold likelihood", "before enough was read", id, likelihood[truth.index(True) - 1])
             table.add("gold likelihood", "when enough was read", id, likelihood[truth.index(True)])
 
-        for t_p, t_n in [*((t_p, 1) for t_p in THRESHOLDS), *((0.5, t_n) for t_n in PATIENCE[1:])]:
+        for t_p, t_n in itertools.product(THRESHOLDS, PATIENCE):
             row = f"t_p {t_p}, t_n {t_n}"
             end = stop(p_yes, t_p, t_n)
             at = len(p_yes) - 1 if end is None else end

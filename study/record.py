@@ -9,7 +9,7 @@ import torch
 
 from data import Document, Question
 from pecan import Graph
-from study.choices import Attended, Heads, edges_of
+from study.choices import Attended, Chosen, Heads, edges_of
 from study.truth import facts_reader, leading, needed_chunks, sources_of
 from support.files import read_json
 
@@ -98,13 +98,30 @@ def stacked(rows: list[np.ndarray], record: Record) -> np.ndarray:
     return np.array(rows).reshape(-1, *record.raw.e.shape[1:])
 
 
+def all_of(attention: list[Attention]) -> Attention:
+    """The attention of several documents as one."""
+    return tuple(np.concatenate([part[n] for part in attention]) for n in range(2))
+
+
+def best_single(attention: list[Attention], k: int) -> Heads:
+    """The k heads of whose attention what is right has the largest share, each on its own; all if nothing is known."""
+    right, all_ = all_of(attention)
+    shares = (right / all_.clip(1e-30)).sum(0)                                               # [L, H]
+    order = (-shares).argsort(axis=None, kind="stable")
+    return [divmod(int(n), shares.shape[1]) for n in order[:k if len(right) else None]]
+
+
+def chosen_by(attention: list[Attention], k: int) -> Chosen:
+    return Chosen(best(attention, k), best_single(attention, k))
+
+
 def best(attention: list[Attention], k: int) -> Heads:
     """Up to k heads, so that what is right has the largest share of their attention together; all if nothing is known.
 
     The head with the largest share comes first, then whichever raises it most, as long as one does. E and r are means
     over heads, so a head with much attention in the wrong places spoils them, however well it ranks.
     """
-    right, all_ = (np.concatenate([part[n] for part in attention]) for n in range(2))        # [n, L, H]
+    right, all_ = all_of(attention)
     heads, share = [], 0.0
     while len(heads) < k and len(right):
         with_others = [part + sum(part[:, layer, head, None, None] for layer, head in heads) for part in (right, all_)]

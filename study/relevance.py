@@ -12,11 +12,11 @@ import numpy as np
 
 from study.choices import RELEVANCE, position
 from study.figures import Table, area
-from study.record import Heads, Record
+from study.record import Chosen, Record
 
 
-def add_relevance(table: Table, record: Record, heads: Heads):
-    """Add a document; `heads` were chosen on other documents."""
+def add_relevance(table: Table, record: Record, heads: Chosen):
+    """Add a document."""
     top = record.graph.top_level
     bullets = [i for i, node in enumerate(record.graph.nodes) if node.level == 2]
     for asked in record.asked:
@@ -24,7 +24,7 @@ def add_relevance(table: Table, record: Record, heads: Heads):
         add_nodes(table, record.document.id, asked, bullets, np.ones(len(bullets)), heads, "level 2")
 
 
-def add_nodes(table: Table, document: str, asked, nodes: list[int], p: np.ndarray, heads: Heads, where: str):
+def add_nodes(table: Table, document: str, asked, nodes: list[int], p: np.ndarray, heads: Chosen, where: str):
     """Add what every r is worth on these nodes at positions p."""
     right = asked.leads[nodes]
     if not 0 < right.sum() < len(nodes):

@@ -7,7 +7,7 @@ from study.answers import STEPS, add_answers
 from study.edges import add_edges
 from study.figures import Figure, Table
 from study.progress import add_progress, curve
-from study.record import Heads, Record, best, how_many, on_right_points, on_sources, read_record
+from study.record import Chosen, Record, chosen_by, how_many, on_right_points, on_sources, read_record
 from study.relevance import add_relevance
 from study.retrieval import add_retrieval
 from study.searches import OVER, add_searches
@@ -21,7 +21,9 @@ TITLES = {"edges": "Edges", "relevance": "Relevance", "retrieval": "Retrieval, r
           "truth": "Searches and the truth"}
 
 CHOSEN = "chosen heads"
+ONE_BY_ONE = "the best heads one by one"
 BOTH = "z, E and r by chosen heads"
+WITHOUT = [f"PECAN without {part}" for part in ("attention", "similarity", "progress control", "IP-based graph")]
 WITH_CHOSEN = "PECAN, chosen heads (not in the paper)"
 SUMMARY = [                       # what the first table shows: figure, table, row, column; kind_rows follow
     ("bullets that are true", "bullets", "all levels", "true"),
@@ -31,6 +33,9 @@ SUMMARY = [                       # what the first table shows: figure, table, r
     ("... uniform edges", "edges", "uniform", "precision at 1, level 2"),
     ("... similarity", "edges", "similarity", "precision at 1, level 2"),
     ("... chosen heads", "edges", CHOSEN, "precision at 1, level 2"),
+    ("... the best heads one by one", "edges", ONE_BY_ONE, "precision at 1, level 2"),
+    *((f"edges: precision at 1, level {level}", "edges", "the paper", f"precision at 1, level {level}")
+      for level in (3, 4)),
     ("edges: mass on the sources, level 2", "edges", "the paper", "mass, level 2"),
     ("... uniform edges", "edges", "uniform", "mass, level 2"),
     ("... chosen heads", "edges", CHOSEN, "mass, level 2"),
@@ -40,6 +45,7 @@ SUMMARY = [                       # what the first table shows: figure, table, r
     ("... query after the nodes", "relevance", "query after the nodes, without position", "area, level 2"),
     ("... divided by that of \"N/A\"", "relevance", "divided by that of \"N/A\"", "area, level 2"),
     ("... chosen heads", "relevance", CHOSEN, "area, level 2"),
+    ("... the best heads one by one", "relevance", ONE_BY_ONE, "area, level 2"),
     ("r: lift over a uniform r, level 2", "relevance", "the paper", "lift, level 2"),
     ("... chosen heads", "relevance", CHOSEN, "lift, level 2"),
     ("rank of the needed chunk, random", "retrieval", "random", "rank"),
@@ -65,8 +71,9 @@ SUMMARY = [                       # what the first table shows: figure, table, r
         "nothing", "random chunks", "PECAN", "BM25", "similarity", "whole document", "needed chunks")),
     *((f"F1: {way}", "answers", way, "F1") for way in (
         "needed chunks", "PECAN", WITH_CHOSEN,
-        "PECAN, r above its mean (not in the paper)", "PECAN without attention", "PECAN without similarity", "BM25",
-        "whole document")),
+        "PECAN, r above its mean (not in the paper)", *WITHOUT, "BM25", "whole document")),
+    *((f"gold likelihood less PECAN's: {way.removeprefix('PECAN ')}", "answers", way, "likelihood - PECAN's")
+      for way in (*WITHOUT, "PECAN, next node at random", WITH_CHOSEN)),
     ("all needed facts were read, PECAN", "truth", "PECAN", "all read"),
     ("... chosen heads", "truth", WITH_CHOSEN, "all read"),
     ("F1 of PECAN if they were", "truth", "PECAN", "F1, all read"),
@@ -85,16 +92,16 @@ def kind_rows(data: dict[str, dict]) -> list[tuple]:
                                               ("... chosen heads", "kinds", WITH_CHOSEN, kind))]
 
 
-def other_heads(records: list[Record]) -> list[tuple[Heads, Heads]]:
+def other_heads(records: list[Record]) -> list[tuple[Chosen, Chosen]]:
     """For each document the heads chosen on all others, for edges and for r."""
     k = how_many(*records[0].raw.e.shape[1:])
     edges = [on_sources(record) for record in records]
     relevance = [on_right_points(record) for record in records]
-    return [tuple(best(parts[:n] + parts[n + 1:] or parts, k) for parts in (edges, relevance))
+    return [tuple(chosen_by(parts[:n] + parts[n + 1:] or parts, k) for parts in (edges, relevance))
             for n in range(len(records))]
 
 
-def tables_of(records: list[Record], heads: list[tuple[Heads, Heads]]) -> dict[str, Table]:
+def tables_of(records: list[Record], heads: list[tuple[Chosen, Chosen]]) -> dict[str, Table]:
     """Every table of a data set; `heads` are those for E and r of each document."""
     tables = {name: Table(title) for name, title in TITLES.items()}
     for record, (edge_heads, r_heads) in zip(records, heads, strict=True):
@@ -137,12 +144,14 @@ def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
     return content
 
 
-def entry_of(records: list[Record], heads: list[tuple[Heads, Heads]]) -> dict:
+def entry_of(records: list[Record], heads: list[tuple[Chosen, Chosen]]) -> dict:
     """What report.json holds of a data set."""
     figures = {key: table.figures() for key, table in tables_of(records, heads).items()}
     return {"documents": len(records), "questions": sum(len(record.asked) for record in records),
             "levels": sum(record.graph.nodes[-1].level for record in records) / len(records),
             "nodes": sum(len(record.graph.nodes) for record in records) / len(records),
+            "repeats": sum(record.graph.repeats for record in records),
+            "loops": sum(record.graph.loops for record in records),
             "figures": {key: {row: {column: value._asdict() for column, value in columns.items()}
                               for row, columns in rows.items()} for key, rows in figures.items()},
             "curve": list(curve(records))}
@@ -154,7 +163,9 @@ def markdown(found: dict) -> str:
     lines += ["## Summary", "", *summary_lines(found), ""]
     for name, entry in found["data"].items():
         lines += [f"{name}: {entry['documents']} documents, {entry['questions']} questions; {entry['nodes']:.0f} nodes "
-                  f"in {entry['levels']:.1f} levels a document. 95 % bootstrap intervals over documents.", ""]
+                  f"in {entry['levels']:.1f} levels a document; {entry['repeats']} bullets were left out because they "
+                  f"repeat another one, {entry['loops']} replies were ended because they go round in a loop. "
+                  "95 % bootstrap intervals over documents.", ""]
         for key, rows in entry["figures"].items():
             if rows:
                 lines += [f"## {name}: {TITLES[key]}", "", *table_lines(rows), ""]

@@ -15,7 +15,7 @@ import numpy as np
 from baselines.bm25 import Okapi, words
 from study.choices import RELEVANCE, edge_choices, position
 from study.figures import Table, ranks
-from study.record import Asked, Heads, Record
+from study.record import Asked, Chosen, Record
 
 RECALL = (1, 2, 5, 10)
 
@@ -45,7 +45,7 @@ def replay(score: Callable, start: list[int], V: int, candidates: set[int] | Non
     return S[len(start):]
 
 
-def by_attention(asked: Asked, E: np.ndarray, relevance: Callable, join: Callable, heads: Heads) -> Callable:
+def by_attention(asked: Asked, E: np.ndarray, relevance: Callable, join: Callable, heads: Chosen) -> Callable:
     """The score of a search by z = E^T r, joined with c."""
     def score(S):
         r = np.zeros(len(E))
@@ -59,7 +59,7 @@ def constant(scores) -> Callable:
     return lambda S: scores
 
 
-def orders(record: Record, asked: Asked, E: dict[str, np.ndarray], r_heads: Heads) -> dict[str, list[int]]:
+def orders(record: Record, asked: Asked, E: dict[str, np.ndarray], r_heads: Chosen) -> dict[str, list[int]]:
     """Name -> nodes read after the top level, in order, for every way of choosing the next node."""
     graph = record.graph
     V, top = len(graph.nodes), graph.top_level
@@ -92,7 +92,7 @@ def orders(record: Record, asked: Asked, E: dict[str, np.ndarray], r_heads: Head
     return found
 
 
-def add_retrieval(table: Table, record: Record, edge_heads: Heads, r_heads: Heads):
+def add_retrieval(table: Table, record: Record, edge_heads: Chosen, r_heads: Chosen):
     """Add a document. Graphs without information points have nothing to retrieve by."""
     if record.graph.nodes[-1].level == 1:
         return

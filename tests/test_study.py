@@ -18,7 +18,7 @@ from llama import Cache, Llama
 from pecan import Graph, Node, Search, edge_matrix
 from study import answers, capture, choices, figures, progress, reading, retrieval, searches, truth
 from study.__main__ import documents_of, main
-from study.record import Asked, Record, best, how_many, on_sources
+from study.record import Asked, Record, best, best_single, how_many, on_sources
 from study.rows import DATA, hotpotqa, musique
 from study.run import Bench
 from support.files import InputError
@@ -331,10 +331,12 @@ def test_edges_by_hand():
     pairs = torch.tensor([[2, 0], [2, 1]])
     e = torch.tensor([[[.1], [.5]], [[.3], [.1]]])
     raw = choices.Attended(pairs, e, e * 2, torch.tensor([[1., 0], [0, 1], [.6, .8]]), torch.tensor([10, 30, 5]))
-    found = {name: E[2, :2].tolist() for name, E in choices.edge_choices(raw, [(0, 0), (1, 0)]).items()}
+    found = {name: E[2, :2].tolist() for name, E in choices.edge_choices(raw, choices.Chosen(
+        [(0, 0), (1, 0)], [(1, 0)])).items()}
     wanted = {"the paper": [.6, .4], "uniform": [.5, .5], "similarity": [.6 / 1.4, .8 / 1.4],
               "upper half of the layers": [5 / 6, 1 / 6], "chosen heads": [.6, .4],
-              "half of the chosen heads": [.25, .75], "sum over the node, by characters": [3 / 9, 6 / 9],
+              "half of the chosen heads": [.25, .75], "the best heads one by one": [5 / 6, 1 / 6],
+              "sum over the node, by characters": [3 / 9, 6 / 9],
               "without the first token's sink": [.6, .4]}
     assert found.keys() == wanted.keys()
     for name, values in wanted.items():
@@ -348,12 +350,13 @@ ASKED = SimpleNamespace(question=QUESTION, after=QUESTION / 2, empty=np.full((3,
 
 def test_relevance_by_hand():
     """S = (1, 2): the means .3 and .2, the positions 2 and 3."""
-    found = {name: relevance(ASKED, [1, 2], choices.position([1, 2]), [(0, 1)])
+    found = {name: relevance(ASKED, [1, 2], choices.position([1, 2]), choices.Chosen([(0, 1)], [(0, 0)]))
              for name, relevance in choices.RELEVANCE.items()}
     wanted = {"the paper": [.6, .6], "without position": [.3, .2], "uniform": [1, 1],
               "query after the nodes, without position": [.15, .1], "minus that of \"N/A\"": [.4, .3],
               "divided by that of \"N/A\"": [3, 2], "above its mean": [0, 0], "squared": [.36, .36],
               "to the fourth power": [.6 ** 4, .6 ** 4], "chosen heads": [.8, .9],
+              "the best heads one by one": [.4, .3],
               "chosen heads, above its mean": [0, .05], "an oracle's": [1, 0]}
     for name, values in wanted.items():
         assert np.allclose(found.pop(name), values), name
@@ -445,6 +448,7 @@ def test_progress_by_hand():
     assert stops["t_p 0.5, t_n 1"] == {"too early": 1, "too late": 0, "never": 0, "nodes": 2, "likelihood": -4}
     assert stops["t_p 0.5, t_n 2"] == {"too early": 0, "too late": 0, "never": 0, "nodes": 4, "likelihood": -1}
     assert stops["t_p 0.5, t_n 3"] == {"too early": 0, "too late": 1, "never": 0, "nodes": 5, "likelihood": -2}
+    assert stops["t_p 0.7, t_n 2"] == {"too early": 0, "too late": 1, "never": 1, "nodes": 5, "likelihood": -2}
     assert stops["t_p 0.98, t_n 1"] == {"too early": 0, "too late": 1, "never": 1, "nodes": 5, "likelihood": -2}
 
 
@@ -508,6 +512,10 @@ def test_heads_are_chosen_by_their_mass():
     assert best([(right, all_)], 3) == [(0, 2), (0, 0), (0, 1)] and best([(right, all_)], 2) == [(0, 2), (0, 0)]
     assert best([(right[:1], all_[:1])], 3) == [(0, 0)], "no other head raises .9"
     assert best([(right[:0], right[:0])], 1) == [(0, 0), (0, 1), (0, 2)], "nothing is known"
+
+    # Each on its own: .45 for heads 0 and 1, .5 for head 2.
+    assert best_single([(right, all_)], 2) == [(0, 2), (0, 0)] and best_single([(right[1:], all_[1:])], 1) == [(0, 1)]
+    assert best_single([(right[:0], right[:0])], 1) == [(0, 0), (0, 1), (0, 2)]
     assert (how_many(6, 4), how_many(30, 9), how_many(1, 2)) == (4, 10, 1)
 
 

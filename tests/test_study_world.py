@@ -8,7 +8,7 @@ import torch
 from data import EMBEDDED, Document, Question, read_jsonl
 from pecan import Graph, Node, edge_matrix
 from study.__main__ import main
-from study.choices import Attended
+from study.choices import Attended, Chosen
 from study.edges import add_edges
 from study.figures import Table
 from study.record import Record
@@ -53,9 +53,11 @@ def test_bullets_against_the_truth(small):
 def test_edges_against_the_truth(small):
     """The first bullet has one source in its window of three; the others have none, or no other node there."""
     table = Table("")
-    add_edges(table, small, [(0, 0)])
+    add_edges(table, small, Chosen([(0, 0)], [(0, 0)]))
     assert table.items["the paper", "mass, level 2"]["d"] == pytest.approx([0.6])
     assert table.items["uniform", "mass, level 2"]["d"] == pytest.approx([1 / 3])
+    assert {column for _, column in table.items} == {"precision at 1, level 2", "mass, level 2", "coverage of chunks",
+                                                     "coverage of level 2"}
 
 
 def test_a_search_against_the_truth(small):
