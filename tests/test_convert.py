@@ -1,4 +1,5 @@
 """GGUF files: each gives back the checkpoint that it came from, and what is not known for certain is refused."""
+import os
 import random
 import subprocess
 import sys
@@ -155,15 +156,16 @@ def test_blocks_that_gguf_cannot_write(tmp_path, kind, block):
 
 
 def test_what_the_command_writes(tmp_path, content):
-    """A folder for --model, with settings for a small model, from the command line."""
-    write_gguf(tmp_path / "m.gguf", *content())
-    run = subprocess.run([sys.executable, "-m", "support.convert", tmp_path / "m.gguf", tmp_path / "m"], cwd=ROOT,
-                         capture_output=True, text=True)
+    """A folder for --model, with settings for a small model, from the command line; the file is in a package."""
+    (tmp_path / "a_package").mkdir()
+    write_gguf(tmp_path / "a_package" / "m.gguf", *content())
+    run = subprocess.run([sys.executable, "-m", "support.convert", "a_package", tmp_path / "m"], cwd=ROOT,
+                         capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert run.returncode == 0 and "3 layers" in run.stdout and run.stderr == "", run.stderr
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
         "config.json", "generation_config.json", "model.safetensors", "pecan.json", "tokenizer.json",
         "tokenizer_config.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "m.gguf"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_package", "m"]
 
     fields, tensors = content()
     write_gguf(tmp_path / "short.gguf", fields | {"llama.context_length": 512}, tensors)
@@ -350,6 +352,10 @@ def test_other_refusals(tmp_path, monkeypatch, content):
     tensors[NORM] = (np.full(64, 1e6, np.float32), Type.F32)
     write_gguf(tmp_path / "large.gguf", fields, tensors)
     assert "too large for float16; take --dtype" in refused(tmp_path / "large.gguf", tmp_path / "m", dtype="float16")
+
+    # A package with three of them.
+    monkeypatch.syspath_prepend(tmp_path.parent)
+    assert "this package holds 3 GGUF files" in refused(tmp_path.name, tmp_path / "m")
 
     # No other folder is made.
     assert "none: is no folder" in refused(path, tmp_path / "none" / "m")
