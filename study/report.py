@@ -78,7 +78,7 @@ SUMMARY = [                       # what the first table shows: figure, table, r
     ("... chosen heads", "truth", WITH_CHOSEN, "all read"),
     ("F1 of PECAN if they were", "truth", "PECAN", "F1, all read"),
     ("F1 with chosen heads if they were", "truth", WITH_CHOSEN, "F1, all read"),
-    *((f"F1, {way} alone less {other}", "searches", way, f"over {other}")
+    *((f"F1 alone: {way} less {other}", "searches", way, f"over {other}")
       for way in ("z", "z, chosen heads") for other in OVER[way]),
     *((f"nodes read: {way}", "answers", way, "nodes") for way in ("PECAN", WITH_CHOSEN)),
     *((f"PECAN: {step}", "errors", "PECAN", step) for step in STEPS),

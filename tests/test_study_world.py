@@ -112,7 +112,7 @@ def test_all_stages_of_a_short_document(tmp_path, capsys, tiny, settings):
     main(["--data", str(path), "--heads", "1-0,1-1", "--output", str(output), "--device", "cpu"])
     printed = capsys.readouterr().out
     for text in ("## own: Choosing the next node", "\n| z, chosen heads | ", "\n| random | ",
-                 "| F1 of z, chosen heads alone less that of z, E uniform | "):
+                 "| F1 alone: z, chosen heads less z, E uniform | "):
         assert text in printed
 
     found = json.loads((output / "report.json").read_text())["data"]["own"]["figures"]
