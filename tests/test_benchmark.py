@@ -1,9 +1,10 @@
 """The benchmark's peer does the same work, and its table says what was reached. (Nothing is timed here.)"""
 import re
 
+import benchmark
 import pytest
 import torch
-from speed import measure, peer, reading, searching
+from speed import growth, measure, peer, reading, searching
 
 from pecan import Search
 from support.settings import resolve
@@ -85,3 +86,12 @@ def test_the_documents_of_growth_grow(tiny):
     assert len(graph.nodes) == 100 and graph.nodes[-1].level == 3
     sums = graph.E.to_dense().sum(1)
     assert all(abs(total - (node.level > 1)) < 1e-9 for total, node in zip(sums.tolist(), graph.nodes))
+
+
+def test_the_peak_of_a_window_is_what_the_dry_run_says(capsys):
+    """Within 10 %; and the command prints the machine before anything else, and the 8B row that needs a GPU."""
+    row, missing = growth.dry_run(CPU, ["embedded"], 1024)
+    assert .9 < row.ratio < 1.1 and row.met == "yes" and (missing.shape, missing.ours) == ("8B", measure.NOT_RUN)
+
+    benchmark.main(["flops"])
+    assert f"threads {torch.get_num_threads()}, python 3." in capsys.readouterr().out.splitlines()[0]

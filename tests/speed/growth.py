@@ -13,12 +13,16 @@ import torch
 
 from data import Document
 from pecan import Graph, Node, Search, build, edge_matrix
-from speed.measure import NOT_RUN, ROOT, TINY, Row, embedded, seconds
+from speed.measure import NOT_RUN, ROOT, TINY, Row, embedded, random_model, seconds, shapes_for
+from speed.reading import peak_bytes, prompt_of, summarise
 from support.checkpoint import read_config, save_checkpoint, tensor_shapes
+from support.memory import bytes_of_pass
 from support.settings import resolve
+from support.tokenizer import Tokenizer
 from tiny.world import make_world
 
 GROWTH = {"construction": [2_000, 8_000, 32_000, 128_000, 500_000], "search": [100, 1_000, 10_000, 100_000]}
+ON_CUDA = {"construction": 3, "search": 3}     # how many of these sizes: a run there should end after ten minutes
 
 
 def long_document(tokenizer, tokens: int) -> Document:
@@ -33,12 +37,16 @@ def long_document(tokenizer, tokens: int) -> Document:
     return Document(f"{tokens} tokens", passages)
 
 
+def sizes(what: str, device: torch.device) -> list[int]:
+    return GROWTH[what][:ON_CUDA[what]] if device.type == "cuda" else GROWTH[what]
+
+
 def construction(device: torch.device) -> list[dict]:
     """Seconds of building over documents of so many tokens, and what the graph added to memory."""
     tiny = embedded(device)
     settings = resolve(tiny.folder, 512)
     found = []
-    for tokens in GROWTH["construction"]:
+    for tokens in sizes("construction", device):
         document = long_document(tiny.tokenizer, tokens)
         before = memory()
         graphs = []
@@ -76,7 +84,7 @@ def searches(device: torch.device) -> list[dict]:
     tiny = embedded(device)
     settings = resolve(tiny.folder, 512)
     found = []
-    for V in GROWTH["search"]:
+    for V in sizes("search", device):
         graph = random_graph(V)
         c = torch.rand(V, generator=torch.Generator().manual_seed(0))
         begun = []
@@ -88,7 +96,8 @@ def searches(device: torch.device) -> list[dict]:
                 search.start()
                 begun.append(search)
 
-            times = {"first query": seconds(begin, device), "next query": seconds(begin, device),
+            times = {"tokenising": seconds(lambda graph=graph: graph.lines(Tokenizer(TINY)), device),
+                     "first query": seconds(begin, device), "next query": seconds(begin, device),
                      "a choice": seconds(begun[-1].next, device),
                      "saving": seconds(lambda graph=graph, path=path: graph.save(path), device),
                      "loading": seconds(lambda path=path: Graph.load(path), device)}
@@ -105,8 +114,13 @@ def growth(device: torch.device) -> list[Row]:
         last, before = entries[-1], entries[-2]
         what = "tokens" if part == "construction" else "nodes"
         linear = before["seconds"] * last["size"] / before["size"]
-        rows.append(Row(f"6 {part} / linear growth", f"{before['size']:,} to {last['size']:,} {what}", last["seconds"],
-                        linear, "s", "linear", limit=1 / 1.25, details=entries))
+        shape = f"{before['size']:,} to {last['size']:,} {what}"
+        rows.append(Row(f"6 {part} / linear growth", shape, last["seconds"], linear, "s", "linear", limit=1 / 1.25,
+                        details=entries))
+        if part == "construction":
+            linear = before["MiB"] * last["size"] / before["size"]
+            rows.append(Row("6 memory of the graph / linear growth", shape, last["MiB"], linear, "MiB", "linear",
+                            limit=1 / 1.25))
     return rows
 
 
@@ -169,7 +183,22 @@ def start(device: torch.device) -> list[Row]:
         taken = time_of_children() - before
     rows.append(Row("7 pecan.py from a cold start, its graph being there", "embedded, time of the process", taken, 4.0,
                     "s", "under 4 s", limit=1))
-    rows.append(Row("7 peak of the dry run / measured", "8B at 8k", NOT_RUN, "-", "", "-"))
+    return rows + dry_run(device, ["8B"] if device.type == "cuda" else shapes_for(device))
+
+
+@torch.no_grad()
+def dry_run(device: torch.device, shapes: list[str], length: int = 8192) -> list[Row]:
+    """What reading a window and beginning its summary adds to the weights, next to what --dry-run of eval.py says."""
+    rows = []
+    for shape in shapes:
+        model = random_model(shape, device)
+        window = prompt_of(model.config.vocab, length)
+        measured = peak_bytes(lambda model=model, window=window: summarise(model, [window], 2), device)
+        said = bytes_of_pass(model.config, length, length + 2, model.dtype.itemsize)
+        rows.append(Row("7 peak of a window / what the dry run says", f"{shape} at {length:,}", measured / 2 ** 20,
+                        said / 2 ** 20, "MiB", "within 10 %", limit=1 / 1.1))
+    if device.type == "cpu":
+        rows.append(Row(rows[0].what, "8B", NOT_RUN, "-", "", "within 10 %"))
     return rows
 
 
