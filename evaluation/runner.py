@@ -29,6 +29,7 @@ from evaluation.together import answer_together, group_size
 from support.files import (
     COUNT,
     InputError,
+    MemoryShortage,
     OutputError,
     check_values,
     enough_memory,
@@ -79,17 +80,22 @@ class Team:
         dist.all_gather_object(of_all, mine)
         return of_all
 
+    def together(self, function):
+        """What `function` returns in each process. If it raises InputError in one, all raise it, and none goes on."""
+        result, refusal = None, None
+        try:
+            result = function()
+        except InputError as error:
+            refusal = error
+
+        refusals = [text for text in self.gather(refusal and str(refusal)) if text]
+        if refusals:
+            raise refusal or InputError(refusals[0])
+        return result
+
     def first(self, function):
-        """Run `function` in the first process while the others wait. If it raises InputError, all raise it."""
-        refusal = None
-        if self.rank == 0:
-            try:
-                function()
-            except InputError as error:
-                refusal = str(error)
-        refusal = self.gather(refusal)[0]
-        if refusal:
-            raise InputError(refusal)
+        """As `together`, for what only the first process does while the others wait."""
+        self.together(lambda: function() if self.rank == 0 else None)
 
     def leave(self):
         if self.size > 1:
@@ -263,7 +269,7 @@ class Runner:
         Raises InputError if nothing could be answered.
         """
         team = self.team
-        setup = self.setup_of(dataset, run, done)
+        setup = team.together(lambda: self.setup_of(dataset, run, done))
         path = self.path_of(dataset, run, setup)
         settings = self.settings_of(dataset, run, done, lambda settings: self.batch_of(path, run, settings))
         method = make(run, self.models_of(run), settings, setup["top"])
@@ -315,6 +321,8 @@ class Runner:
             return                                               # do not load a checkpoint for nothing
         try:
             setup = self.setup_of(dataset, run, done)
+        except MemoryShortage:
+            raise
         except InputError:                                       # Top-X, and PECAN's run is not here
             return
         path = self.path_of(dataset, run, setup)

@@ -91,7 +91,8 @@ class Group:
         alone.model = seat
         seat.replies.get()
         try:
-            self.outcomes[seat] = alone.answer(prepared, question)
+            with enough_memory():
+                self.outcomes[seat] = alone.answer(prepared, question)
         except Exception as error:
             self.outcomes[seat] = error
         seat.wishes.put(("end",))
@@ -120,7 +121,10 @@ class Group:
         for outcome in outcomes:
             if isinstance(outcome, Exception) and not isinstance(outcome, InputError):
                 raise outcome
-        return None if failed else outcomes
+        if failed:
+            self.cache = None                       # its memory is needed by those that are asked again
+            return None
+        return outcomes
 
     def logits(self, wishes: dict) -> dict:
         """Next-token logits for each seat that wants them."""

@@ -19,6 +19,7 @@ from support.files import (
     InputError,
     Rule,
     check_values,
+    enough_memory,
     one_line,
     read_json,
     reading,
@@ -327,8 +328,9 @@ def choose_device(device: str = "auto", dtype: str = "auto",
     elif device == "auto":
         device = "cpu"
     try:
-        chosen = torch.device(device)
-        torch.empty(1, device=chosen)
+        with enough_memory():
+            chosen = torch.device(device)
+            torch.empty(1, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
 

@@ -9,7 +9,8 @@ from support.files import InputError, MemoryShortage, OutputError, enough_memory
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 
 # This module is imported before torch (pyproject.toml), whose import takes seconds: Ctrl-C meanwhile is no traceback.
-if Path(sys.argv[0]).resolve().is_relative_to(Path(__file__).parents[1]):
+# (While Python looks for the module of "python -m", the name of the program is "-m".)
+if sys.argv[0] == "-m" or Path(sys.argv[0]).resolve().is_relative_to(Path(__file__).parents[1]):
     usual_hook = sys.excepthook
     sys.excepthook = lambda kind, *rest: (
         print("interrupted", file=sys.stderr) if kind is KeyboardInterrupt else usual_hook(kind, *rest))

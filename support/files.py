@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -54,13 +55,17 @@ SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|can
 
 @contextlib.contextmanager
 def enough_memory():
-    """The guard of what takes much memory: a shortage inside, in the words of any device, becomes a MemoryShortage."""
+    """The guard of what takes much memory: a shortage inside, in the words of any device, becomes a MemoryShortage.
+
+    What the calls inside held is free again when it is raised.
+    """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, OSError) as error:
         named_so = type(error).__name__ == "OutOfMemoryError"          # PyTorch's, without importing it
         if not (isinstance(error, MemoryError) or named_so or SHORTAGE.search(str(error))):
             raise
+        traceback.clear_frames(error.__traceback__)
         raise MemoryShortage(f"out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
                              "bfloat16") from None
 
@@ -75,13 +80,14 @@ def reading(place, wanted: str = "", remedy: str = ""):
     from anywhere may be damaged in any way, and what the libraries raise then is more than anyone can list.
     """
     try:
-        yield
+        with enough_memory():
+            yield
+    except MemoryShortage:
+        raise
     except InputError as error:
         raise type(error)(f"{error}{remedy}") from None
     except OSError as error:
         raise InputError(f"{place}: cannot be read ({error.strerror or one_line(error)}){remedy}") from None
-    except MemoryError:
-        raise
     except Exception as error:
         raise InputError(f"{place}: {wanted or 'cannot be read'} ({one_line(error)}){remedy}") from None
 

@@ -317,7 +317,7 @@ MUTATIONS = {
         "pecan.py", "        answer.flops += of_query\n", "        answer.flops += self.encoder.flops - flops_before\n",
         "test_together.py::test_a_group_answers_as_each_question_alone"),
     "a failed pass fails the group": (
-        "evaluation/together.py", "return None if failed else outcomes", "return outcomes",
+        "evaluation/together.py", "            return None\n        return outcomes", "        return outcomes",
         "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
     "a bug taken for an answer": (
         "evaluation/together.py", "not isinstance(outcome, InputError):\n                raise outcome",
@@ -692,6 +692,17 @@ MUTATIONS = {
     "a shortage of memory ends the run": (
         "evaluation/together.py", "with enough_memory():\n            return method.answer", "if True:\n            "
         "return method.answer", "test_eval.py::test_a_shortage_of_memory_does_not_end_the_run"),
+    "what ran out of memory is kept": ("support/files.py", "        traceback.clear_frames(error.__traceback__)\n", "",
+                                       "test_eval.py::test_what_ran_out_of_memory_is_free_again"),
+    "a shortage is no file of tensors": ("support/files.py", "        with enough_memory():\n            yield\n",
+                                         "        yield\n",
+                                         "test_eval.py::test_what_ran_out_of_memory_is_free_again"),
+    "a group's cache is kept for nothing": ("evaluation/together.py", "            self.cache = None   ",
+                                            "            pass   ",
+                                            "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
+    "the refusal of another process is missed": (
+        "evaluation/runner.py", "        if refusals:\n", "        if refusal:\n",
+        "test_wires.py::test_a_refusal_of_one_process_is_one_of_all"),
     "a shortage in a group fails all of it": (
         "evaluation/together.py", "with enough_memory():\n                    replies", "if True:\n                    "
         "replies", "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),

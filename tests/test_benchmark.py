@@ -88,10 +88,11 @@ def test_the_documents_of_growth_grow(tiny):
     assert all(abs(total - (node.level > 1)) < 1e-9 for total, node in zip(sums.tolist(), graph.nodes))
 
 
-def test_the_peak_of_a_window_is_what_the_dry_run_says(capsys):
+def test_the_peak_of_a_window_is_what_the_dry_run_says(capsys, tmp_path, monkeypatch):
     """Within 10 %; and the command prints the machine before anything else, and the 8B row that needs a GPU."""
     row, missing = growth.dry_run(CPU, ["embedded"], 1024)
     assert .9 < row.ratio < 1.1 and row.met == "yes" and (missing.shape, missing.ours) == ("8B", measure.NOT_RUN)
 
+    monkeypatch.setattr(measure, "KEPT", tmp_path / "kept")
     benchmark.main(["flops"])
     assert f"threads {torch.get_num_threads()}, python 3." in capsys.readouterr().out.splitlines()[0]

@@ -1,6 +1,7 @@
 """The evaluation as it is run: tables, kills, several processes, two runs at once, mistakes."""
 import contextlib
 import fcntl
+import gc
 import http.server
 import io
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +38,7 @@ from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
 from pecan import build
 from support.checkpoint import read_config
-from support.files import InputError, OutputError
+from support.files import InputError, MemoryShortage, OutputError, reading
 from support.settings import PAPER, Settings, resolve
 
 ROOT = Path(__file__).parents[1]
@@ -670,6 +672,24 @@ def test_out_of_memory_is_one_line(capsys):
 
     with pytest.raises(RuntimeError, match="illegal"):            # a bug is not a shortage
         user_errors(bug)
+
+
+def test_what_ran_out_of_memory_is_free_again():
+    """Although the error is kept, and without the garbage collector."""
+    held = []
+
+    def run():
+        large = torch.empty(1000)
+        held.append(weakref.ref(large))
+        torch.empty(1 << 50)
+
+    gc.disable()
+    try:
+        with pytest.raises(InputError) as kept, reading("model.safetensors", "no file of tensors"):
+            run()
+        assert kept.type is MemoryShortage and held[0]() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

@@ -438,7 +438,7 @@ def elsewhere(request, smollm2):
 
 
 def assert_as_close(ours, hf, exact, what, times=1.1):
-    """To what is exact, the float32 of the CPU. Few numbers, read in parts, are another draw of rounding: twice."""
+    """To what is exact, the float32 of the CPU. What is read in parts is another draw of rounding: twice."""
     error, allowed = relative(ours.cpu(), exact.cpu()), relative(hf.cpu(), exact.cpu())
     assert error < times * allowed + 1e-6, f"{what}: {error}, Hugging Face {allowed}"
 
@@ -480,8 +480,9 @@ def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):
     for layer in range(model.config.layers):
         for name in ("keys", "values"):
             theirs_, exact_ = (getattr(result.past_key_values.layers[layer], name) for result in (other, exact))
-            for ours in (cache, plain):
-                assert_as_close(getattr(ours, name)[layer][:, :, :T], theirs_, exact_, f"{name} of layer {layer}")
+            for ours, times in ((cache, 1.1), (plain, 2)):
+                kept = getattr(ours, name)[layer][:, :, :T]
+                assert_as_close(kept, theirs_, exact_, f"{name} of layer {layer}", times)
             assert torch.equal(getattr(plain, name)[layer][:, :, :T], getattr(probed, name)[layer][:, :, :T])
 
 
@@ -505,12 +506,12 @@ def test_elsewhere_a_reply_and_its_edges(elsewhere, theirs, short):
 
 
 def test_elsewhere_r_of_a_search(elsewhere, theirs):
-    """Of every node that is read, the verdicts being No."""
+    """Of every node of a top level."""
     model, hf = elsewhere
     t = model.tokenizer
     texts = [*PASSAGES[0][1][:300].split(". "), *PASSAGES[0][0][:300].split(". ")]
     graph = pecan.Graph([pecan.Node(1, text) for text in texts], pecan.edge_matrix([], len(texts)), "", "", {})
-    settings = Settings(chunk=64, window=640, confidence=.9999, answer_tokens=8)
+    settings = Settings(chunk=64, window=640, answer_tokens=8)
     search = Search(model, graph, QUESTIONS[0], torch.arange(len(texts)) / len(texts), settings)
     search.start()
 

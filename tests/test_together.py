@@ -1,6 +1,8 @@
 """Searches that advance together: the same answers, and no pass more than the longest of them takes alone."""
+import gc
 import shutil
 import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -100,11 +102,16 @@ def test_a_question_that_fails_fails_alone(method, prepared, questions):
 def test_a_pass_that_fails_is_tried_one_by_one(method, prepared, questions, tiny, monkeypatch, too_large):
     """Which row has failed is unknown: each question is asked again alone, and no thread is left.
 
-    So too if the memory does not suffice for all rows.
+    So too if the memory does not suffice for all rows. Then the group's cache is gone before the first is asked again.
     """
     append = tiny.append
+    groups = []
 
     def broken(cache, rows, averaging=None):
+        if len(rows) > 1:
+            groups.append(weakref.ref(cache))
+        elif too_large:
+            assert groups[-1]() is None
         if len(rows) > 1 and max(cache.lengths) > 60:
             return torch.empty(1 << 50) if too_large else fail()
         return append(cache, rows, averaging)
@@ -114,10 +121,13 @@ def test_a_pass_that_fails_is_tried_one_by_one(method, prepared, questions, tiny
 
     monkeypatch.setattr(tiny, "append", broken)
     threads = threading.active_count()
+    gc.disable()
     try:
         together = answer_together(method, prepared, questions)
     except RuntimeError as error:
         pytest.fail(f"the whole group fails: {error}")
+    finally:
+        gc.enable()
     for ours, question in zip(together, questions):
         assert ours == method.answer(prepared, question)
     assert threading.active_count() == threads

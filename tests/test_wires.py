@@ -29,7 +29,7 @@ from pecan import node_line
 from support import memory, options
 from support.files import InputError
 from support.graph_file import node_vectors
-from support.heads import read_heads
+from support.heads import NoHeads, read_heads
 from support.sbert import Bert
 from support.settings import Settings
 from support.token_mean import TokenMean
@@ -455,6 +455,22 @@ def test_each_process_takes_its_own_gpu(processes_of_four):
     assert [team.device("cuda") for team in processes_of_four(2)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
     assert [team.device("cpu") for team in processes_of_four(4)] == ["cpu"] * 4
     assert [team.device("auto") for team in processes_of_four(0)] == ["auto"] * 4
+
+
+def test_a_refusal_of_one_process_is_one_of_all(monkeypatch):
+    """No process goes on to another run while the others wait; a process's own error keeps its kind."""
+    team = Team()
+    assert team.together(lambda: 3) == 3
+
+    def refuse():
+        raise NoHeads("here")
+
+    with pytest.raises(NoHeads, match="here"):
+        team.together(refuse)
+    monkeypatch.setattr(team, "gather", lambda mine: [mine, "out of memory there"])
+    with pytest.raises(InputError, match="out of memory there"):
+        team.together(lambda: 3)
+
 
 
 def test_a_run_is_on_the_device_of_its_process(tmp_path, monkeypatch):

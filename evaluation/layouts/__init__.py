@@ -2,8 +2,8 @@
 
 The layout of a file is recognised from its content. Knows files, no models. To add a layout: see layout.py.
 """
-import support.command  # first, so that Ctrl-C during the other imports is no traceback
+import support.command  # noqa: F401  first, so that Ctrl-C during the other imports is no traceback
 
 from evaluation.layouts.dataset import Dataset
 
-__all__ = ["Dataset", "support"]
+__all__ = ["Dataset"]

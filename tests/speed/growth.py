@@ -88,6 +88,8 @@ def searches(device: torch.device) -> list[dict]:
         graph = random_graph(V)
         c = torch.rand(V, generator=torch.Generator().manual_seed(0))
         begun = []
+        tokenising = seconds(lambda graph=graph: graph.lines(Tokenizer(TINY)), device)
+        graph.kept_lines.clear()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "graph.json"
 
@@ -96,7 +98,7 @@ def searches(device: torch.device) -> list[dict]:
                 search.start()
                 begun.append(search)
 
-            times = {"tokenising": seconds(lambda graph=graph: graph.lines(Tokenizer(TINY)), device),
+            times = {"tokenising": tokenising,
                      "first query": seconds(begin, device), "next query": seconds(begin, device),
                      "a choice": seconds(begun[-1].next, device),
                      "saving": seconds(lambda graph=graph, path=path: graph.save(path), device),
@@ -117,7 +119,7 @@ def growth(device: torch.device) -> list[Row]:
         shape = f"{before['size']:,} to {last['size']:,} {what}"
         rows.append(Row(f"6 {part} / linear growth", shape, last["seconds"], linear, "s", "linear", limit=1 / 1.25,
                         details=entries))
-        if part == "construction":
+        if part == "construction" and device.type == "cpu":           # else the machine's memory has other things
             linear = before["MiB"] * last["size"] / before["size"]
             rows.append(Row("6 memory of the graph / linear growth", shape, last["MiB"], linear, "MiB", "linear",
                             limit=1 / 1.25))
@@ -196,9 +198,9 @@ def dry_run(device: torch.device, shapes: list[str], length: int = 8192) -> list
         measured = peak_bytes(lambda model=model, window=window: summarise(model, [window], 2), device)
         said = bytes_of_pass(model.config, length, length + 2, model.dtype.itemsize)
         rows.append(Row("7 peak of a window / what the dry run says", f"{shape} at {length:,}", measured / 2 ** 20,
-                        said / 2 ** 20, "MiB", "within 10 %", limit=1 / 1.1))
+                        said / 2 ** 20, "MiB", "at most 10 % above", limit=1 / 1.1))
     if device.type == "cpu":
-        rows.append(Row(rows[0].what, "8B", NOT_RUN, "-", "", "within 10 %"))
+        rows.append(Row(rows[0].what, "8B", NOT_RUN, "-", "", "at most 10 % above"))
     return rows
 
 
