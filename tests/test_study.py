@@ -445,6 +445,7 @@ def test_progress_by_hand():
 
     stops = {row: {column: value.value for column, value in columns.items()}
              for row, columns in sweep.figures().items()}
+    assert len(stops) == len(progress.THRESHOLDS) * len(progress.PATIENCE) == 32
     assert stops["t_p 0.5, t_n 1"] == {"too early": 1, "too late": 0, "never": 0, "nodes": 2, "likelihood": -4}
     assert stops["t_p 0.5, t_n 2"] == {"too early": 0, "too late": 0, "never": 0, "nodes": 4, "likelihood": -1}
     assert stops["t_p 0.5, t_n 3"] == {"too early": 0, "too late": 1, "never": 0, "nodes": 5, "likelihood": -2}
