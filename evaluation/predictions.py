@@ -16,6 +16,7 @@ from support.files import (
     InputError,
     append_line,
     check_values,
+    complete_lines,
     open_own,
     parse_json,
     reading,
@@ -123,11 +124,10 @@ class Predictions:
     def read(self, file: Path):
         """Take over the answers of a file; InputError if a line is no prediction.
 
-        A last line without its end was torn by a kill. It does not count, and its question is answered again.
+        The question of a line that was torn by a kill is answered again.
         """
         with reading(file):
-            complete, _, _ = file.read_bytes().rpartition(b"\n")
-        lines = complete.split(b"\n") if complete else []
+            lines = complete_lines(file)
         for number, line in enumerate(lines, 1):
             with reading(f"{file}, line {number}", "not a prediction", "; move the file away, or use --overwrite"):
                 row = parse_json(line, f"{file}, line {number}", dict)
@@ -164,10 +164,9 @@ class Predictions:
 
         Questions that are not in `order` come last, as they were found.
         """
-        # Split at the line feed only: a text may hold other line ends.
         lines = {}
         for file in answer_files(self.path):
-            for line in file.read_bytes().split(b"\n")[:-1]:
+            for line in complete_lines(file):
                 lines[json.loads(line)["id"]] = line.decode() + "\n"
 
         position = {id: n for n, id in enumerate(order)}

@@ -218,9 +218,9 @@ class Runner:
             self.models.clear()
             args = argparse.Namespace(**vars(self.args) | {"model": model, "builder": builder})
             args.device = self.team.device(args.device)
-            with contextlib.redirect_stderr(sys.stderr if self.team.rank == 0 else io.StringIO()):
-                with enough_memory():
-                    self.models[model, builder] = Models(args)
+            shown = sys.stderr if self.team.rank == 0 else io.StringIO()
+            with contextlib.redirect_stderr(shown), enough_memory():
+                self.models[model, builder] = Models(args)
         return self.models[model, builder]
 
     def settings_of(self, dataset: Dataset, run: Run, done: dict, size=None) -> Settings:

@@ -91,8 +91,7 @@ class Group:
         alone.model = seat
         seat.replies.get()
         try:
-            with enough_memory():
-                self.outcomes[seat] = alone.answer(prepared, question)
+            self.outcomes[seat] = outcome_of(alone, prepared, question)
         except Exception as error:
             self.outcomes[seat] = error
         seat.wishes.put(("end",))

@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from support.files import append_line, parse_json, reading
+from support.files import append_line, complete_lines, parse_json, reading
 
 
 class InformationPoint(NamedTuple):
@@ -39,8 +39,8 @@ class Journal(list):
 
         remedy = "; remove the file, and the graph is built from the start"
         with reading(self.path, remedy=remedy):
-            lines, _, _ = self.path.read_bytes().rpartition(b"\n")
-        for number, line in enumerate(lines.split(b"\n") if lines else [], 1):
+            lines = complete_lines(self.path)
+        for number, line in enumerate(lines, 1):
             with reading(f"{self.path}, line {number}", "not a finished batch of windows", remedy):
                 windows, points, *counts = parse_json(line, f"{self.path}, line {number}", list)
                 points = [InformationPoint(str(text), list(window), list(e)) for text, window, e in points]

@@ -657,7 +657,7 @@ MUTATIONS = {
     "half of a large top level is lost": ("pecan.py", "space -= min(RESERVE * self.settings.chunk, space // 2)",
                                           "space //= 2", "test_search.py::test_a_top_level_too_large_for_the_window"),
     "an interrupted construction begins again": (
-        "support/journal.py", "        lines, _, _ = self.path.read_bytes()", "        lines, _, _ = b\"\"",
+        "support/journal.py", "lines = complete_lines(self.path)", "lines = []",
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "an edge of no weight": ("pecan.py", "strict=True) if e > 0]", "strict=True)]",
                              "test_graph_file.py::test_a_weight_of_0_is_no_edge"),
@@ -936,8 +936,8 @@ MUTATIONS = {
         "[*answer_files(path), setup_path(path)]:",
         "test_hostile.py::test_a_kill_while_answers_are_moved_loses_none"),
     "a file cut before its setup is checked": (
-        "evaluation/predictions.py", "complete, _, _ = file.read_bytes().rpartition(b\"\\n\")",
-        "complete, _, _ = file.read_bytes().rpartition(b\"\\n\"); file.write_bytes(complete)",
+        "evaluation/predictions.py", "            lines = complete_lines(file)\n",
+        "            lines = complete_lines(file)\n            file.write_bytes(b\"\\n\".join(lines))\n",
         "test_hostile.py::test_a_file_without_the_end_of_a_line_is_not_cut"),
     "a folder called old is removed": ("evaluation/predictions.py", "    if others:\n", "    if False:\n",
                                        "test_hostile.py::test_a_folder_called_old_is_kept"),
