@@ -11,6 +11,7 @@
 evaluation/README.md describes data sets, tables, metrics and long runs.
 """
 import argparse
+import contextlib
 import json
 import platform
 import sys
@@ -178,6 +179,32 @@ def show(args: argparse.Namespace, runner: Runner, results: dict, failures: list
     print(f"peak memory of this process {cost.peak_memory(device):.2f} GiB", file=sys.stderr)
 
 
+def evaluate(args: argparse.Namespace, datasets: list[Dataset], runner: Runner) -> int:
+    """Do all runs over all data sets and show what came of them; returns the exit code.
+
+    Raises InputError if nothing at all was answered.
+    """
+    results = {}
+    failures = []
+    for dataset in datasets:
+        if runner.team.rank == 0:
+            print("\n".join(dataset.report.lines()), file=sys.stderr)
+        done, not_run, not_answered = run_all(args, runner, dataset)
+        failures += not_answered
+        results[dataset.name] = {"report": asdict(dataset.report), "runs": done, "not run": not_run}
+        if args.table == "A3":
+            results[dataset.name]["lengths"] = dataset.lengths(Tokenizer(locate(args.model)).encode)
+
+    reasons = [entry["reason"] for result in results.values() for entry in result["not run"].values()]
+    if reasons and not any(result["runs"] for result in results.values()):
+        raise InputError(reasons[0])
+
+    if runner.team.rank == 0:
+        show(args, runner, results, failures)
+    runner.team.leave()
+    return 1 if failures else 0
+
+
 def main(argv=None) -> int:
     args = parse(argv)
     if args.score:
@@ -195,28 +222,8 @@ def main(argv=None) -> int:
         return 0
 
     torch.manual_seed(args.seed)
-    team = Team()
-    runner = Runner(args, team)
-    results = {}
-    failures = []
-    for dataset in datasets:
-        if team.rank == 0:
-            print("\n".join(dataset.report.lines()), file=sys.stderr)
-        done, not_run, not_answered = run_all(args, runner, dataset)
-        failures += not_answered
-        results[dataset.name] = {"report": asdict(dataset.report), "runs": done, "not run": not_run}
-        if args.table == "A3":
-            results[dataset.name]["lengths"] = dataset.lengths(Tokenizer(locate(args.model)).encode)
-
-    # Nothing at all was answered: this is no result.
-    reasons = [entry["reason"] for result in results.values() for entry in result["not run"].values()]
-    if reasons and not any(result["runs"] for result in results.values()):
-        raise InputError(reasons[0])
-
-    if team.rank == 0:
-        show(args, runner, results, failures)
-    team.leave()
-    return 1 if failures else 0
+    with contextlib.closing(Runner(args, Team())) as runner:
+        return evaluate(args, datasets, runner)
 
 
 if __name__ == "__main__":

@@ -28,19 +28,17 @@ from support.files import (
 def lock(output: Path):
     """Lock an output folder, so that a second run is refused.
 
-    Returns the open file that holds the lock (None on Windows, which has no such lock). The system frees the lock when
-    the process ends, however it ends. Raises InputError if another run holds it.
+    Returns the open file that holds the lock; close it, and the folder is free again. The system frees it too when the
+    process ends, however it ends. Raises InputError if another run holds it. (Windows has no such lock.)
     """
-    try:
-        import fcntl
-    except ImportError:                                           # Windows
-        return None
-
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
     file = open_own(output / "lock")
     try:
+        import fcntl
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:                                           # Windows
+        pass
     except OSError:
         file.close()
         raise InputError(f"{output}: another run is writing there; wait for it, or choose another --output") from None

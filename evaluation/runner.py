@@ -194,7 +194,7 @@ def summary(rows: list[dict]) -> dict:
 # --- all runs into one output folder --------------------------------------------------------------------------------
 
 class Runner:
-    """Does runs and sums them up. It holds the output folder's lock as long as it lives."""
+    """Does runs and sums them up. It holds the output folder's lock until `close`."""
 
     def __init__(self, args: argparse.Namespace, team: Team):
         self.args = args
@@ -203,12 +203,18 @@ class Runner:
         self.graphs = Path(args.graphs or self.output / "graphs")
         self.models: dict = {}                                   # those of the latest run: (model, builder) -> Models
         self.pecan_rows: dict = {}                               # data set -> the answers of PECAN's run
+        self.lock = None
         team.first(self.claim_folder)
 
     def claim_folder(self):
         self.lock = lock(self.output)
         with writing(self.graphs):
             self.graphs.mkdir(parents=True, exist_ok=True)
+
+    def close(self):
+        """Free the output folder."""
+        if self.lock is not None:
+            self.lock.close()
 
     def models_of(self, run: Run) -> Models:
         """The models of a run. Only those of one run at a time are kept in memory."""

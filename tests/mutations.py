@@ -950,6 +950,8 @@ MUTATIONS = {
         "    put_back(path)\n    files = answer_files(path)\n",
         "    put_back(path)\n    Predictions(path)\n    files = answer_files(path)\n",
         "test_hostile.py::test_a_garbage_line_can_be_overwritten"),
+    "a folder is never free again": ("evaluation/runner.py", "            self.lock.close()", "            pass",
+                                     "test_eval.py::test_a_run_that_failed_frees_its_folder"),
     "a file of the lock's name emptied": ("support/files.py", "os.O_RDWR | os.O_APPEND |",
         "os.O_RDWR | os.O_TRUNC |",
         "test_hostile.py::test_a_file_called_lock_is_not_emptied"),

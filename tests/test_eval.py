@@ -217,6 +217,16 @@ def test_a_mistake_ends_all_processes(tmp_path):
     assert done.returncode != 0 and "window 100 is too small" in done.stderr       # among torchrun's own messages
 
 
+def test_a_run_that_failed_frees_its_folder(tmp_path):
+    """At once, though its frames live on in the exception: a second run in the same process gets as far."""
+    arguments = ["--limit", "1", "--method", "pecan", "--window", "100", "--output", str(tmp_path / "r")]
+    with pytest.raises(InputError, match="window 100 is too small") as first:
+        command_line.main(arguments)
+    with pytest.raises(InputError) as second:
+        command_line.main(arguments)
+    assert str(second.value) == str(first.value)
+
+
 def test_two_runs_on_one_folder(tmp_path):
     """The second run is refused. The lock goes with the process, so a killed one leaves none."""
     (tmp_path / "r").mkdir()
