@@ -14,7 +14,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-# Byte code is kept, whatever the environment says: without it every copy of test_mutations.py compiles all files again.
+# Byte code is kept, whatever the environment says: without it every copy of mutations.py compiles all files again.
 sys.dont_write_bytecode = False
 
 import hypothesis  # noqa: E402

@@ -4,10 +4,11 @@
     python tests/mutations.py --search         every bug against all tests, to see which of them catch it
     python tests/mutations.py [--search] NAME  bugs whose names contain NAME
 
-test_mutations.py runs them as tests, one test for each bug.
+All bugs take about as long as all tests, so they are not among these; .ci/run runs both.
 """
 import sys
 
+from chromium import installed
 from mutant import failing, processes
 
 # name: (file, text, the text that replaces it, the test that catches it)
@@ -1289,15 +1290,12 @@ MUTATIONS |= {
 }
 
 
-def parts_of_tests(count: int = 4, of_a_file: int | None = None) -> list[list[str]]:
-    """The tests that catch bugs, as arguments of pytest, in `count` parts. Each file is in one of them.
-
-    All of a file's tests, or the first `of_a_file`.
-    """
+def parts_of_tests(count: int = 4) -> list[list[str]]:
+    """The tests that catch bugs, as arguments of pytest, in `count` parts. Each file is in one of them."""
     by_file = {}
     for _, _, _, test in MUTATIONS.values():
         by_file.setdefault(test.split("::")[0], {})[f"tests/{test}"] = None
-    files = [list(tests)[:of_a_file] for tests in by_file.values()]
+    files = [list(tests) for tests in by_file.values()]
     return [[test for tests in files[n::count] for test in tests] for n in range(count)]
 
 
@@ -1305,16 +1303,22 @@ def call_for(name: str, search: bool = False) -> tuple:
     """The arguments of `failing` for a bug: its name, the change, and the test that should catch it (or all)."""
     *change, test = MUTATIONS[name]
     if search:
-        return name, change, ["tests", "--ignore", "tests/test_mutations.py", "--ignore", "tests/test_eval.py"]
+        return name, change, ["tests", "--ignore", "tests/test_eval.py"]
     return name, change, ["-x", f"tests/{test}"]
 
 
 def run_all(calls):
-    """Run failing(*call) for each call, as many at once as there are processors; yields (name, its result)."""
+    """Run failing(*call) for each call, as many at once as there are processors; yields (name, its result).
+
+    The result is the RuntimeError if the tests could not run, or crashed.
+    """
     with processes() as pool:
         jobs = [(call[0], pool.apply_async(failing, call)) for call in calls]
         for name, job in jobs:
-            yield name, job.get()
+            try:
+                yield name, job.get()
+            except RuntimeError as error:
+                yield name, error
 
 
 def main(arguments: list[str]) -> int:
@@ -1324,18 +1328,26 @@ def main(arguments: list[str]) -> int:
 
     # Before all bugs comes a copy without any: nothing may fail in it.
     if not wanted:
-        calls = [("no bug", None, tests) for tests in parts_of_tests()]
-        broken = [test for _, tests in run_all(calls) for test in tests]
-        if broken:
-            print(f"without any bug, these fail: {', '.join(broken)}")
-            return 1
+        for _, tests in run_all(("no bug", None, tests) for tests in parts_of_tests()):
+            if tests:
+                print(f"without any bug, these fail: {tests}")
+                return 1
+
+    # The page is tested in a browser.
+    untried = [] if installed() else [name for name in names if MUTATIONS[name][3].startswith("test_page.py")]
+    names = [name for name in names if name not in untried]
 
     survivors = 0
     for name, tests in run_all([call_for(name, search) for name in names]):
-        first = tests[0].split("[")[0] if tests else "SURVIVES"
-        more = f"  (and {len(tests) - 1} more)" if len(tests) > 1 else ""
-        print(f"{name:44} {first}{more}", flush=True)
-        survivors += not tests
+        if isinstance(tests, RuntimeError) or not tests:
+            survivors += 1
+            print(f"{name:44} {tests or 'SURVIVES'}", flush=True)
+        else:
+            more = f"  (and {len(tests) - 1} more)" if len(tests) > 1 else ""
+            print(f"{name:44} {tests[0].split('[')[0]}{more}", flush=True)
+
+    if untried:
+        print(f"{len(untried)} bugs of the page were not tried: install chromium and chromium-driver")
     print(f"{len(names)} bugs, {survivors} survive")
     return min(survivors, 1)
 
