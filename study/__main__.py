@@ -2,6 +2,7 @@
 
     python -m study                 the bench on the embedded model; options name other models and data
     python -m study heads           choose heads on documents that are not reported, and write MODEL/heads.json
+    python -m study settings        compare chunks and windows on such documents
 """
 import itertools
 import sys
@@ -17,6 +18,7 @@ from study.heads import choose
 from study.report import report
 from study.rows import DATA, FOR_HEADS
 from study.run import Bench, run_ablations, run_document, run_extensions, run_next_nodes
+from study.settings import compare
 from support.files import InputError
 from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
 from support.options import EMBEDDED_MODEL, load_models
@@ -82,7 +84,7 @@ def run(bench: Bench, data: dict[str, list[Document]], short: bool):
 
 def main(argv=None) -> int:
     parser = make_parser("python -m study", __doc__)
-    parser.add_argument("command", nargs="?", choices=["bench", "heads"], default="bench")
+    parser.add_argument("command", nargs="?", choices=["bench", "heads", "settings"], default="bench")
     parser.add_argument("--model", default=str(EMBEDDED_MODEL), metavar="DIR", help="(default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
     parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
@@ -100,10 +102,13 @@ def main(argv=None) -> int:
     args = parse_options(parser, argv)
 
     limit, questions = (2, 2) if args.short else (args.limit, None)
-    data = documents_of(args.data, limit, questions, args.command == "heads")
+    data = documents_of(args.data, limit, questions, args.command != "bench")
     bench = load(args)
     if args.command == "heads":
         print(choose(bench, data))
+        return 0
+    if args.command == "settings":
+        print(compare(bench, data))
         return 0
 
     if not args.report:

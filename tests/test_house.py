@@ -48,6 +48,7 @@ FLOORS = [
     ["study/record.py", "study/run.py"],
     ["study/*.py"],
     ["study/report.py", "study/pictures.py"],
+    ["study/settings.py"],
     ["study/__main__.py", "tiny/compare.py", "tiny/train.py"],
 ]
 

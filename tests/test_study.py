@@ -17,6 +17,7 @@ from data import EMBEDDED, Document, Question, read_jsonl
 from llama import Cache, Llama
 from pecan import Graph, Node, Search, edge_matrix
 from study import answers, capture, choices, figures, progress, reading, retrieval, searches, truth
+from study import settings as candidates
 from study.__main__ import documents_of, main
 from study.record import Asked, Record, best, best_single, how_many, on_sources
 from study.rows import DATA, hotpotqa, musique
@@ -520,6 +521,16 @@ def test_heads_are_chosen_by_their_mass():
     assert (how_many(6, 4), how_many(30, 9), how_many(1, 2)) == (4, 10, 1)
 
 
+def test_settings_by_hand():
+    """Three chunks, two points: one has a heaviest source, the other two of equal weight; two bullets were repeats."""
+    nodes = [Node(level, "") for level in (1, 1, 1, 2, 2)]
+    E = edge_matrix([(3, 0, .6), (3, 1, .4), (4, 1, .5), (4, 2, .5)], 5)
+    table = figures.Table("")
+    candidates.add_graph(table, "row", "d", Graph(nodes, E, "", "", {}, repeats=2, loops=2))
+    row = {column: (value.value, value.n) for column, value in table.figures()["row"].items()}
+    assert row == {"coverage": (1 / 3, 3), "repeats": (1 / 2, 4), "loops": (2 / 3, 1), "points": (2 / 3, 1)}
+
+
 # --- data and the command -------------------------------------------------------------------------------------------
 
 def test_the_rows_that_ship():
@@ -594,6 +605,25 @@ def test_heads_are_chosen_on_rows_that_no_table_reports():
         reported, others = (documents_of([name], None, None, for_heads)[name] for for_heads in (False, True))
         assert (len(reported), len(others)) == (30, 10)
         assert not {document.hash for document in reported} & {document.hash for document in others}
+
+
+@pytest.mark.slow
+def test_settings_of_the_embedded_model(tmp_path, capsys, monkeypatch):
+    """python -m study settings: a row for each candidate that the model can hold, on documents of another seed."""
+    arguments = ["settings", "--limit", "1", "--output", str(tmp_path), "--device", "cpu"]
+    assert main(arguments) == 0
+    (chunk, window, share), *larger = candidates.CANDIDATES
+    assert all(other > 512 for _, other, _ in larger)
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0] for line in table[-2:]] == ["| n", f"| {chunk} of {window}, {share}"]
+
+    path, = tmp_path.glob(f"{chunk}-{window}-{share}/embedded/heads-*/graph.json")
+    assert json.loads(path.read_text())["settings"].items() >= {
+        ("chunk", chunk), ("window", window), ("summary_share", share)}
+
+    monkeypatch.setattr(candidates, "CANDIDATES", larger)
+    with pytest.raises(InputError, match="tiny: the model holds 512 tokens, fewer than any window that is compared"):
+        main(arguments)
 
 
 def test_a_question_without_evidence(tmp_path):
