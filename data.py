@@ -14,9 +14,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.files import InputError, open_bytes, parse_json, reading
+from support.files import TEXTS, InputError, Rule, check_values, open_bytes, parse_json, reading
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
+
+# What a line must hold, and each of its questions.
+ID = Rule((str, int), lambda _: True, "a text or a whole number")
+WORDS = Rule((str,), str.strip, "a text that is not blank")
+PASSAGES = Rule((list,), lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts),
+                "a non-empty list of texts, none of them blank")
+OF_DOCUMENT = {"id": ID, "questions": Rule((list,), lambda rows: all(isinstance(row, dict) for row in rows),
+                                           "a list of objects")}
+OF_QUESTION = {"id": ID, "question": WORDS, "answers": TEXTS}
 
 
 @dataclass(frozen=True)
@@ -91,42 +100,16 @@ def _check_new(ids: list[str], seen: set[str], where: str):
 
 def _document(line: bytes, where: str, name: str) -> Document:
     """The document in a line; its id is `name` if it has none. InputError says what is wrong, starting with `where`."""
-    row = parse_json(line, where)
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: a document is an object with text (or passages) and questions")
+    row = {"id": name} | parse_json(line, where, dict)
     if ("text" in row) == ("passages" in row):
         raise InputError(f"{where}: a document has either text or passages")
-    passages = [row["text"]] if "text" in row else row["passages"]
-    if not isinstance(passages, list) or not passages or not all(_is_text(passage) for passage in passages):
-        raise InputError(f"{where}: text is a non-empty string; passages is a non-empty list of such strings")
-    if not isinstance(row.get("questions"), list):
-        raise InputError(f"{where}: questions is a list")
+    rules = OF_DOCUMENT | ({"text": WORDS} if "text" in row else {"passages": PASSAGES})
+    check_values(row, rules, f"{where}: ")
 
-    document = Document(_id(row, name, where), passages)
+    document = Document(str(row["id"]), [row["text"]] if "text" in row else row["passages"])
     for n, question in enumerate(row["questions"]):
-        document.questions.append(_question(question, n, document.id, where))
+        question = {"id": f"{document.id}-{n}"} | question
+        check_values(question, OF_QUESTION, f"{where}: question {n}: ")
+        extra = {key: value for key, value in question.items() if key not in OF_QUESTION}
+        document.questions.append(Question(str(question["id"]), question["question"], question["answers"], extra))
     return document
-
-
-def _question(row, n: int, document: str, where: str) -> Question:
-    """The question number `n` of a document; InputError if its text or its answers are missing."""
-    if not isinstance(row, dict) or not _is_text(row.get("question")):
-        raise InputError(f"{where}: question {n} has no text under \"question\"")
-    answers = row.get("answers")
-    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
-        raise InputError(f"{where}: question {n} needs \"answers\", a non-empty list of strings")
-
-    extra = {key: value for key, value in row.items() if key not in ("id", "question", "answers")}
-    return Question(_id(row, f"{document}-{n}", where), row["question"], answers, extra)
-
-
-def _id(row: dict, name: str, where: str) -> str:
-    """The id of a document or question, `name` if it has none; InputError if it is no text or number."""
-    if type(row.get("id", name)) not in (str, int):
-        raise InputError(f"{where}: id is {row['id']!r:.60}; it must be a text or a whole number")
-    return str(row.get("id", name))
-
-
-def _is_text(value) -> bool:
-    """Whether a value is a string that is not blank."""
-    return isinstance(value, str) and bool(value.strip())

@@ -155,7 +155,7 @@ POSITIVE = Rule((int, float), lambda x: 0 < x < math.inf, "a number above 0")
 NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
 FLAG = Rule((bool,), lambda _: True, "true or false")
 TEXT = Rule((str,), lambda _: True, "a text")
-TEXTS = Rule((list,), lambda texts: texts and all(isinstance(text, str) for text in texts), "a list of texts")
+TEXTS = Rule((list,), lambda texts: texts and all(isinstance(text, str) for text in texts), "a non-empty list of texts")
 
 
 def check_values(values: dict, rules: dict[str, Rule], place: str = ""):

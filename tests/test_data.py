@@ -23,14 +23,17 @@ GOOD = {"text": "t", "questions": [{"question": "q", "answers": ["a"]}]}
 
 
 @pytest.mark.parametrize("line, words", [
-    ("{", "line 2: not valid JSON"), ("[]", "line 2: a document is an object"),
+    ("{", "line 2: not valid JSON"), ("[]", "line 2: holds a list, not a dict"),
     (json.dumps({"questions": []}), "either text or passages"),
     (json.dumps(GOOD | {"passages": ["x"]}), "either text or passages"),
-    (json.dumps(GOOD | {"text": " "}), "non-empty"), (json.dumps({"passages": [], "questions": []}), "non-empty"),
-    (json.dumps({"text": "t"}), "questions is a list"),
-    (json.dumps(GOOD | {"questions": [{"answers": ["a"]}]}), "line 2: question 0 has no text"),
-    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": []}]}), "line 2: question 0 needs"),
-    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": "a"}]}), "line 2: question 0 needs"),
+    (json.dumps(GOOD | {"text": " "}), "line 2: text is ' '; it must be a text that is not blank"),
+    (json.dumps({"passages": [], "questions": []}), r"passages is \[\]; it must be a non-empty list of texts"),
+    (json.dumps({"passages": ["a", " "], "questions": []}), r"passages is \['a', ' '\]; .*none of them blank"),
+    (json.dumps({"text": "t"}), "key 'questions' is missing"),
+    (json.dumps({"text": "t", "questions": ["q"]}), r"questions is \['q'\]; it must be a list of objects"),
+    (json.dumps(GOOD | {"questions": [{"answers": ["a"]}]}), "line 2: question 0: key 'question' is missing"),
+    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": []}]}), r"2: question 0: answers is \[\]; "),
+    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": "a"}]}), "question 0: answers is 'a'; it"),
     (json.dumps(GOOD | {"text": "x\ud83d"}), "line 2: half a surrogate pair"),
     (json.dumps(GOOD | {"id": "first"}), "line 2: id 'first' is used a second time")])
 def test_a_wrong_line_is_named(tmp_path, line, words):
