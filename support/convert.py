@@ -25,7 +25,7 @@ import torch
 from llama import inverse_frequencies
 from support.checkpoint import Config, check_implemented, read_config, save_checkpoint, tensor_shapes
 from support.files import InputError, reading, write_file
-from support.gguf_tokenizer import require, tokenizer_config, tokenizer_of
+from support.gguf_tokenizer import tokenizer_config, tokenizer_of
 from support.tokenizer import Tokenizer
 
 # --- the file -------------------------------------------------------------------------------------------------------
@@ -89,11 +89,9 @@ ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 
 def config_of(path: Path, fields: dict, tensors: dict) -> dict:
     """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known."""
-    require(path, fields, "general.architecture")
-    check_implemented(path, fields, NEUTRAL)
+    check_implemented(path, {"general.architecture": None} | fields, NEUTRAL)
     raw = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
-    for name, key in REQUIRED.items():
-        raw[name] = require(path, fields, key)
+    raw |= {name: fields[key] for name, key in REQUIRED.items()}
 
     # Whatever else the file says about its architecture must be known, and change nothing.
     width = fields.get("llama.attention.key_length") or raw["hidden_size"] // raw["num_attention_heads"]
@@ -103,7 +101,7 @@ def config_of(path: Path, fields: dict, tensors: dict) -> dict:
         if key.startswith("llama.") and key not in {*READ, *NEUTRAL, *same}:
             raise InputError(f"{path}: {key} is not known, so the model may differ from a Llama")
 
-    tokens = require(path, fields, "tokenizer.ggml.tokens")
+    tokens = fields["tokenizer.ggml.tokens"]
     rope = scaling_of(path, fields, tensors, width)
     return raw | {
         "vocab_size": len(tokens),

@@ -21,17 +21,10 @@ LLAMA3_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3
 LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
 
 
-def require(path: Path, fields: dict, key: str):
-    """The value of a key; InputError if the file lacks it."""
-    if key not in fields:
-        raise InputError(f"{path}: key {key} is missing")
-    return fields[key]
-
-
 def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
     """The tokenizer; InputError if its kind or its rule for words is not known, or if its lists do not agree."""
-    tokens = require(path, fields, "tokenizer.ggml.tokens")
-    types = require(path, fields, "tokenizer.ggml.token_type")
+    tokens = fields["tokenizer.ggml.tokens"]
+    types = fields["tokenizer.ggml.token_type"]
     if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
         raise InputError(f"{path}: {len(tokens)} tokens, {len(set(tokens))} of them different, have {len(types)} types")
 
@@ -72,7 +65,7 @@ def byte_level(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenize
     if fields.get("tokenizer.ggml.add_space_prefix", False):
         raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is True; only False is implemented")
 
-    merges = [tuple(merge.split(" ")) for merge in require(path, fields, "tokenizer.ggml.merges")]
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre != "smollm"))
     if pre == "smollm":
         words = pre_tokenizers.Digits(individual_digits=True)
@@ -92,7 +85,7 @@ def sentencepiece_style(path: Path, fields: dict, vocabulary: dict[str, int],
                          "implemented for a tokenizer.ggml.model of 'llama'")
     if not fields.get("tokenizer.ggml.add_space_prefix", True):
         raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is False; only True is implemented for 'llama'")
-    scores = require(path, fields, "tokenizer.ggml.scores")
+    scores = fields["tokenizer.ggml.scores"]
 
     normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
     merges = []

@@ -286,7 +286,7 @@ NORM = "blk.0.attn_norm.weight"
 
 # What each row changes in the file, and words of the error.
 @pytest.mark.parametrize("damage, words", [
-    (partial(change, llama__embedding_length=None), ["llama.embedding_length is missing"]),
+    (partial(change, llama__embedding_length=None), ["'llama.embedding_length' is missing"]),
     (partial(change, llama__attention__sliding_window=512), ["llama.attention.sliding_window is not known"]),
     (partial(change, llama__expert_count=8), ["llama.expert_count is 8"]),
     (partial(change, llama__rope__scaling__type="yarn"), ["llama.rope.scaling.type is 'yarn'"]),
@@ -301,7 +301,7 @@ NORM = "blk.0.attn_norm.weight"
     (partial(change, tokenizer__ggml__model="bert"), ["tokenizer.ggml.model is 'bert'"]),
     (partial(change, tokenizer__ggml__pre="qwen2"), ["tokenizer.ggml.pre is 'qwen2'"]),
     (partial(change, tokenizer__ggml__pre=None), ["tokenizer.ggml.pre is None"]),
-    (partial(change, tokenizer__ggml__merges=None), ["tokenizer.ggml.merges is missing"]),
+    (partial(change, tokenizer__ggml__merges=None), ["'tokenizer.ggml.merges' is missing"]),
     (partial(change, tokenizer__ggml__merges=["never seen"]), ["make no tokenizer", "never"]),
     (partial(change, tokenizer__ggml__tokens=["a", "a"]), ["2 tokens, 1 of them different"]),
     (partial(change, tokenizer__ggml__token_type=[1]), ["have 1 types"]),
