@@ -3,7 +3,7 @@
     coverage     share of the chunks that are the heaviest source of some information point (edges.py)
     repeats      share of the bullets that were left out, because their reply had them before
     loops        replies that were ended, because a line came three times in succession, for each chunk
-    points       information points for each chunk: with as many or more, a summary is no shorter than its text
+    points       information points of all levels, for each chunk
 
 Coverage and repeats choose. Chunks that nothing covers are found by similarity alone; repeats are tokens for nothing.
 """
@@ -17,10 +17,9 @@ from study.report import table_lines
 from study.run import Bench, build_stage
 from support.files import InputError
 
-# Tokens of a chunk and of a window, share of the summary. Two or three chunks a window; with more, small models leave
+# Tokens of a chunk and of a window, share of the summary: one to three chunks a window. With more, small models leave
 # most of them out.
-CANDIDATES = [(100, 480, .3), (100, 640, .3), (200, 640, .2), (200, 640, .3), (200, 900, .3), (300, 900, .3),
-              (300, 1500, .3)]
+CANDIDATES = [(100, 480, .3), (200, 640, .3), (200, 900, .3), (300, 900, .3), (300, 1500, .3)]
 
 
 def add_graph(table: Table, row: str, document: str, graph: Graph):
