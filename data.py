@@ -23,8 +23,7 @@ ID = Rule((str, int), lambda _: True, "a text or a whole number")
 WORDS = Rule((str,), str.strip, "a text that is not blank")
 PASSAGES = Rule((list,), lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts),
                 "a non-empty list of texts, none of them blank")
-OF_DOCUMENT = {"id": ID, "questions": Rule((list,), lambda rows: all(isinstance(row, dict) for row in rows),
-                                           "a list of objects")}
+OF_DOCUMENT = {"id": ID, "questions": Rule((list,), lambda _: True, "a list of objects")}
 OF_QUESTION = {"id": ID, "question": WORDS, "answers": TEXTS}
 
 
@@ -108,6 +107,8 @@ def _document(line: bytes, where: str, name: str) -> Document:
 
     document = Document(str(row["id"]), [row["text"]] if "text" in row else row["passages"])
     for n, question in enumerate(row["questions"]):
+        if not isinstance(question, dict):
+            raise InputError(f"{where}: question {n} is {question!r:.60}; it must be an object")
         question = {"id": f"{document.id}-{n}"} | question
         check_values(question, OF_QUESTION, f"{where}: question {n}: ")
         extra = {key: value for key, value in question.items() if key not in OF_QUESTION}

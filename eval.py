@@ -184,6 +184,7 @@ def evaluate(args: argparse.Namespace, datasets: list[Dataset], runner: Runner) 
 
     Raises InputError if nothing at all was answered.
     """
+    runner.team.first(runner.claim_folder)
     results = {}
     failures = []
     for dataset in datasets:

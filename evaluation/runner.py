@@ -194,7 +194,7 @@ def summary(rows: list[dict]) -> dict:
 # --- all runs into one output folder --------------------------------------------------------------------------------
 
 class Runner:
-    """Does runs and sums them up. It holds the output folder's lock until `close`."""
+    """Does runs and sums them up. It holds the output folder's lock from `claim_folder` to `close`."""
 
     def __init__(self, args: argparse.Namespace, team: Team):
         self.args = args
@@ -204,9 +204,9 @@ class Runner:
         self.models: dict = {}                                   # those of the latest run: (model, builder) -> Models
         self.pecan_rows: dict = {}                               # data set -> the answers of PECAN's run
         self.lock = None
-        team.first(self.claim_folder)
 
     def claim_folder(self):
+        """Lock the output folder; InputError if another run holds it."""
         self.lock = lock(self.output)
         with writing(self.graphs):
             self.graphs.mkdir(parents=True, exist_ok=True)

@@ -101,6 +101,9 @@ def main(argv=None) -> int:
     parser.set_defaults(builder=None)
     args = parse_options(parser, argv)
 
+    if args.command != "bench" and (args.report or args.pictures or args.heads):
+        raise InputError("--report, --pictures and --heads are for the bench itself; leave them out")
+
     limit, questions = (2, 2) if args.short else (args.limit, None)
     data = documents_of(args.data, limit, questions, args.command != "bench")
     bench = load(args)

@@ -15,11 +15,11 @@ from study.record import Chosen, Record
 
 
 def covered(E: torch.Tensor) -> set[int]:
-    """The nodes that are the one heaviest source of some information point. E is [|V|, |V|], not sparse."""
+    """The nodes that are the one heaviest source of some information point. E is [|V|, |V|], dense."""
     found = set()
     for row in E:
         heaviest = (row == row.max()).nonzero().flatten().tolist()
-        if len(heaviest) == 1:
+        if len(heaviest) == 1 and row.max() > 0:
             found.add(heaviest[0])
     return found
 

@@ -20,7 +20,7 @@ from support.command import make_parser, parse_options, user_errors
 from support.files import InputError, parse_json, reading, write_file
 
 ROWS = 40
-FOR_HEADS = 10                    # the last of them, on which heads are chosen; no table reports them
+FOR_HEADS = 10                    # the last of them: for choosing heads and settings, left out by the bench
 DATA = Path(__file__).parent / "data"
 
 

@@ -1,11 +1,13 @@
-"""Which chunk, window and share of the summary suit a small model? Graphs of documents that no table reports, compared.
+"""Which chunk and window suit a small model? Graphs of documents that the bench does not report, compared.
 
     coverage     share of the chunks that are the heaviest source of some information point (edges.py)
     repeats      share of the bullets that were left out, because their reply had them before
-    loops        replies that were ended, because a line came three times in succession, for each chunk
+    loops        for each chunk, replies that were cut because a line came three times in a row
     points       information points of all levels, for each chunk
+    TFLOPs       of a construction
 
-Coverage and repeats choose. Chunks that nothing covers are found by similarity alone; repeats are tokens for nothing.
+Coverage chooses: a chunk that nothing covers is found by similarity alone. (Repeats and loops are also counted in a
+level that was built and given up, because it was no shorter than the one below.)
 """
 from dataclasses import replace
 
@@ -17,9 +19,9 @@ from study.report import table_lines
 from study.run import Bench, build_stage
 from support.files import InputError
 
-# Tokens of a chunk and of a window, share of the summary: one to three chunks a window. With more, small models leave
-# most of them out.
-CANDIDATES = [(100, 480, .3), (200, 640, .3), (200, 900, .3), (300, 900, .3), (300, 1500, .3)]
+# Tokens of a chunk and of a window, one to three chunks each. With more, small models leave most of them out.
+CANDIDATES = [(100, 480), (200, 640), (200, 900), (300, 900), (300, 1500)]
+SHARE = 0.3                       # of the window, for the summary
 
 
 def add_graph(table: Table, row: str, document: str, graph: Graph):
@@ -34,6 +36,7 @@ def add_graph(table: Table, row: str, document: str, graph: Graph):
         table.add(row, "repeats", document, left_out)
     table.add(row, "loops", document, graph.loops / len(chunks))
     table.add(row, "points", document, points / len(chunks))
+    table.add(row, "TFLOPs", document, graph.flops / 1e12)
 
 
 def compare(bench: Bench, data: dict[str, list[Document]]) -> str:
@@ -41,20 +44,20 @@ def compare(bench: Bench, data: dict[str, list[Document]]) -> str:
 
     InputError if the model cannot hold the window of any candidate.
     """
+    longest = bench.model.config.max_length
+    candidates = [(chunk, window) for chunk, window in CANDIDATES if window <= longest]
+    if not candidates:
+        raise InputError(f"{bench.model.folder}: the model holds {longest} tokens, fewer than any window that is "
+                         "compared")
+
     table = Table("Settings of a construction")
-    for chunk, window, share in CANDIDATES:
-        if window > bench.model.config.max_length:
-            continue
-        settings = replace(bench.settings, chunk=chunk, window=window, summary_share=share)
-        row = f"{chunk} of {window}, {share}"
-        by_candidate = bench._replace(settings=settings, folder=bench.folder / f"{chunk}-{window}-{share}")
+    for chunk, window in candidates:
+        settings = replace(bench.settings, chunk=chunk, window=window, summary_share=SHARE)
+        by_candidate = bench._replace(settings=settings, folder=bench.folder / f"{chunk}-{window}")
         for name, documents in data.items():
             for document in documents:
-                add_graph(table, row, document.id, build_stage(by_candidate, name, document))
+                add_graph(table, f"{chunk} of {window}", document.id, build_stage(by_candidate, name, document))
 
-    if not table.items:
-        raise InputError(f"{bench.model.folder}: the model holds {bench.model.config.max_length} tokens, fewer than "
-                         "any window that is compared")
     rows = {row: {column: value._asdict() for column, value in columns.items()}
             for row, columns in table.figures().items()}
     return "\n".join(table_lines(rows))

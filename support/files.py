@@ -222,7 +222,7 @@ def open_own(path: str | Path):
 
 def complete_lines(path: str | Path) -> list[bytes]:
     """The lines that append_line has written. What a kill has left of another one does not count."""
-    return Path(path).read_bytes().split(b"\n")[:-1]           # no other line end: a text may hold those
+    return Path(path).read_bytes().split(b"\n")[:-1]           # at line feeds only: a text may hold other line ends
 
 
 def append_line(path: str | Path, line: str):

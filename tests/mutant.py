@@ -82,12 +82,12 @@ def failing(name: str, change: tuple[str, str, str] | None, tests: list[str]) ->
 
 @contextlib.contextmanager
 def processes(count: int | None = None):
-    """A pool of `count` processes (None: one for each processor); each serves one call and ends.
+    """A pool of `count` processes (None: one for each processor, at most 8); each serves one call and ends.
 
     They are forked from a server that has loaded the libraries once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with context.Pool(count, maxtasksperchild=1) as pool:
+    with context.Pool(count or min(8, os.cpu_count()), maxtasksperchild=1) as pool:
         yield pool

@@ -30,7 +30,7 @@ GOOD = {"text": "t", "questions": [{"question": "q", "answers": ["a"]}]}
     (json.dumps({"passages": [], "questions": []}), r"passages is \[\]; it must be a non-empty list of texts"),
     (json.dumps({"passages": ["a", " "], "questions": []}), r"passages is \['a', ' '\]; .*none of them blank"),
     (json.dumps({"text": "t"}), "key 'questions' is missing"),
-    (json.dumps({"text": "t", "questions": ["q"]}), r"questions is \['q'\]; it must be a list of objects"),
+    (json.dumps({"text": "t", "questions": ["q"]}), "line 2: question 0 is 'q'; it must be an object"),
     (json.dumps(GOOD | {"questions": [{"answers": ["a"]}]}), "line 2: question 0: key 'question' is missing"),
     (json.dumps(GOOD | {"questions": [{"question": "q", "answers": []}]}), r"2: question 0: answers is \[\]; "),
     (json.dumps(GOOD | {"questions": [{"question": "q", "answers": "a"}]}), "question 0: answers is 'a'; it"),

@@ -217,10 +217,14 @@ def test_a_mistake_ends_all_processes(tmp_path):
     assert done.returncode != 0 and "window 100 is too small" in done.stderr       # among torchrun's own messages
 
 
-def test_a_run_that_failed_frees_its_folder(tmp_path):
+@pytest.mark.parametrize("options, words", [(["--window", "100"], "window 100 is too small"),
+                                            (["--graphs", "file"], "file: cannot be written")])
+def test_a_run_that_failed_frees_its_folder(tmp_path, monkeypatch, options, words):
     """At once, though its frames live on in the exception: a second run in the same process gets as far."""
-    arguments = ["--limit", "1", "--method", "pecan", "--window", "100", "--output", str(tmp_path / "r")]
-    with pytest.raises(InputError, match="window 100 is too small") as first:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    arguments = ["--limit", "1", "--method", "pecan", *options, "--output", str(tmp_path / "r")]
+    with pytest.raises(InputError, match=words) as first:
         command_line.main(arguments)
     with pytest.raises(InputError) as second:
         command_line.main(arguments)

@@ -147,11 +147,12 @@ def test_ruff_finds_nothing():
 
 @pytest.mark.slow
 def test_the_daily_loop_leaves_out_what_is_slow():
-    """pytest -m "not slow", for the file that has both kinds and loads fast."""
+    """pytest -m "not slow" does. Tried with a file that has both kinds and loads fast."""
     done = subprocess.run([sys.executable, "-m", "pytest", "-m", "not slow", "--collect-only", "-q", "-n0",
                            "tests/test_mutations.py"], cwd=ROOT, capture_output=True, text=True)
     collected = [line for line in done.stdout.splitlines() if "::" in line]
-    assert collected == ["tests/test_mutations.py::test_every_bug_has_its_place"]
+    assert any("test_every_bug_has_its_place" in line for line in collected)
+    assert not any("test_the_command" in line for line in collected)
 
 
 @pytest.mark.parametrize("file", files())

@@ -16,7 +16,7 @@ import pecan
 from data import EMBEDDED, Document, Question, read_jsonl
 from llama import Cache, Llama
 from pecan import Graph, Node, Search, edge_matrix
-from study import answers, capture, choices, figures, progress, reading, retrieval, searches, truth
+from study import answers, capture, choices, edges, figures, progress, reading, retrieval, searches, truth
 from study import settings as candidates
 from study.__main__ import documents_of, main
 from study.record import Asked, Record, best, best_single, how_many, on_sources
@@ -526,9 +526,11 @@ def test_settings_by_hand():
     nodes = [Node(level, "") for level in (1, 1, 1, 2, 2)]
     E = edge_matrix([(3, 0, .6), (3, 1, .4), (4, 1, .5), (4, 2, .5)], 5)
     table = figures.Table("")
-    candidates.add_graph(table, "row", "d", Graph(nodes, E, "", "", {}, repeats=2, loops=2))
+    candidates.add_graph(table, "row", "d", Graph(nodes, E, "", "", {}, flops=3 * 10 ** 12, repeats=2, loops=2))
     row = {column: (value.value, value.n) for column, value in table.figures()["row"].items()}
-    assert row == {"coverage": (1 / 3, 3), "repeats": (1 / 2, 4), "loops": (2 / 3, 1), "points": (2 / 3, 1)}
+    assert row == {"coverage": (1 / 3, 3), "repeats": (1 / 2, 4), "loops": (2 / 3, 1), "points": (2 / 3, 1),
+                   "TFLOPs": (3, 1)}
+    assert edges.covered(torch.zeros(1, 1)) == set()
 
 
 # --- data and the command -------------------------------------------------------------------------------------------
@@ -612,14 +614,14 @@ def test_settings_of_the_embedded_model(tmp_path, capsys, monkeypatch):
     """python -m study settings: a row for each candidate that the model can hold, on documents of another seed."""
     arguments = ["settings", "--limit", "1", "--output", str(tmp_path), "--device", "cpu"]
     assert main(arguments) == 0
-    (chunk, window, share), *larger = candidates.CANDIDATES
-    assert all(other > 512 for _, other, _ in larger)
+    (chunk, window), *larger = candidates.CANDIDATES
+    assert all(other > 512 for _, other in larger)
     table = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[0] for line in table[-2:]] == ["| n", f"| {chunk} of {window}, {share}"]
+    assert [line.split(" | ")[0] for line in table[-2:]] == ["| n", f"| {chunk} of {window}"]
 
-    path, = tmp_path.glob(f"{chunk}-{window}-{share}/embedded/heads-*/graph.json")
+    path, = tmp_path.glob(f"{chunk}-{window}/embedded/heads-*/graph.json")
     assert json.loads(path.read_text())["settings"].items() >= {
-        ("chunk", chunk), ("window", window), ("summary_share", share)}
+        ("chunk", chunk), ("window", window), ("summary_share", candidates.SHARE)}
 
     monkeypatch.setattr(candidates, "CANDIDATES", larger)
     with pytest.raises(InputError, match="tiny: the model holds 512 tokens, fewer than any window that is compared"):

@@ -27,7 +27,7 @@ class LongBench(Layout):
         if not {"context", "answers"} <= keys or not keys & {"input", "question"}:
             return None
         task = start.row.get("dataset") or ""
-        if not isinstance(task, str):
+        if not isinstance(task, str) or not task.isprintable():
             return None
         return f"{self.name} {TASKS.get(task, task)}".strip()
 
