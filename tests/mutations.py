@@ -657,6 +657,8 @@ MUTATIONS = {
         "test_pecan.py::test_one_batch_of_caches_lives_at_a_time"),
     "half of a large top level is lost": ("pecan.py", "space -= min(RESERVE * self.settings.chunk, space // 2)",
                                           "space //= 2", "test_search.py::test_a_top_level_too_large_for_the_window"),
+    "a task that cannot be printed": ("evaluation/layouts/longbench.py", " or not task.isprintable():", ":",
+                                      "test_datasets.py::test_a_task_that_cannot_be_printed_is_no_task"),
     "an interrupted construction begins again": (
         "support/journal.py", "lines = complete_lines(self.path)", "lines = []",
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),

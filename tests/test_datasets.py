@@ -369,6 +369,14 @@ def test_a_zip_file_that_cannot_be_read_to_its_end(tmp_path, damage):
         Dataset(tmp_path / "m.zip")
 
 
+def test_a_task_that_cannot_be_printed_is_no_task(tmp_path):
+    """It would be in the report, and results.json could not be written after the work."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(longbench(dataset="h\ud83d")) + "\n")
+    with pytest.raises(InputError, match="rows.jsonl: .*one of these layouts is wanted"):
+        Dataset(path)
+
+
 def test_half_a_surrogate_pair_is_skipped(tmp_path):
     path = tmp_path / "hotpotqa.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in (
