@@ -52,15 +52,12 @@ class Team:
         with reading("RANK and WORLD_SIZE", "torchrun sets them, with LOCAL_RANK, MASTER_ADDR and MASTER_PORT"):
             self.rank = int(os.environ.get("RANK", 0))
             self.size = int(os.environ.get("WORLD_SIZE", 1))
-            self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
-            missing = {"RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
-            if self.size > 1 and missing:
-                raise ValueError(f"{', '.join(sorted(missing))} missing")
+            self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
             if not 0 <= self.rank < self.size:
                 raise ValueError(f"rank {self.rank} of {self.size}")
-        if self.size > 1:
-            # The first to finish waits for the last, however long; if one fails, torchrun ends all.
-            dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
+            if self.size > 1:
+                # The first to finish waits for the last, however long; if one fails, torchrun ends all.
+                dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
 
     def device(self, wanted: str) -> str:
         """The device of this process. If there are several GPUs, each process takes its own."""
