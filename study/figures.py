@@ -54,6 +54,12 @@ class Table:
         self.items[row, column][document].append(item)
         self.statistics[column] = statistic
 
+    def add_all(self, other: "Table"):
+        """Add the items of another table, about other documents."""
+        for key, documents in other.items.items():
+            self.items[key].update(documents)
+        self.statistics |= other.statistics
+
     def figures(self) -> dict[str, dict[str, Figure]]:
         """row -> column -> figure, in the order in which they came in."""
         found = defaultdict(dict)

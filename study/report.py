@@ -130,23 +130,26 @@ def report(folder: Path, data: dict[str, list[Document]], about: dict) -> dict:
     if not together:
         raise InputError(f"{folder}: holds no document that was run; leave --report out")
 
-    heads = other_heads(together)
+    heads = iter(other_heads(together))
+    tables_of_all = {key: Table(title) for key, title in TITLES.items()}
     content = {**about, "data": {}}
-    chosen = iter(heads)
     for name, of_data in records.items():
         if of_data:
-            content["data"][name] = entry_of(of_data, [next(chosen) for _ in of_data])
+            tables = tables_of(of_data, [next(heads) for _ in of_data])
+            content["data"][name] = entry_of(of_data, tables)
+            for key, table in tables.items():
+                tables_of_all[key].add_all(table)
     if len(content["data"]) > 1:
-        content["data"]["together"] = entry_of(together, heads)
+        content["data"]["together"] = entry_of(together, tables_of_all)
 
     write_file(folder / "report.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
     write_file(folder / "report.md", markdown(content))
     return content
 
 
-def entry_of(records: list[Record], heads: list[tuple[Chosen, Chosen]]) -> dict:
+def entry_of(records: list[Record], tables: dict[str, Table]) -> dict:
     """What report.json holds of a data set."""
-    figures = {key: table.figures() for key, table in tables_of(records, heads).items()}
+    figures = {key: table.figures() for key, table in tables.items()}
     return {"documents": len(records), "questions": sum(len(record.asked) for record in records),
             "levels": sum(record.graph.nodes[-1].level for record in records) / len(records),
             "nodes": sum(len(record.graph.nodes) for record in records) / len(records),

@@ -1,4 +1,4 @@
-"""Does z find the needed chunk? Searches are replayed from the top level on, without the model, until all is read.
+"""Does z find the needed chunk? Searches are replayed from the top level on, without the model, until they have it.
 
 A replay reads the node with the highest score outside S, as pecan.Search does: of any level, the lower id if scores are
 equal. What a node adds to r was measured once (capture.to_question); its position is that of the replay.
@@ -7,6 +7,7 @@ equal. What a node adds to r was measured once (capture.to_question); its positi
     recall at k       share of the needed chunks among the first k chunks that are read
     steps             nodes read after the top level until all needed chunks are read
 """
+import itertools
 import random
 from collections.abc import Callable
 
@@ -34,14 +35,17 @@ JOINED = {
 }
 
 
-def replay(score: Callable, start: list[int], V: int, candidates: set[int] | None = None) -> list[int]:
-    """The nodes read after `start`, in order, until no candidate is left; score(S) gives the scores [|V|]."""
+def replay(score: Callable, start: list[int], needed: list[int], candidates: np.ndarray) -> list[int]:
+    """The nodes read after `start`, in order, until no needed candidate is left.
+
+    score(S) gives the scores [|V|]; `candidates` are true or false [|V|].
+    """
     S = list(start)
-    left = sorted(set(range(V) if candidates is None else candidates) - set(S))
-    while left:
-        scores = score(S)
-        S.append(max(left, key=lambda i: (scores[i], -i)))
-        left.remove(S[-1])
+    left = candidates.copy()
+    left[S] = False
+    while left[needed].any():
+        S.append(int(np.where(left, score(S), -np.inf).argmax()))            # the lower id if scores are equal
+        left[S[-1]] = False
     return S[len(start):]
 
 
@@ -63,14 +67,15 @@ def orders(record: Record, asked: Asked, E: dict[str, np.ndarray], r_heads: Chos
     """Name -> nodes read after the top level, in order, for every way of choosing the next node."""
     graph = record.graph
     V, top = len(graph.nodes), graph.top_level
-    chunks = {i for i, node in enumerate(graph.nodes) if node.level == 1}
+    chunks = np.array([node.level == 1 for node in graph.nodes])
     texts = [words(node.text) for node in graph.nodes]
     rng = random.Random(asked.text.id)
+    every = np.ones(V, bool)
     found = {}
 
     def attention(name, edges, relevance, join):
         score = by_attention(asked, E[edges], RELEVANCE[relevance], JOINED[join], r_heads)
-        found[name] = replay(score, top, V)
+        found[name] = replay(score, top, asked.needed, every)
 
     for name in JOINED:
         attention(name, "the paper", "the paper", name)
@@ -84,11 +89,14 @@ def orders(record: Record, asked: Asked, E: dict[str, np.ndarray], r_heads: Chos
         attention(f"{name}, E and r by chosen heads, r above its mean", "chosen heads",
                   "chosen heads, above its mean", name)
 
-    found["c"] = replay(constant(asked.c), top, V)
-    found["random"] = replay(constant([rng.random() for _ in range(V)]), top, V)
-    okapi = Okapi([texts[i] for i in sorted(chunks)]).scores(words(asked.text.text))
-    found["BM25 over chunks"] = replay(constant([*okapi, *[0] * (V - len(chunks))]), top, V, chunks)
-    found["BM25 over all nodes"] = replay(constant(Okapi(texts).scores(words(asked.text.text))), top, V)
+    okapi = np.zeros(V)
+    okapi[chunks] = Okapi(list(itertools.compress(texts, chunks))).scores(words(asked.text.text))
+    for name, scores, candidates in (
+            ("c", asked.c, every),
+            ("random", [rng.random() for _ in range(V)], every),
+            ("BM25 over chunks", okapi, chunks),
+            ("BM25 over all nodes", Okapi(texts).scores(words(asked.text.text)), every)):
+        found[name] = replay(constant(scores), top, asked.needed, candidates)
     return found
 
 

@@ -20,6 +20,7 @@ from study import answers, capture, choices, edges, figures, progress, reading, 
 from study import settings as candidates
 from study.__main__ import documents_of, main
 from study.record import Asked, Record, best, best_single, how_many, on_sources
+from study.report import report
 from study.rows import DATA, hotpotqa, musique
 from study.run import Bench
 from support.files import InputError
@@ -387,7 +388,8 @@ def test_a_replay_chooses_as_the_search_does(tiny, built, question, similarity, 
         top = list(search.visited)
         search.next()
         score = retrieval.by_attention(raw, E, choices.paper, retrieval.JOINED[join], ())
-        assert retrieval.replay(score, top, len(E))[0] == search.visited[-1]
+        every = np.ones(len(E), bool)
+        assert retrieval.replay(score, top, [search.visited[-1]], every) == [search.visited[-1]]
 
 
 def test_joining_by_hand():
@@ -399,9 +401,11 @@ def test_joining_by_hand():
 
 
 def test_the_order_of_a_replay():
-    """Ties go to the lower id, and only candidates are read."""
-    assert retrieval.replay(retrieval.constant([.1, .5, .5, 9]), [3], 4) == [1, 2, 0]
-    assert retrieval.replay(retrieval.constant([.1, .5, .5, 9]), [3], 4, {0, 2}) == [2, 0]
+    """Ties go to the lower id, only candidates are read, and the last one is the last that was needed."""
+    score, every = retrieval.constant([.1, .5, .5, 9]), np.ones(4, bool)
+    assert retrieval.replay(score, [3], [0], every) == [1, 2, 0]
+    assert retrieval.replay(score, [3], [0], np.array([True, False, True, True])) == [2, 0]
+    assert retrieval.replay(score, [3], [1], every) == [1] and retrieval.replay(score, [], [2, 1], every) == [3, 1, 2]
 
 
 def record_of(asked_rows, raw=None, known=None) -> Record:
@@ -577,6 +581,14 @@ def test_the_short_form(tmp_path, capsys):
     main(["--short", "--report", "--output", str(tmp_path), "--device", "cpu", "--pictures"])
     assert heads.stat().st_mtime_ns == written
     assert {path.name for path in tmp_path.glob("*.png")} == {"embedded-steps.png", "embedded-progress.png"}
+
+    # Two data sets are together what one with all their documents is.
+    first, second = documents_of(["embedded"], 2, 2)["embedded"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "embedded" / second.id).rename(tmp_path / "other" / second.id)
+    alone = json.loads((tmp_path / "report.json").read_text())
+    split = report(tmp_path, {"embedded": [first], "other": [second]}, alone)["data"]
+    assert split["together"] == alone["data"]["embedded"] != split["embedded"]
 
 
 @pytest.mark.slow
