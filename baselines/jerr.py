@@ -165,7 +165,7 @@ def keywords_of(question: str, reply: list[str] | None) -> list[str]:
 
 def pages_of(reply: str, number: int, most: int) -> list[int] | None:
     """The pages, of `number`, that a reply names after "Page", the first `most`; None if it names none."""
-    groups = re.findall(r"Pages?\s*\[?\s*(\d+(?:\s*(?:,|and|&)\s*\d+)*)", reply)
+    groups = re.findall(r"Pages?\s*+(?:\[\s*+)?(\d++(?:\s*+(?:,|and|&)\s*+\d++)*+)", reply)
     pages = [int(page) for group in groups for page in re.findall(r"\d+", group)]
     return [page for page in dict.fromkeys(pages) if page < number][:most] or None
 

@@ -285,7 +285,8 @@ class Runner:
         questions = dataset.questions
         with tqdm(total=len(questions) // team.size, desc=f"{dataset.name}: {run.label}", unit="question", leave=False,
                   disable=not sys.stderr.isatty() or team.rank > 0) as bar:
-            mine = answer_all(method, team.share(dataset.documents()), predictions, self.graphs, bar)
+            mine = team.together(
+                lambda: answer_all(method, team.share(dataset.documents()), predictions, self.graphs, bar))
 
         # In the order of the questions; a reason that several share, such as their document's, is given once.
         failed = {}

@@ -100,7 +100,8 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
 
     # A small model gains nothing from threads, and loses much when other programs use the cores.
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1 if model.config.width < SMALL else THREADS)
+        widest = max(checkpoint.config.width for checkpoint in (model, builder or model))
+        torch.set_num_threads(1 if widest < SMALL else THREADS)
 
     dtype = str(model.dtype).removeprefix("torch.")
     similarity = args.encoder or "the mean of its own embeddings"

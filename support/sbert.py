@@ -65,7 +65,7 @@ class Encoder:
 
     def __init__(self, model: str | Path, device="cpu", batch: int = 32, pooling: str | None = None,
                  unit: bool = True):
-        folder = locate(model)
+        self.folder = folder = locate(model)
         self.tokenizer = _tokenizer(folder)
         longest, shapes = self._read_config(folder / "config.json")
         self.tokenizer.enable_truncation(_max_length(folder, longest))
@@ -76,7 +76,7 @@ class Encoder:
         self.device = device
         self.batch = batch
         self.flops = 0
-        self.fingerprint = fingerprint(folder)
+        self.fingerprint = f"real tokens {fingerprint(folder)}"            # older counts of FLOPs had padding
         self.weights = self._read_weights(folder / "model.safetensors", shapes)
 
     def _read_config(self, path: Path) -> tuple[int, dict]:
@@ -127,8 +127,7 @@ class Encoder:
         return weights
 
     def linear(self, x, name):
-        """x [.., in] times the named matrix [out, in], plus its bias; counted."""
-        self.flops += 2 * x.numel() * self.weights[name + ".weight"].shape[0]
+        """x [.., in] times the named matrix [out, in], plus its bias."""
         return F.linear(x, self.weights[name + ".weight"], self.weights[name + ".bias"])
 
     def norm(self, x, name):
@@ -143,6 +142,11 @@ class Encoder:
         """The bias on the scores of every layer, [H, T, T] or 0."""
         return 0
 
+    def cost(self, T: int) -> int:
+        """FLOPs of a sentence of T tokens alone: 2 m n k for every matrix product. Padding does not count."""
+        hidden, D = self.weights["encoder.layer.0.intermediate.dense.weight"].shape
+        return self.layers * (2 * T * (4 * D * D + 2 * D * hidden) + 4 * T * T * D)
+
     @torch.no_grad()
     def forward(self, tokens, mask):
         """Last hidden states [B, T, D] of tokens [B, T]; mask [B, T] is False on padding."""
@@ -156,7 +160,6 @@ class Encoder:
 
             # Attention, its residual, and the norm after it.
             q, k, v = (self.linear(x, at + name).view(B, T, self.heads, -1).transpose(1, 2) for name in self.qkv)
-            self.flops += 4 * B * T * T * x.shape[-1]
             h, _ = attention(q, k, v, mask, bias)                                          # [B, H, T, K]
             h = self.linear(h.transpose(1, 2).flatten(2), at + self.output)
             x = self.norm(x + h, at + self.output_norm)
@@ -167,7 +170,10 @@ class Encoder:
         return x
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included."""
+        """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included.
+
+        Raises InputError if they hold numbers that are not finite.
+        """
         vectors = []
         for start in range(0, len(sentences), self.batch):
             ids = [encoding.ids for encoding in self.tokenizer.encode_batch(sentences[start:start + self.batch])]
@@ -176,12 +182,16 @@ class Encoder:
             tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)
             mask = torch.arange(T, device=self.device) < torch.tensor(lengths, device=self.device)[:, None]    # [B, T]
 
+            self.flops += sum(map(self.cost, lengths))
             hidden = self.forward(tokens, mask)
             if self.pooling == "cls":
                 vectors.append(hidden[:, 0])
             else:
                 vectors.append((hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
         vectors = torch.cat(vectors).cpu()
+        if not vectors.isfinite().all():
+            raise InputError(f"{self.folder}: gives vectors with numbers that are not finite; its weights hold such "
+                             "numbers, take another --encoder")
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
 

@@ -24,7 +24,7 @@ class TokenMean:
     Nothing is trained for similarity here: two texts are close if they share words. Embeddings have a few directions in
     common, which would make every cosine large. Centred and whitened over the vocabulary (Su et al. 2021), they have
     the same variance in every direction. Frequent tokens count less, if it is known which they are (token_weights).
-    `flops` counts the product with the whitening matrix.
+    `flops` counts the product with the whitening matrix. Raises InputError if an embedding is not finite.
     """
 
     def __init__(self, model: Llama, unit: bool = True):
@@ -32,6 +32,9 @@ class TokenMean:
         self.weights, known = token_weights(model)
         self.tokenizer = model.tokenizer
         self.mean = self.table.mean(0, dtype=torch.float32)
+        if not self.mean.isfinite().all():
+            raise InputError("model.embed_tokens.weight holds numbers that are not finite, so its means are no "
+                             "similarity; take an --encoder")
         self.unit = unit
         self.flops = 0
         self.fingerprint = f"whitened mean {model.fingerprint}{known}"

@@ -687,10 +687,26 @@ MUTATIONS = {
         "evaluation/runner.py", "if path.exists() and read_json(setup_path(path)).items() >= setup.items()",
         "if path.exists()",
         "test_eval.py::test_a_row_of_other_settings_is_not_recalled"),
-    "threads left alone": ("support/options.py", "1 if model.config.width < SMALL else THREADS", "THREADS",
+    "a process goes on when another has refused": (
+        "evaluation/runner.py", "mine = team.together(\n                lambda: answer_all(method, team.share("
+        "dataset.documents()), predictions, self.graphs, bar))", "mine = answer_all(method, team.share("
+        "dataset.documents()), predictions, self.graphs, bar)",
+        "test_eval.py::test_what_one_process_refuses_all_refuse"),
+    "threads by the reader alone": (
+        "support/options.py", "for checkpoint in (model, builder or model))\n        torch",
+        "for checkpoint in (model,))\n        torch", "test_options.py::test_a_small_model_runs_on_one_thread"),
+    "an encoder's padding is counted": ("support/sbert.py", "sum(map(self.cost, lengths))",
+                                        "len(lengths) * self.cost(T)", "test_sbert.py::test_flops_by_hand"),
+    "vectors of NaN": ("support/sbert.py", "if not vectors.isfinite().all()", "if False",
+                       "test_sbert.py::test_vectors_that_are_not_finite_are_refused"),
+    "embeddings of NaN": ("support/token_mean.py", "if not self.mean.isfinite().all()", "if False",
+                          "test_finite.py::test_an_embedding_that_is_not_finite_gives_no_similarity"),
+    "pages in quadratic time": ("baselines/jerr.py", '\\s*+(?:\\[\\s*+)?(\\d++(', '\\s*\\[?\\s*(\\d++(',
+                                "test_hostile.py::test_replies_to_the_systems_take_linear_time"),
+    "threads left alone": ("support/options.py", "1 if widest < SMALL else THREADS", "THREADS",
                            "test_options.py::test_a_small_model_runs_on_one_thread"),
-    "one thread for ever": ("support/options.py", "torch.set_num_threads(1 if model.config.width < SMALL else THREADS)",
-                            "model.config.width < SMALL and torch.set_num_threads(1)",
+    "one thread for ever": ("support/options.py", "torch.set_num_threads(1 if widest < SMALL else THREADS)",
+                            "widest < SMALL and torch.set_num_threads(1)",
                             "test_options.py::test_a_small_model_runs_on_one_thread"),
     "a shortage of memory ends the run": (
         "evaluation/together.py", "with enough_memory():\n            return method.answer", "if True:\n            "

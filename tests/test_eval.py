@@ -286,6 +286,25 @@ def test_answers_belong_to_their_text(tmp_path):
     assert other.returncode == 2 and "answered for another text" in other.stderr
 
 
+@pytest.mark.slow
+def test_what_one_process_refuses_all_refuse(tmp_path):
+    """The second process has another text under an old id; the first does not wait for it."""
+    data = tmp_path / "mine.jsonl"
+    rows = [{"id": name, "text": "Ann has a cat.", "questions": [{"question": "Who?", "answers": ["Ann"]}]}
+            for name in "ab"]
+    arguments = "--dataset", data, "--method", "whole,bm25", "--output", tmp_path / "r"
+
+    def run_with(text):
+        data.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], rows[1] | {"text": text})))
+        try:
+            return run_alone(*arguments, processes=2, timeout=90)
+        except subprocess.TimeoutExpired:
+            pytest.fail("one process waits for the other")
+    assert run_with("Bob has a dog.").returncode == 0
+    second = run_with("Bob has a cow.")
+    assert second.returncode != 0 and "answered for another text" in second.stderr
+
+
 def test_one_bad_question_does_not_stop_the_others(tmp_path):
     bad = FIRST["questions"][0] | {"id": "long", "question": "Who " * 500}
     (tmp_path / "mine.jsonl").write_text(json.dumps(FIRST | {"questions": [bad, FIRST["questions"][1]]}))

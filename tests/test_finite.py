@@ -6,6 +6,7 @@ import torch
 
 from llama import Cache, Llama
 from support.files import InputError
+from support.token_mean import TokenMean
 
 
 def changed(model, **weights) -> Llama:
@@ -31,6 +32,13 @@ def test_a_layer_that_is_not_finite_is_named(model, ids, layer, value):
     broken = changed(model, **{f"model.layers.{layer}.mlp.down_proj.weight": one(value)})
     with pytest.raises(InputError, match=f"model.layers.{layer} gives numbers that are not finite in float32; try"):
         broken.read(Cache(broken, 1, 20), [[(None, ids(9))]])
+
+
+def test_an_embedding_that_is_not_finite_gives_no_similarity(model):
+    """Of a token that no text holds, too: the mean over the vocabulary is taken off every vector."""
+    broken = changed(model, **{"model.embed_tokens.weight": one(math.nan)})
+    with pytest.raises(InputError, match="model.embed_tokens.weight holds numbers that are not finite"):
+        TokenMean(broken)
 
 
 def test_an_overflow_of_float16_is_named(model, ids):

@@ -26,7 +26,8 @@ import eval as evaluation_main
 import pecan
 from baselines.fact_graph import FactGraph, scores_of
 from baselines.graphreader import notebook_of
-from baselines.mkrag import weights_of
+from baselines.jerr import pages_of
+from baselines.mkrag import pairs_of, weights_of
 from evaluation.layouts import Dataset
 from evaluation.layouts import __main__ as layouts_main
 from evaluation.layouts.contents import plain_text
@@ -732,7 +733,12 @@ REPLIES = {
     "notebook": (lambda reply: len(notebook_of(reply)) < len(reply), [
         "Updated Notebook" + filler * 10 ** 6 for filler in ("\n", "\n*", "* \n", "\nRationale")]),
     "scores": (lambda reply: scores_of(reply, FactGraph([], str)) == {}, [
-        "Node: " * 10 ** 5, "Node:" + " " * 10 ** 6, "Node: x" + " " * 10 ** 6, "Node: x, " * 10 ** 5])}
+        "Node: " * 10 ** 5, "Node:" + " " * 10 ** 6, "Node: x" + " " * 10 ** 6, "Node: x, " * 10 ** 5]),
+    "pages": (lambda reply: pages_of(reply, 1, 1) is None, [
+        "Page" + " " * 10 ** 6, "Page [" + "\t" * 10 ** 6, "Page 1" + " " * 10 ** 6, "Page 1" + ", 1" * 10 ** 5]),
+    "pairs": (lambda reply: pairs_of(reply, 1) == [], [
+        "Question: " * 10 ** 5 + "\n", "Question: x\n" * 10 ** 5, "Question:" + " " * 10 ** 6,
+        "Question: x\n" + "Answer:" + " " * 10 ** 6])}
 
 
 @pytest.mark.parametrize("reader", REPLIES)

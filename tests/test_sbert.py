@@ -5,7 +5,9 @@ The weights have a standard deviation of 0.15, so that attention is peaky enough
 than 128 tokens, because MPNet's relative positions share their last bucket from there on.
 """
 import json
+import math
 import os
+import re
 import shutil
 from functools import partial
 
@@ -203,12 +205,20 @@ def test_long_sentences_are_cut(kind, copy, hf, length):
 
 
 def test_flops_by_hand(kind, folder):
-    def cost(B, T):
-        return LAYERS * (2 * B * T * (4 * D * D + 2 * D * HIDDEN) + 4 * B * T * T * D)
+    def cost(T):
+        return LAYERS * (2 * T * (4 * D * D + 2 * D * HIDDEN) + 4 * T * T * D)
 
     encoder = MODELS[kind][2](folder, batch=2)
-    encoder.encode(SENTENCES[:3])                             # <s> tom </s> is padded to 10 tokens; then 11 alone
-    assert encoder.flops == cost(2, 10) + cost(1, 11)
+    encoder.encode(SENTENCES[:3])                             # <s> tom </s> is padded to 10 tokens, which costs nothing
+    assert encoder.flops == cost(10) + cost(3) + cost(11)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
+def test_vectors_that_are_not_finite_are_refused(kind, folder, value):
+    encoder = MODELS[kind][2](folder)
+    encoder.weights["encoder.layer.1.output.dense.weight"][0, 0] = value
+    with pytest.raises(InputError, match=f"^{re.escape(str(folder))}: gives vectors .* not finite"):
+        encoder.encode(SENTENCES)
 
 
 def test_names_may_have_a_prefix(kind, copy, encoder):
