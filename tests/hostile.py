@@ -35,8 +35,8 @@ def files(folder: Path, locks: bool = False) -> dict[str, bytes]:
             if path.is_file() and (locks or path.name != "lock")}
 
 
-def kill(data: Path, output: Path, sent: signal.Signals, processes: int, after: float) -> list[str]:
-    """Send a signal `after` seconds past the first file in `output`; returns the command that was killed."""
+def kill(data: Path, output: Path, sent: signal.Signals, processes: int, after: float) -> tuple[list[str], bool]:
+    """Send a signal `after` seconds past the first file in `output`; returns the command, and whether it still ran."""
     command = [*COMMAND, "--dataset", str(data), "--output", str(output)]
     if processes > 1:
         command[1:1] = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
@@ -47,10 +47,11 @@ def kill(data: Path, output: Path, sent: signal.Signals, processes: int, after: 
     while not any(output.glob("*/*")) and process.poll() is None:
         time.sleep(.01)
     time.sleep(after)
-    if process.poll() is None:
+    in_time = process.poll() is None
+    if in_time:
         os.killpg(process.pid, sent)
     process.wait()
-    return command
+    return command, in_time
 
 
 def go_on(command: list[str]):
@@ -70,9 +71,10 @@ def main(kills: int) -> int:
         processes = 1 + n % 2
         after = rng.uniform(0, 3)
         moment = f"{n + 1}: {sent.name} after {after:.2f} s, {processes} processes"
-        go_on(kill(data, folder / str(n), sent, processes, after))
+        command, in_time = kill(data, folder / str(n), sent, processes, after)
+        go_on(command)
         assert files(folder / str(n)) == files(folder / "alone"), f"{moment}: other files"
-        print(f"{moment}: every byte is the same", flush=True)
+        print(f"{moment}: every byte is the same{'' if in_time else ' (it had ended before)'}", flush=True)
     shutil.rmtree(folder)
     return 0
 

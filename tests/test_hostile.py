@@ -818,7 +818,8 @@ def test_a_killed_run_goes_on(sent, processes, alone, tmp_path):
     It is a run of two processes after kill -9 of two; else it is in this one, which saves the imports.
     """
     data, undisturbed = alone
-    command = kill(data, tmp_path / "r", sent, processes, random.Random(sent * processes).uniform(0, 1))
+    command, in_time = kill(data, tmp_path / "r", sent, processes, random.Random(sent * processes).uniform(0, 1))
+    assert in_time, "the run had ended before the signal"
     if (sent, processes) == (signal.SIGKILL, 2):
         go_on(command)
     else:
