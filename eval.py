@@ -28,7 +28,7 @@ from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import COMPARE, METHODS, runs_of
 from support.checkpoint import locate
-from support.files import InputError, OutputError, write_file
+from support.files import InputError, OutputError, read_json, write_file
 from support.heads import NoHeads, chosen_heads
 from support.options import add_model_options
 from support.tokenizer import Tokenizer
@@ -215,8 +215,8 @@ def main(argv=None) -> int:
     if len(set(names)) < len(names):
         raise InputError(f"--dataset: {' and '.join(args.dataset)} have the same name, {names[0]}; run them one by one")
     for checkpoint in (args.builder, args.encoder, args.scorer, *args.searcher, *(args.dragon or ())):
-        if checkpoint:
-            locate(checkpoint)                                   # a wrong name is found now, not after hours
+        if checkpoint:                                           # a wrong name is found now, not after hours
+            read_json(locate(checkpoint) / "config.json")
     if args.dry_run:
         costs, shown, notes = dry_run(args, datasets)
         output(args, costs, shown, *notes)

@@ -222,11 +222,12 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
 
     a [tokens of the reply, N] is a(x, j), averaged over layers, heads and the tokens of node j (section 3.1,
     "Extracting" and the first half of "Aggregating"). Here it is averaged over the IP's tokens (their places in the
-    reply), e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. There is no second softmax.
+    reply), e'_ij = mean_x a(x, j), and normalised, e_ij = e'_ij / sum_j' e'_ij'. There is no second softmax. If all
+    attention rounds to 0, so do the edges.
     """
     e = a[tokens].cpu().double().mean(0)
     note("edges", tokens=tokens, e_prime=e)
-    return e / e.sum()
+    return share(e)
 
 
 def information_points(tokenizer, ids: list[int], a, window: list[int], limit: int,

@@ -87,12 +87,14 @@ def put_back(path: Path):
     others = set(old.iterdir()) - {setup_path(old / path.name), *answer_files(old / path.name)}
     if others:
         raise InputError(f"{min(others)}: is in the way of answers that are set aside; move it out of {old.name}")
-    if setup_path(path).exists() and answer_files(path):
+    if setup_path(path).exists() and any(map(complete_lines, answer_files(path))):
         shutil.rmtree(old)
         return
 
     with writing(old):
-        setup_path(path).unlink(missing_ok=True)
+        if setup_path(path).exists():                            # of a run without an answer: a torn line is none
+            for file in [*answer_files(path), setup_path(path)]:
+                file.unlink()
         for file in sorted(old.iterdir(), key=lambda file: file.name == setup_path(path).name):
             file.replace(path.parent / file.name)
         old.rmdir()

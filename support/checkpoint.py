@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from support.files import (
@@ -17,6 +17,7 @@ from support.files import (
     FLAG,
     POSITIVE,
     InputError,
+    OutputError,
     Rule,
     check_values,
     enough_memory,
@@ -269,10 +270,18 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
         folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "config.json", json.dumps(raw, indent=2, allow_nan=False) + "\n")
 
-    partial = folder / "model.partial"
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
-    save_file(tensors, partial, metadata={"format": "pt"})
-    partial.replace(folder / "model.safetensors")
+    save_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+
+
+def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]):
+    """Replace a safetensors file at once or not at all; OutputError if it cannot be written."""
+    partial = path.with_suffix(".partial")
+    try:
+        save_file(tensors, partial, metadata)
+        partial.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise OutputError(f"{path}: cannot be written ({one_line(error)})") from None
 
 
 # --- the folder and the device --------------------------------------------------------------------------------------

@@ -22,6 +22,18 @@ class Batch(NamedTuple):
     loops: int
 
 
+def is_count(n) -> bool:
+    return type(n) is int and n >= 0
+
+
+def is_whole(point: InformationPoint) -> bool:
+    """Whether the parts of an information point are of their kinds, with an edge to each node of the window."""
+    text, window, e = point
+    numbers = isinstance(e, list) and all(type(x) in (int, float) and 0 <= x <= 1 for x in e)
+    return isinstance(text, str) and numbers and isinstance(window, list) and all(map(is_count, window)) \
+        and len(window) == len(e)
+
+
 class Journal(list):
     """The finished batches of a construction, kept on disk until it is complete.
 
@@ -43,8 +55,10 @@ class Journal(list):
         for number, line in enumerate(lines, 1):
             with reading(f"{self.path}, line {number}", "not a finished batch of windows", remedy):
                 windows, points, *counts = parse_json(line, f"{self.path}, line {number}", list)
-                points = [InformationPoint(str(text), list(window), list(e)) for text, window, e in points]
-                list.append(self, Batch(int(windows), points, *map(int, counts)))
+                batch = Batch(windows, [InformationPoint(*point) for point in points], *counts)
+                if not (all(map(is_count, (windows, *counts))) and all(map(is_whole, batch.points))):
+                    raise ValueError("a value of the wrong kind")
+                list.append(self, batch)
 
     def append(self, batch: Batch):
         super().append(batch)

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from llama import Llama
-from support.checkpoint import choose_device, fingerprint, locate, read_config
-from support.files import InputError
+from support.checkpoint import choose_device, fingerprint, locate, read_config, save_checkpoint
+from support.files import InputError, OutputError
 
 
 def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
@@ -124,6 +124,13 @@ def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
 
 
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------
+
+def test_weights_that_cannot_be_written_are_named(tmp_path):
+    (tmp_path / "model.partial").mkdir()
+    with pytest.raises(OutputError, match="model.safetensors: cannot be written"):
+        save_checkpoint(tmp_path, {}, {"w": torch.zeros(2)})
+    assert not (tmp_path / "model.safetensors").exists()
+
 
 def test_a_revision_of_a_repository(monkeypatch, tmp_path):
     asked = []

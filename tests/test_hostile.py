@@ -2,6 +2,7 @@
 
 Files are damaged in tables, a row for each fault. Most run through main(argv) in this process; a few need their own.
 """
+import contextlib
 import json
 import os
 import random
@@ -369,7 +370,10 @@ def test_windows_of_another_document_are_not_taken(tmp_path):
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b"3", b"[1, 2]", b"[1, [[1]], 2, 0, 0]", DEEP.encode(),
-                                  b"[NaN, [], 1, 0, 0]", b'[1, [["x", 3, []]], 2, 0, 0]', b"\xff"])
+                                  b"[NaN, [], 1, 0, 0]", b'[1, [["x", 3, []]], 2, 0, 0]', b"\xff",
+                                  b'[1, [["x", [0], ["a"]]], 2, 0, 0]', b'[1, [["x", [0, 1], [1.0]]], 2, 0, 0]',
+                                  b'[1, [[3, [0], [1.0]]], 2, 0, 0]', b'[1, [["x", ["0"], [1.0]]], 2, 0, 0]',
+                                  b'[1, [["x", [0], [1.0]]], -2, 0, 0]', b'[1, [["x", [0], [7]]], 2, 0, 0]'])
 def test_a_bad_journal(line, tmp_path):
     (tmp_path / "g.json.c.windows").write_bytes(line + b"\n")
     with pytest.raises(InputError, match="g.json.c.windows, line 1: .*remove the file"):
@@ -422,7 +426,9 @@ BAD_OPTIONS = [
     (["--confidence", "inf"], "confidence is inf"), (["--batch", "0"], "batch is 0"), (["--nodes", "0"],
     "--nodes is 0"),
     (["--without", "attention", "--without", "similarity"], "cannot both be off"),
-    (["--table", "2", "--searcher", "nothing"], "nothing: no such folder"), (["--scorer", "nothing"], "nothing"),
+    (["--table", "2", "--searcher", "nothing"], "nothing: no such folder"),
+    (["--table", "2", "--searcher", "tests"], "tests/config.json: cannot be read"),
+    (["--scorer", "nothing"], "nothing"),
     (["--dragon", "nothing", "nothing"], "nothing"), (["--limit", "-3"], "--limit is -3"), (["--top", "0"], "--top"),
     (["--method", "pecan,,"], "unknown"), (["--dataset", "/dev/null"], "/dev/null"), (["--dataset", "tests"], "tests"),
     (["--window", str(10 ** 30)], "window is 1000"), (["--output", "x" * 300], "x"), (["--output", "LICENSE"],
@@ -553,6 +559,16 @@ def test_old_answers_come_back_if_there_is_no_new_one(answered):
     before = files(answered.parent)
     claim_file(answered, {"patience": 2}, True)
     claim_file(answered, {"patience": 1}, False)                 # the next run, of the old setup
+    assert files(answered.parent) == before
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"id": "new", "pred'])
+def test_old_answers_come_back_if_the_first_new_one_is_torn(answered, torn):
+    before = files(answered.parent)
+    claim_file(answered, {"patience": 2}, True)
+    answered.with_name("pecan.jsonl.part-0").write_bytes(torn)
+    with contextlib.suppress(InputError):
+        claim_file(answered, {"patience": 1}, False)
     assert files(answered.parent) == before
 
 

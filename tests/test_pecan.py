@@ -52,6 +52,11 @@ def test_worked_example():
     assert final_scores(E, r, c, similarity=False)[1].argmax() == 1
 
 
+def test_a_bullet_without_attention_has_no_edges():
+    """Attention to the nodes may round to 0, if few heads count: no edges, and nothing that is not a number."""
+    assert edge_weights(torch.zeros(3, 2), [0, 2]).tolist() == [0, 0]
+
+
 def test_negative_cosines_count_as_nothing_and_zero_sums_stay_zero():
     E = torch.zeros(2, 2)
     r = torch.zeros(2)

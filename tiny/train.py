@@ -19,12 +19,12 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import pecan
 from llama import Llama
 from study.world import watch
-from support.checkpoint import choose_device, read_config, save_checkpoint
+from support.checkpoint import choose_device, read_config, save_checkpoint, save_tensors
 from support.files import append_line, write_file
 from support.settings import resolve
 from support.token_mean import COUNTS
@@ -169,11 +169,9 @@ class Training:
         for name, weight in self.weights.items():
             state[f"weight.{name}"] = weight.detach().contiguous()
 
-        partial = self.folder / "training.partial"
-        save_file(state, partial, metadata={"at": json.dumps(self.at, allow_nan=False),
-                                          "right": json.dumps(self.right, allow_nan=False),
-                                          "losses": json.dumps(self.losses, allow_nan=False)})
-        partial.replace(self.folder / "training.safetensors")
+        metadata = {name: json.dumps(value, allow_nan=False)
+                    for name, value in (("at", self.at), ("right", self.right), ("losses", self.losses))}
+        save_tensors(self.folder / "training.safetensors", state, metadata)
         save_checkpoint(self.folder, self.raw, self.weights)
 
     def restore(self):
