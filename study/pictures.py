@@ -8,7 +8,8 @@ from study.figures import Figure
 PANELS = [("retrieval", "rank", "mean rank of the needed chunk among chunks"),
           ("relevance", "area, level 2", "area of r over the bullets of level 2"),
           ("answers", "likelihood", "gold answer's log-likelihood per token")]
-MOST = 14                         # rows of a panel
+MOST = 14                         # rows of a panel, and a few more: those that are always shown
+ALWAYS = ("z + c", "z", "c", "random", "BM25 over chunks", "z, r uniform", "PECAN", "whole document", "needed chunks")
 
 
 def draw(found: dict, folder: Path) -> list[str]:
@@ -48,13 +49,16 @@ def save(pyplot, figure, path: Path) -> str:
 
 
 def draw_rows(axis, rows: dict, column: str, label: str):
-    """A point and its interval for each row, the best on top; the paper's is blue. At most MOST, spread over all."""
+    """A point and its interval for each row, the best on top; the paper's is blue.
+
+    If there are many, MOST of them, spread over all, and those of ALWAYS are shown.
+    """
     figures = {row: Figure(**columns[column]) for row, columns in rows.items() if column in columns}
     names = sorted(figures, key=lambda row: figures[row].value)
     if len(names) > MOST:
         places = np.linspace(0, len(names) - 1, MOST).round().astype(int)
-        paper = [row for row in names if row in ("z + c", "z", "c", "random", "BM25 over chunks", "z, r uniform")]
-        names = sorted({*paper, *(names[n] for n in places)}, key=lambda row: figures[row].value)
+        always = [row for row in names if row in ALWAYS]
+        names = sorted({*always, *(names[n] for n in places)}, key=lambda row: figures[row].value)
     if column == "rank":
         names = names[::-1]
 
