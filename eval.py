@@ -27,9 +27,9 @@ from evaluation.dry_run import dry_run
 from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import COMPARE, METHODS, runs_of
-from support.checkpoint import locate
+from support.checkpoint import locate, read_config
 from support.files import InputError, OutputError, read_json, write_file
-from support.heads import NoHeads, chosen_heads
+from support.heads import NoHeads, chosen_heads, head_weights
 from support.options import add_model_options
 from support.tokenizer import Tokenizer
 
@@ -217,6 +217,9 @@ def main(argv=None) -> int:
     for checkpoint in (args.builder, args.encoder, args.scorer, *args.searcher, *(args.dragon or ())):
         if checkpoint:                                           # a wrong name is found now, not after hours
             read_json(locate(checkpoint) / "config.json")
+    for setting, heads in chosen_heads(args.heads).items():      # so is a head that is not there
+        config = read_config(locate(args.builder or args.model if setting == "edge_heads" else args.model))
+        head_weights(heads, config.layers, config.heads)
     if args.dry_run:
         costs, shown, notes = dry_run(args, datasets)
         output(args, costs, shown, *notes)

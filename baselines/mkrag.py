@@ -176,16 +176,8 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 
 def pairs_of(reply: str, most: int) -> list[tuple[str, str]]:
     """The first `most` question-answer pairs of a reply; a question without an answer is none."""
-    found = []
-    question = None
-    for line in filter(None, reply.split("\n")):
-        answer = re.search(r"Answer:[ \t]*+(\S.*)", line)
-        if question and answer:
-            found.append((question[1].strip(), answer[1].strip()))
-            question = None
-        else:
-            question = re.search(r"Question:[ \t]*+(\S.*)", line)
-    return found[:most]
+    found = re.findall(r"(?m)^(?>.*?Question:[ \t]*+)(\S.*+)\n++(?>.*?Answer:[ \t]*+)(\S.*)", reply)
+    return [(question.strip(), answer.strip()) for question, answer in found][:most]
 
 
 # --- questions (4.5) ------------------------------------------------------------------------------------------------

@@ -51,26 +51,29 @@ class Cost:
 
 # --- the estimate ---------------------------------------------------------------------------------------------------
 
-def expected(documents: Iterator[Document], c: Config, tokenizer, settings: Settings, nodes: int | None,
+def expected(documents: Iterator[Document], model, builder, settings: Settings, nodes: int | None,
              whole_window: int) -> Cost:
     """The cost of PECAN, and of the whole document in one pass, for all questions.
 
+    `model` answers and `builder` makes the graphs: their config and tokenizer are read, and nothing else but text.
     `nodes` is the paper's number of nodes a query, None if it gives none; `whole_window` is the window of the whole
-    document. Nothing but text is read.
+    document.
     """
     cost = Cost()
-    limit, space = room_for_summary(tokenizer, settings)         # refuses what the run would refuse
+    c, tokenizer = model.config, model.tokenizer
+    limit, space = room_for_summary(builder.tokenizer, settings)         # refuses what the run would refuse
     nodes = settings.fixed_nodes or nodes or NODES
-    instruction = length_of(summary_prompt(tokenizer, {}))       # Table A1 without nodes
+    instruction = length_of(summary_prompt(builder.tokenizer, {}))       # Table A1 without nodes
     probe = len(tokenizer.frame.close)
     for document in documents:
-        lines = [length_of(node_line(tokenizer, None, text)) for text in chunks(tokenizer, document, settings.chunk)]
-        tokens = sum(lines)
+        texts = chunks(builder.tokenizer, document, settings.chunk)
+        lines = [length_of(node_line(builder.tokenizer, None, text)) for text in texts]
+        tokens = sum(length_of(node_line(tokenizer, None, text)) for text in texts)
         cost.documents += 1
         cost.tokens += tokens
 
         # Stage 1: the graph of the document.
-        windows, flops, rows, longest = construction(lines, instruction, limit, space, c, settings)
+        windows, flops, rows, longest = construction(lines, instruction, limit, space, builder.config, settings)
         cost.batch = max(cost.batch, rows * longest)
         cost.slots = max(cost.slots, rows * (longest + limit))
         cost.windows += windows
@@ -165,13 +168,13 @@ def node_tokens(settings: Settings) -> int:
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
-def memory(c: Config, cost: Cost, width: int) -> tuple[int, int]:
-    """Bytes of the weights, and the most that a run adds to them, at `width` bytes a number.
+def memory(c: Config, cost: Cost, width: int, builder: Config | None = None) -> tuple[int, int]:
+    """Bytes of the weights, another builder's included, and the most that a run adds, at `width` bytes a number.
 
     It adds the most of what its largest batch of windows and its longest whole document take.
     """
-    weights = sum(map(math.prod, tensor_shapes(c).values()))
-    batch = bytes_of_pass(c, cost.batch, cost.slots, width)
+    weights = sum(math.prod(shape) for config in filter(None, (c, builder)) for shape in tensor_shapes(config).values())
+    batch = bytes_of_pass(builder or c, cost.batch, cost.slots, width)
     whole = bytes_of_pass(c, cost.longest, cost.longest, width)
     return width * weights, max(batch, whole)
 

@@ -19,7 +19,7 @@ from evaluation.runs import METHODS
 from support.checkpoint import Config, choose_device, locate, read_config
 from support.files import InputError
 from support.memory import fitting_batch
-from support.options import chosen_settings
+from support.options import chosen_settings, max_length
 from support.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
 from support.tokenizer import Tokenizer
 
@@ -117,33 +117,42 @@ def agent(name: str, documents: Iterator[Document], c: Config, tokenizer: Tokeni
 
 # --- tables ---------------------------------------------------------------------------------------------------------
 
+def unloaded(name: str, args: argparse.Namespace) -> SimpleNamespace:
+    """What is known of a checkpoint without its weights."""
+    folder = locate(name)
+    config = read_config(folder)
+    device, dtype = choose_device(args.device, args.dtype, config.dtype)
+    return SimpleNamespace(folder=folder, config=config, tokenizer=Tokenizer(folder, config.vocab), dtype=dtype,
+                           device=device)
+
+
 def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, list[cells.Table], list[str]]:
     """What the runs would cost: numbers, tables and notes. Reads text, config and tokenizer, but no weights."""
-    folder = locate(args.model)
-    config = read_config(folder)
-    tokenizer = Tokenizer(folder, config.vocab)
-    device, dtype = choose_device(args.device, args.dtype, config.dtype)
-    weights, _ = cost.memory(config, cost.Cost(), dtype.itemsize)
-    model = SimpleNamespace(config=config, dtype=dtype, device=device)
+    model = unloaded(args.model, args)
+    builder = unloaded(args.builder, args) if args.builder else model
+    config, width = model.config, model.dtype.itemsize
+    other = builder.config if args.builder else None
+    weights, _ = cost.memory(config, cost.Cost(), width, other)
+    longest = max_length(model, builder)
 
     rows = []
     of_agents = []
     costs = {}
     for dataset in datasets:
-        settings = resolve(folder, config.max_length, PAPER.get(dataset.name), chosen_settings(args),
-                           size=lambda settings: fitting_batch(settings, [model], weights=weights))
+        settings = resolve(model.folder, longest, PAPER.get(dataset.name), chosen_settings(args),
+                           size=lambda settings: fitting_batch(settings, [model, builder], weights=weights))
         whole_window = args.window or min(WHOLE_DOCUMENT, config.max_length)
-        c = cost.expected(dataset.documents(), config, tokenizer, settings, paper.FIXED_NODES.get(dataset.name),
+        c = cost.expected(dataset.documents(), model, builder, settings, paper.FIXED_NODES.get(dataset.name),
                           whole_window)
         counts = [f"{n:,}" for n in (c.documents, c.questions, c.tokens, c.windows, c.calls)]
         quantities = [cells.quantity(n) for n in (c.construction, c.search, c.most, c.whole)]
-        memory = sum(cost.memory(config, c, dtype.itemsize))
+        memory = sum(cost.memory(config, c, width, other))
         costs[dataset.name] = asdict(c) | {"memory": memory, "at once": settings.batch}
         rows.append([dataset.name, *counts, *quantities, str(settings.batch), f"{memory / 2 ** 30:.2f} GiB"])
 
         for name in filter(AGENTS.get, args.methods):
             try:
-                found = agent(name, dataset.documents(), config, tokenizer, settings)
+                found = agent(name, dataset.documents(), config, model.tokenizer, settings)
             except InputError as error:
                 of_agents.append([dataset.name, METHODS[name].label, *[cells.NOT_RUN] * 4, f"not run: {error}"])
                 continue

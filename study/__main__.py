@@ -19,7 +19,7 @@ from study.report import report
 from study.rows import DATA, FOR_HEADS
 from study.run import Bench, run_ablations, run_document, run_extensions, run_next_nodes
 from study.settings import compare
-from support.files import InputError
+from support.files import TEXTS, InputError, check_values
 from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
 from support.options import EMBEDDED_MODEL, load_models
 from support.settings import resolve
@@ -46,10 +46,7 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
             if questions is not None:
                 del document.questions[questions:]
             for question in document.questions:
-                evidence = question.extra.get("evidence")
-                if not isinstance(evidence, list) or not evidence or not all(isinstance(s, str) for s in evidence):
-                    raise InputError(f"{path}: question {question.id} needs \"evidence\", a list of sentences of its "
-                                     "document that the answer needs")
+                check_values(question.extra, {"evidence": TEXTS}, f"{path}: question {question.id}: ")
         found[name if name in KNOWN else path.stem] = [document for document in documents if document.questions]
     return found
 

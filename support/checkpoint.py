@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from support.files import (
@@ -17,13 +17,13 @@ from support.files import (
     FLAG,
     POSITIVE,
     InputError,
-    OutputError,
     Rule,
     check_values,
     enough_memory,
     one_line,
     read_json,
     reading,
+    replacing,
     sha256,
     write_file,
     writing,
@@ -276,12 +276,8 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
 
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]):
     """Replace a safetensors file at once or not at all; OutputError if it cannot be written."""
-    partial = path.with_suffix(".partial")
-    try:
+    with replacing(path) as partial:
         save_file(tensors, partial, metadata)
-        partial.replace(path)
-    except (OSError, SafetensorError) as error:
-        raise OutputError(f"{path}: cannot be written ({one_line(error)})") from None
 
 
 # --- the folder and the device --------------------------------------------------------------------------------------

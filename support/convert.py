@@ -11,8 +11,6 @@ refused by name. The folder appears when it is complete, or not at all.
 import importlib.util
 import json
 import math
-import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,7 @@ import torch
 
 from llama import inverse_frequencies
 from support.checkpoint import Config, check_implemented, read_config, save_checkpoint, tensor_shapes
-from support.files import InputError, reading, write_file
+from support.files import InputError, OutputError, optional, reading, replacing, write_file
 from support.gguf_tokenizer import tokenizer_config, tokenizer_of
 from support.tokenizer import Tokenizer
 
@@ -35,10 +33,8 @@ def open_gguf(path: Path) -> tuple[dict, list]:
 
     Raises InputError if the file is damaged, or if the package gguf is missing.
     """
-    try:
+    with optional("GGUF files are read by a package of their own"):
         import gguf
-    except ImportError:
-        raise InputError("GGUF files are read by a package that is not installed: pip install gguf==0.19.0") from None
 
     class Reader(gguf.GGUFReader):
         # Trap: past the end of the file gguf reads empty arrays, and may count through 2^64 of them.
@@ -218,10 +214,8 @@ def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[st
         if ".attn_k." in theirs:
             numbers = half_split(numbers, config.kv_heads)
         weights[ours] = torch.from_numpy(numbers).to(DTYPES[dtype])
-        if not np.isfinite(numbers).all():
-            raise InputError(f"{path}: {theirs} holds numbers that are not finite")
         if not weights[ours].isfinite().all():
-            raise InputError(f"{path}: {theirs} holds numbers too large for {dtype}; take --dtype float32")
+            raise InputError(f"{path}: {theirs} holds numbers that are not finite in {dtype}; try --dtype float32")
     return weights
 
 
@@ -281,19 +275,14 @@ def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> s
     folder = Path(folder)
     if folder.exists():
         raise InputError(f"{folder}: exists already; give the name of a new folder")
-    if not folder.absolute().parent.is_dir():
-        raise InputError(f"{folder.parent}: is no folder; the new folder goes there")
 
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    partial.mkdir()
-    try:
-        line = write_folder(path, partial, dtype)
-        partial.rename(folder)
-    except InputError as error:                             # what was checked by reading it again names the GGUF file
-        raise InputError(str(error).replace(str(partial), str(path))) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return line
+    with replacing(folder) as partial:
+        partial.mkdir()
+        try:
+            return write_folder(path, partial, dtype)
+        except InputError as error:                         # what was checked by reading it again names the GGUF file
+            place = folder if isinstance(error, OutputError) else path
+            raise type(error)(str(error).replace(str(partial), str(place))) from None
 
 
 def main(argv=None) -> int:

@@ -10,10 +10,13 @@ import json
 import math
 import os
 import re
+import shutil
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from safetensors import SafetensorError
 
 
 class InputError(ValueError):
@@ -153,6 +156,7 @@ class Rule(NamedTuple):
 COUNT = Rule((int,), lambda n: 1 <= n <= 1 << 24, "a whole number from 1 to 16,777,216")
 POSITIVE = Rule((int, float), lambda x: 0 < x < math.inf, "a number above 0")
 NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
+ANY = Rule((type(None), bool, int, float, str, list, dict), lambda _: True, "there")
 FLAG = Rule((bool,), lambda _: True, "true or false")
 TEXT = Rule((str,), lambda _: True, "a text")
 TEXTS = Rule((list,), lambda texts: texts and all(isinstance(text, str) for text in texts), "a non-empty list of texts")
@@ -175,28 +179,34 @@ def writing(path):
     """Turn whatever the disk refuses into an OutputError that names the file."""
     try:
         yield
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from None
+    except (OSError, SafetensorError) as error:
+        raise OutputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
 
 
-def write_file(path: str | Path, text: str):
-    """Replace a file at once or not at all; OutputError if it cannot be written."""
-    write_bytes(path, text.encode())
+@contextlib.contextmanager
+def replacing(path: str | Path):
+    """A name to write to, file or folder, which then replaces `path` at once; if anything is raised, not at all.
 
-
-def write_bytes(path: str | Path, content: bytes):
-    """As write_file does. What processes that have ended left of their writing is removed."""
-    for left in glob.glob(f"{glob.escape(str(path))}.*.partial"):
-        if _has_ended(left.split(".")[-2]):
-            Path(left).unlink(missing_ok=True)
-
+    What processes that have ended left of their writing is removed. OutputError if the disk refuses.
+    """
     partial = Path(f"{path}.{os.getpid()}.partial")
+    for left in map(Path, glob.glob(f"{glob.escape(str(path))}.*.partial")):
+        if left == partial or _has_ended(left.name.split(".")[-2]):
+            _remove(left)
+
     with writing(path):
         try:
-            partial.write_bytes(content)
+            yield partial
             os.replace(partial, path)
         finally:
-            partial.unlink(missing_ok=True)
+            _remove(partial)
+
+
+def _remove(path: Path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _has_ended(process: str) -> bool:
@@ -208,6 +218,17 @@ def _has_ended(process: str) -> bool:
     except (OSError, OverflowError) as error:
         return isinstance(error, ProcessLookupError)
     return False
+
+
+def write_file(path: str | Path, text: str):
+    """Replace a file at once or not at all; OutputError if it cannot be written."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes):
+    """As write_file does."""
+    with replacing(path) as partial:
+        partial.write_bytes(content)
 
 
 def open_own(path: str | Path):

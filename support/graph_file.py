@@ -101,7 +101,10 @@ def read_graph(path: str | Path, document: str | None = None, model: str | None 
             raise InputError(f"{path}: a node without text")
         graph = Fields(levels, texts, _edges(path, raw["edges"], levels), raw["document"], raw["model"],
                        raw["settings"], raw["flops"], raw["repeats"], raw["loops"])
-        _check_owner(path, graph, document, model, settings)
+
+        for name, wanted in {"document": document, "model": model, "settings": settings}.items():
+            if wanted not in (None, getattr(graph, name)):
+                raise InputError(f"{path}: is of another {name}: {getattr(graph, name)}, not {wanted}")
     return graph
 
 
@@ -118,16 +121,6 @@ def _nothing_collected():
     finally:
         if running:
             gc.enable()
-
-
-def _check_owner(path, graph: Fields, document: str | None, model: str | None, settings: dict | None):
-    """Raise InputError if the graph does not belong to what read_graph was given."""
-    if document is not None and graph.document != document:
-        raise InputError(f"{path}: is the graph of another document")
-    if model is not None and graph.model != model:
-        raise InputError(f"{path}: was built by another model")
-    if settings is not None and graph.settings != settings:
-        raise InputError(f"{path}: was built with {graph.settings}, not with {settings}")
 
 
 def _levels(path, rows) -> list[int]:
@@ -147,10 +140,9 @@ def _edges(path, rows, levels: list[int]) -> list[tuple[int, int, float]]:
     edges = []
     sums = [0.0] * len(levels)
     for i, j, weight in rows:
-        if type(i) is not int or type(j) is not int or type(weight) not in (int, float):
-            raise InputError(f"{path}: edge [{i!r:.20}, {j!r:.20}, {weight!r:.20}] is not two ids and a weight")
-        if not (0 <= j < i < len(levels)) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
-            raise InputError(f"{path}: edge [{i}, {j}, {weight}] does not lead one level down, weight in (0, 1]")
+        whole = type(i) is type(j) is int and type(weight) in (int, float)
+        if not whole or not 0 <= j < i < len(levels) or levels[i] != levels[j] + 1 or not 0 < weight <= 1:
+            raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight in (0, 1]")
         edges.append((i, j, weight))
         sums[i] += weight
 

@@ -1,9 +1,10 @@
 """What keeps an interrupted construction: the windows summarised so far, on disk until the graph is complete."""
+import hashlib
 import json
 from pathlib import Path
 from typing import NamedTuple
 
-from support.files import append_line, complete_lines, parse_json, reading
+from support.files import append_line, complete_lines, reading
 
 
 class InformationPoint(NamedTuple):
@@ -22,16 +23,8 @@ class Batch(NamedTuple):
     loops: int
 
 
-def is_count(n) -> bool:
-    return type(n) is int and n >= 0
-
-
-def is_whole(point: InformationPoint) -> bool:
-    """Whether the parts of an information point are of their kinds, with an edge to each node of the window."""
-    text, window, e = point
-    numbers = isinstance(e, list) and all(type(x) in (int, float) and 0 <= x <= 1 for x in e)
-    return isinstance(text, str) and numbers and isinstance(window, list) and all(map(is_count, window)) \
-        and len(window) == len(e)
+def checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Journal(list):
@@ -39,8 +32,8 @@ class Journal(list):
 
     The file is GRAPH.CONSTRUCTION.windows, where `construction` (file_name) names what is built: windows of another
     document or model are never taken for these.
-    A batch is one line of JSON, on disk before the next one begins. A last line that a kill has torn is dropped.
-    Without a path, nothing is kept on disk. Raises InputError if the file holds something else.
+    A batch is one line, a checksum and JSON, on disk before the next batch begins. A last line that a kill has torn is
+    dropped. Without a path, nothing is kept on disk. Raises InputError if a line is not as it was written.
     """
 
     def __init__(self, path: str | Path | None, construction: str):
@@ -54,16 +47,17 @@ class Journal(list):
             lines = complete_lines(self.path)
         for number, line in enumerate(lines, 1):
             with reading(f"{self.path}, line {number}", "not a finished batch of windows", remedy):
-                windows, points, *counts = parse_json(line, f"{self.path}, line {number}", list)
-                batch = Batch(windows, [InformationPoint(*point) for point in points], *counts)
-                if not (all(map(is_count, (windows, *counts))) and all(map(is_whole, batch.points))):
-                    raise ValueError("a value of the wrong kind")
-                list.append(self, batch)
+                written, text = line.decode().split(" ", 1)
+                if written != checksum(text):
+                    raise ValueError("its checksum is another")
+                windows, points, *counts = json.loads(text)
+                list.append(self, Batch(windows, [InformationPoint(*point) for point in points], *counts))
 
     def append(self, batch: Batch):
         super().append(batch)
         if self.path is not None:
-            append_line(self.path, json.dumps(batch, ensure_ascii=False, allow_nan=False))
+            text = json.dumps(batch, ensure_ascii=False, allow_nan=False)
+            append_line(self.path, f"{checksum(text)} {text}")
 
     def remove(self):
         """Forget the file: the graph is complete."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from llama import Llama
-from support.files import InputError, read_json
+from support.files import TEXT, InputError, Rule, check_values, read_json
 
 COUNTS = "token_counts.json"      # next to a checkpoint: how often each token comes in some texts
 
@@ -78,14 +78,8 @@ def token_weights(model: Llama) -> tuple[torch.Tensor, str]:
         return torch.ones(V, device=table.device), ""
 
     counts = read_json(path)
-    if counts.keys() != {"counts", "source"} or not is_counts(counts["counts"], V):
-        raise InputError(f"{path}: holds \"source\" and \"counts\", a list of {V} numbers of at least 0, one for each "
-                         "token of the vocabulary")
+    whole = Rule((list,), lambda ns: len(ns) == V and any(ns) and all(type(n) is int and n >= 0 for n in ns),
+                 f"a list of {V} whole numbers of at least 0, one for each token of the vocabulary")
+    check_values(counts, {"source": TEXT, "counts": whole}, f"{path}: ")
     p = torch.tensor(counts["counts"], dtype=torch.float64) / sum(counts["counts"])
     return (RARE / (RARE + p)).float().to(table.device), f", SIF {sha256(path.read_bytes()).hexdigest()[:16]}"
-
-
-def is_counts(value, V: int) -> bool:
-    """Whether this is a list of V whole numbers of at least 0, not all of them 0."""
-    numbers = isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
-    return numbers and len(value) == V and any(value)

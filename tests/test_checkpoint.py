@@ -1,5 +1,6 @@
 """What a checkpoint folder may hold: both versions of config.json, shards, and damage, reported in one line."""
 import json
+import resource
 import shutil
 from functools import partial
 
@@ -125,11 +126,20 @@ def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
 
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------
 
-def test_weights_that_cannot_be_written_are_named(tmp_path):
-    (tmp_path / "model.partial").mkdir()
-    with pytest.raises(OutputError, match="model.safetensors: cannot be written"):
-        save_checkpoint(tmp_path, {}, {"w": torch.zeros(2)})
-    assert not (tmp_path / "model.safetensors").exists()
+def test_a_full_disk_is_named(tmp_path):
+    """No file may be larger than 4 KiB: what was there stays, and nothing is left half-written."""
+    save_checkpoint(tmp_path, {}, {"w": torch.zeros(2)})
+    before = (tmp_path / "model.safetensors").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(Exception, match="File too large") as error:
+            save_checkpoint(tmp_path, {}, {"w": torch.zeros(10000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert isinstance(error.value, OutputError) and "model.safetensors: cannot be written" in str(error.value)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
 
 
 def test_a_revision_of_a_repository(monkeypatch, tmp_path):

@@ -608,7 +608,7 @@ def test_the_memory_of_a_run_is_what_the_dry_run_says(tiny):
     whole = read_jsonl(EMBEDDED, 1)[0]
     documents = [replace(whole, passages=whole.passages[:15])]
     settings = resolve(tiny.folder, tiny.config.max_length)
-    expected = cost.expected(iter(documents), tiny.config, tiny.tokenizer, settings, None, settings.window)
+    expected = cost.expected(iter(documents), tiny, tiny, settings, None, settings.window)
     weights, added = cost.memory(tiny.config, expected, 4)
     assert weights == sum(4 * weight.numel() for weight in tiny.weights.values())
 

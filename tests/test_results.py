@@ -142,7 +142,7 @@ def test_the_estimate_counts_every_part(tiny):
     document = Document("d", read_jsonl(EMBEDDED, 1)[0].passages[:3], [Question("q", "Who is it?", ["x"])])
     t = tiny.tokenizer
     c = tiny.config
-    found = cost.expected([document], c, t, BASE, 9, 400)
+    found = cost.expected([document], tiny, tiny, BASE, 9, 400)
     opening = length_of(pecan.question_prompt(t, "Who is it?"))
     turn = length_of(pecan.answer_turn(t, 0))
     close = len(t.frame.close)
@@ -155,7 +155,7 @@ def test_the_estimate_counts_every_part(tiny):
     prompt = opening + read + turn
     assert found.whole == cost.generation(c, prompt, 4) and found.longest == prompt + 4
 
-    cut = cost.expected([document], c, t, BASE, 9, prompt)    # the whole document's window holds the answer too
+    cut = cost.expected([document], tiny, tiny, BASE, 9, prompt)    # the whole document's window holds the answer too
     assert cut.whole == cost.generation(c, prompt - 4, 4) and cut.longest == prompt
 
     answer = sum(flops_of(c, 1, prompt + n, 1) for n in range(4))

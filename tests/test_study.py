@@ -644,5 +644,5 @@ def test_a_question_without_evidence(tmp_path):
     document = read_jsonl(EMBEDDED, limit=1)[0]
     row = {"id": "d", "passages": document.passages, "questions": [{"question": "Who?", "answers": ["x"]}]}
     (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    with pytest.raises(InputError, match='question d-0 needs "evidence"'):
+    with pytest.raises(InputError, match="question d-0: key 'evidence' is missing"):
         main(["--data", str(tmp_path / "own.jsonl"), "--output", str(tmp_path)])

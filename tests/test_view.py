@@ -251,7 +251,7 @@ def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
 @pytest.mark.parametrize("text, said", [("", "before an answer"), ("x\n", "not valid JSON"),
                                         ("[]\n", "line 1: holds a list"),
                                         ('{"answer": 1}\n', "begins with a header"),
-                                        ('{"format": "pecan trace 1"}\n', "'graph' is missing")])
+                                        ('{"format": "pecan trace 1"}\n', "key 'graph' is missing")])
 def test_what_is_no_trace_is_refused(tmp_path, text, said):
     (tmp_path / "t.jsonl").write_text(text)
     with pytest.raises(InputError, match=said):

@@ -548,6 +548,27 @@ def test_the_dry_run_says_the_batch(tiny, monkeypatch, capsys):
         assert ("half of the memory that is free" in shown) == (not given)
 
 
+def test_the_dry_run_counts_another_builder(tiny, tmp_path, capsys):
+    """Construction, weights and the window of a batch are the builder's, searches the model's. No weights are read."""
+    other = tmp_path / "other"
+    shutil.copytree(tiny.folder, other, ignore=shutil.ignore_patterns("*.safetensors", "*.py", "__pycache__"))
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 30}))
+
+    def numbers(*options):
+        run("--dry-run", "--limit", 1, "--json", "--batch", 2, *options)
+        return json.loads(capsys.readouterr().out)["embedded"]
+    both, small, large = numbers("--builder", other), numbers(), numbers("--model", other)
+    assert both["construction"] == large["construction"] > 4 * small["construction"]
+    assert both["search"] == small["search"] and both["whole"] == small["whole"]
+    weights = sum(weight.nbytes for weight in tiny.weights.values())
+    assert both["memory"] == weights + large["memory"]
+
+    (other / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 300}))
+    with pytest.raises(InputError, match="window 380 is too large: the model was made for 300"):
+        run("--dry-run", "--limit", 1, "--builder", other, "--window", 380)
+
+
 def test_pecan_py_sizes_its_batch(tiny, monkeypatch):
     args = options.parse_questions(["d", "q"])
     monkeypatch.setattr(memory, "free_memory", lambda device: 9 * ROW)

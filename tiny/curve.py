@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.command import make_parser, parse_options, user_errors
 
-from support.files import InputError, parse_json
+from support.files import InputError, optional, parse_json
 
 FIGURES = {"F1": ("PECAN", "F1"), "F1 if all was read": ("PECAN", "F1 if all needed facts were read"),
            "verdicts, truth Yes": ("PECAN", "verdicts that are right where the truth is Yes"),
@@ -32,13 +32,10 @@ def read_log(path: Path) -> list[dict]:
 
 def draw(rows: list[dict], path: Path):
     """Two parts, one above the other, over millions of tokens."""
-    try:
+    with optional("the curve is drawn with matplotlib"):
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot
-    except ImportError:
-        raise InputError("the curve is drawn with matplotlib, which is not installed (pip install -r "
-                         "requirements-extra.txt)") from None
 
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(7, 7), sharex=True, layout="constrained")
     above.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)        # there are more kinds than usual colors

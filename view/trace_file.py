@@ -3,13 +3,15 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
-from support.files import InputError, parse_json, reading
+from support.files import ANY, InputError, check_values, parse_json, reading
 from support.graph_file import Fields, read_graph
 from support.trace import FORMAT
 
-HEADER = ("graph", "settings", "question", "room", "nodes")
-STEP = ("step", "node", "level", "position", "candidates", "relevance", "p_yes", "verdict", "tokens", "flops", "cached")
-ANSWER = ("answer", "end", "nodes", "tokens", "flops")
+# What the lines must have.
+HEADER = dict.fromkeys(("graph", "settings", "question", "room", "nodes"), ANY)
+STEP = dict.fromkeys(("step", "node", "level", "position", "candidates", "relevance", "p_yes", "verdict", "tokens",
+                      "flops", "cached"), ANY)
+ANSWER = dict.fromkeys(("answer", "end", "nodes", "tokens", "flops"), ANY)
 
 
 class Trace(NamedTuple):
@@ -36,27 +38,22 @@ def read_traces(path: str | Path) -> list[Trace]:
         if "format" in row:
             if row["format"] != FORMAT or header is not None:
                 raise InputError(f"{where}: not the place of a header {FORMAT!r}")
-            header = _complete(row, HEADER, where)
+            check_values(row, HEADER, f"{where}: ")
+            header = row
         elif header is None:
             raise InputError(f"{where}: a trace begins with a header {FORMAT!r}")
         elif "step" in row:
-            steps.append(_complete(row, STEP, where))
+            check_values(row, STEP, f"{where}: ")
+            steps.append(row)
         else:
-            traces.append(Trace(str(path), header, steps, _complete(row, ANSWER, where), _graph(path, header, where)))
+            check_values(row, ANSWER, f"{where}: ")
+            traces.append(Trace(str(path), header, steps, row, _graph(path, header, where)))
             header = None
             steps = []
 
     if header is not None or not traces:
         raise InputError(f"{path}: ends before an answer")
     return traces
-
-
-def _complete(row: dict, keys: tuple[str, ...], where: str) -> dict:
-    """The row, if it has these keys."""
-    for key in keys:
-        if key not in row:
-            raise InputError(f"{where}: {key!r} is missing")
-    return row
 
 
 def _graph(path, header: dict, where: str) -> Fields:
