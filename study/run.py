@@ -30,7 +30,7 @@ from study.capture import construct, from_question, to_question
 from study.choices import edges_of, weighted_edges
 from study.reading import ablations, extensions, full_search, next_nodes, ways
 from study.truth import needed_chunks
-from support.files import write_bytes, write_file
+from support.files import write_file, write_tensors
 from support.heads import pairs_of
 from support.sbert import similarities
 from support.settings import PAPER, Settings
@@ -71,9 +71,9 @@ def build_stage(bench: Bench, data: str, document: Document) -> Graph:
         found = construct(bench.model, document, bench.settings, sys.stderr.isatty())
         found.graph.save(folder / "graph.json")
         vectors = bench.encoder.encode([node.text for node in found.graph.nodes])
-        write_bytes(folder / "edges.safetensors", safetensors.torch.save(
-            {"pairs": found.pairs, "e": found.e, "without_sink": found.without_sink,
-             "vectors": vectors.float().contiguous()}))
+        write_tensors(folder / "edges.safetensors", {
+            "pairs": found.pairs, "e": found.e, "without_sink": found.without_sink,
+            "vectors": vectors.float().contiguous()})
     return Graph.load(folder / "graph.json", document, bench.settings.of_construction(), bench.model)
 
 
@@ -88,7 +88,7 @@ def heads_stage(bench: Bench, data: str, document: Document, graph: Graph) -> di
             tensors[f"{n}.question"] = to_question(bench.model, graph, question.text)
             tensors[f"{n}.after"] = from_question(bench.model, graph, question.text)
         empty = to_question(bench.model, graph, EMPTY)
-        write_bytes(path, safetensors.torch.save({"empty": empty, **tensors}))
+        write_tensors(path, {"empty": empty, **tensors})
     return safetensors.torch.load_file(path)
 
 

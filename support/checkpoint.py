@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from support.files import (
     COUNT,
@@ -23,9 +22,9 @@ from support.files import (
     one_line,
     read_json,
     reading,
-    replacing,
     sha256,
     write_file,
+    write_tensors,
     writing,
 )
 
@@ -271,13 +270,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
     write_file(folder / "config.json", json.dumps(raw, indent=2, allow_nan=False) + "\n")
 
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
-    save_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
-
-
-def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]):
-    """Replace a safetensors file at once or not at all; OutputError if it cannot be written."""
-    with replacing(path) as partial:
-        save_file(tensors, partial, metadata)
+    write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
 
 
 # --- the folder and the device --------------------------------------------------------------------------------------

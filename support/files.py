@@ -1,4 +1,4 @@
-"""Text and JSON in and out, the errors that name a file, and the check of values by type and range.
+"""Text, JSON and tensors in and out, the errors that name a file, and the check of values by type and range.
 
 This file imports no other file of the project.
 """
@@ -222,13 +222,15 @@ def _has_ended(process: str) -> bool:
 
 def write_file(path: str | Path, text: str):
     """Replace a file at once or not at all; OutputError if it cannot be written."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: str | Path, content: bytes):
-    """As write_file does."""
     with replacing(path) as partial:
-        partial.write_bytes(content)
+        partial.write_bytes(text.encode())
+
+
+def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | None = None):
+    """As write_file does, a safetensors file."""
+    from safetensors.torch import save_file  # here, because it imports torch
+    with replacing(path) as partial:
+        save_file(tensors, partial, metadata)
 
 
 def open_own(path: str | Path):

@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 
@@ -25,8 +24,8 @@ from support.files import (
     check_values,
     read_json,
     reading,
-    write_bytes,
     write_file,
+    write_tensors,
 )
 
 FORMAT = "pecan graph 3"          # 1 counted the FLOPs of padding, 2 kept repeated bullets
@@ -177,5 +176,5 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     flops = encoder.flops - flops_before
     if file is not None:
         # One entry of metadata: the order of several changes from run to run, and with it the bytes of the file.
-        write_bytes(file, safetensors.torch.save({"vectors": vectors.contiguous()}, {"of": f"{identity} {flops}"}))
+        write_tensors(file, {"vectors": vectors.contiguous()}, {"of": f"{identity} {flops}"})
     return vectors, flops

@@ -110,10 +110,15 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
 
 
 def graph_path(args: argparse.Namespace, name: str) -> Path:
-    """The file of pecan.py's graph: --graph, or next to the document, but in no checkpoint's folder."""
+    """The file of pecan.py's graph: --graph, or next to the document or in the working directory.
+
+    InputError if both of these are checkpoints' folders, where no graph belongs.
+    """
     document = Path(args.document)
-    folder = Path() if (document.parent / "config.json").exists() else document.parent
-    return Path(args.graph or folder / f"{document.name}.{name}.graph.json")
+    folders = [folder for folder in (document.parent, Path()) if not (folder / "config.json").exists()]
+    if not (args.graph or folders):
+        raise InputError(f"{document}: a checkpoint's folder is no place for a graph; name its file with --graph")
+    return Path(args.graph or folders[0] / f"{document.name}.{name}.graph.json")
 
 
 def max_length(model: Llama, builder: Llama | None = None) -> int:

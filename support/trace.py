@@ -11,10 +11,9 @@ from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 
-import safetensors.torch
 import torch
 
-from support.files import InputError, OutputError, write_bytes, write_file
+from support.files import InputError, OutputError, write_file, write_tensors
 from support.heads import head_weights
 
 FORMAT = "pecan trace 1"
@@ -193,7 +192,7 @@ class Recorder:
 
     def write_dump(self):
         """Write the tensors, and next to them a JSON file of what each of them is."""
-        write_bytes(self.dump, safetensors.torch.save(self.tensors))
+        write_tensors(self.dump, self.tensors)
         write_file(Path(self.dump).with_suffix(".json"), json.dumps(self.meanings, indent=1, allow_nan=False) + "\n")
 
 

@@ -683,8 +683,8 @@ MUTATIONS = {
                                    "- sum(f1_of.values()) / len(f1_of))",
                                    "test_metrics.py::test_differences_are_paired"),
     "a graph in a checkpoint's folder": (
-        "support/options.py", "Path() if (document.parent / \"config.json\").exists() else document.parent",
-        "document.parent", "test_options.py::test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder"),
+        "support/options.py", " if not (folder / \"config.json\").exists()]", "]",
+        "test_options.py::test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder"),
     "a row of other settings is recalled": (
         "evaluation/runner.py", "if path.exists() and read_json(setup_path(path)).items() >= setup.items()",
         "if path.exists()",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from support import options
+from support.files import InputError
 
 
 @pytest.mark.parametrize("widths, environment, threads", [([128], {}, 1), ([128], {"OMP_NUM_THREADS": "3"}, 3),
@@ -36,7 +37,7 @@ def test_a_small_model_runs_on_one_thread(monkeypatch, widths, environment, thre
         torch.set_num_threads(before)
 
 
-def test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder(tmp_path):
+def test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder(tmp_path, monkeypatch):
     """A checkpoint's folder holds its own files only; --graph goes anywhere."""
     document = tmp_path / "story.txt"
 
@@ -45,3 +46,8 @@ def test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder(tmp_pat
     assert place() == tmp_path / "story.txt.name.graph.json" and place("x.json") == Path("x.json")
     (tmp_path / "config.json").write_text("{}")
     assert place() == Path("story.txt.name.graph.json") and place("x.json") == Path("x.json")
+
+    monkeypatch.chdir(tmp_path)
+    assert place("x.json") == Path("x.json")
+    with pytest.raises(InputError, match="story.txt: a checkpoint's folder is no place for a graph"):
+        place()

@@ -24,8 +24,8 @@ from safetensors.torch import load_file
 import pecan
 from llama import Llama
 from study.world import watch
-from support.checkpoint import choose_device, read_config, save_checkpoint, save_tensors
-from support.files import append_line, write_file
+from support.checkpoint import choose_device, read_config, save_checkpoint
+from support.files import append_line, write_file, write_tensors
 from support.settings import resolve
 from support.token_mean import COUNTS
 from support.tokenizer import Tokenizer
@@ -171,7 +171,7 @@ class Training:
 
         metadata = {name: json.dumps(value, allow_nan=False)
                     for name, value in (("at", self.at), ("right", self.right), ("losses", self.losses))}
-        save_tensors(self.folder / "training.safetensors", state, metadata)
+        write_tensors(self.folder / "training.safetensors", state, metadata)
         save_checkpoint(self.folder, self.raw, self.weights)
 
     def restore(self):

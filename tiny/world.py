@@ -38,7 +38,7 @@ from pathlib import Path
 from support.command import make_parser, parse_options, user_errors
 
 from data import Document, read_jsonl
-from support.files import InputError, writing
+from support.files import writing
 from tiny import facts as F
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
 
@@ -331,8 +331,6 @@ def main(argv=None) -> int:
     parser = make_parser("python -m tiny.world", __doc__)
     parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")
     args = parse_options(parser, argv)
-    if not args.folder.is_dir():
-        raise InputError(f"{args.folder}: is no folder")
 
     write_test_set(args.folder / "test.jsonl", DEFAULT, 14, 2026)
     write_test_set(args.folder / "larger.jsonl", LARGER, 40, 2027)
