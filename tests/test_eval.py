@@ -126,38 +126,6 @@ def test_a_second_run_answers_nothing_again(three, undisturbed):
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes(three, undisturbed, tmp_path):
-    """kill -9, again and again, while it builds, searches, and between two methods.
-
-    No answer is lost or counted twice, and every file is byte by byte that of a run left alone.
-    """
-    output = tmp_path / "killed"
-    command = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu", "--dataset", str(three), "--output",
-               str(output)]
-    kept, kills = 0, 0
-    for answers in (0, 1, 8, 30):
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None:
-            now = sum(path.read_bytes().count(b"\n") for path in output.glob("embedded/*.jsonl*"))
-            if now >= answers and (answers or output.exists()):
-                process.kill()
-                kills += 1
-            time.sleep(.02)
-        process.wait()
-
-        lines = [line for path in output.glob("embedded/*.jsonl*") for line in path.read_bytes().splitlines(True)]
-        assert len(lines) >= kept, "an answer was lost"
-        kept = sum(line.endswith(b"\n") for line in lines)
-    assert kills > 1, "the run was over too soon to be killed"
-
-    # A line that the last kill has torn is added by hand.
-    for part in output.glob("embedded/*.part-0"):
-        part.write_bytes(part.read_bytes() + b'{"id": "test-0-3", "predic')
-    assert run("--dataset", three, "--output", output).returncode == 0
-    assert files(output) == files(undisturbed[0])
-
-
-@pytest.mark.slow
 def test_killed_systems_go_on(three, tmp_path):
     """The same for methods that keep what they extracted in files of their own.
 
@@ -189,32 +157,6 @@ def test_killed_systems_go_on(three, tmp_path):
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     results = json.loads((tmp_path / "whole" / "results.json").read_text())["data"]["embedded"]["runs"]
     assert all(results[name]["refused"] > 0 for name in ("mkrag", "jerr", "graphreader"))
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_result_of_one(three, undisturbed, tmp_path):
-    """torchrun shares out the documents and gathers one result, byte by byte that of a single process.
-
-    One process also resumes what two have left.
-    """
-    done = run_alone("--dataset", three, "--output", tmp_path / "two", processes=2)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.replace("/two/", "/r/").splitlines()[:3] == undisturbed[1].splitlines()[:3]
-    assert files(tmp_path / "two") == files(undisturbed[0])
-
-    folder = tmp_path / "two" / "embedded"
-    rows = (folder / "pecan.jsonl").read_text().splitlines(keepends=True)
-    (folder / "pecan.jsonl").unlink()
-    (folder / "pecan.jsonl.part-0").write_text("".join(rows[:4]))
-    (folder / "pecan.jsonl.part-1").write_text("".join(rows[7:9]))
-    assert run("--dataset", three, "--output", tmp_path / "two").returncode == 0
-    assert files(tmp_path / "two") == files(undisturbed[0])
-
-
-@pytest.mark.slow
-def test_a_mistake_ends_all_processes(tmp_path):
-    done = run_alone("--limit", 1, "--output", tmp_path / "r", "--window", 100, processes=2)
-    assert done.returncode != 0 and "window 100 is too small" in done.stderr       # among torchrun's own messages
 
 
 @pytest.mark.parametrize("options, words", [(["--window", "100"], "window 100 is too small"),

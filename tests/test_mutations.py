@@ -2,6 +2,8 @@
 
 That each is caught, `python tests/mutations.py` shows.
 """
+import re
+
 import mutations
 import pytest
 from mutant import ROOT
@@ -18,21 +20,15 @@ def test_every_bug_has_its_place():
 
 
 @pytest.mark.slow
-def test_the_command(capsys):
-    """python tests/mutations.py, for one bug."""
-    assert main(["no 1/sqrt(K)"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 bugs, 0 survive"
-
-
-@pytest.mark.slow
-def test_what_is_not_caught_is_said(monkeypatch, capsys):
-    """A bug that no assertion notices: nothing fails, or the test ends by a crash."""
+def test_the_command(monkeypatch, capsys):
+    """Three bugs by name: an assertion notices the first, none the second, and the third ends its test by a crash."""
     test = "test_rope.py::test_half_split_rotation_by_hand"
-    monkeypatch.setattr(mutations, "MUTATIONS", {
+    monkeypatch.setattr(mutations, "MUTATIONS", MUTATIONS | {
         "a comment": ("llama.py", "import torch\n", "import torch                    # no bug\n", test),
         "a crash": ("llama.py", "second = x.chunk(2, dim=-1)\n", "second = x.chunk(2, dim=-1)\n    1 / 0\n", test)})
-    monkeypatch.setattr(mutations, "parts_of_tests", lambda: [])
-    assert main([]) == 1
-    survivor, crash, *_, last = capsys.readouterr().out.splitlines()
-    assert survivor.split() == ["a", "comment", "SURVIVES"] and "a crash: the tests did not run" in crash
-    assert last == "2 bugs, 2 survive"
+    assert main(["no 1/sqrt(K)", "a comment", "a crash"]) == 1
+    printed = capsys.readouterr().out
+    first, *_, last = printed.splitlines()
+    assert first.startswith("no 1/sqrt(K)") and "SURVIVES" not in first
+    assert re.search(r"^a comment +SURVIVES$", printed, re.M) and "a crash: the tests did not run" in printed
+    assert last == "3 bugs, 2 survive"

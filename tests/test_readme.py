@@ -99,7 +99,7 @@ RUN_BY = {
     "python -m evaluation.layouts tiny/test.jsonl": "test_the_command_line",
     "python eval.py --score results/embedded/pecan.jsonl": "test_predictions_are_scored_again",
     "python eval.py --dry-run": "test_the_dry_run_estimates_the_cost",
-    "torchrun --nproc-per-node 2 eval.py": "test_two_processes_give_the_result_of_one",
+    "torchrun --nproc-per-node 2 eval.py": "test_a_killed_run_goes_on",
     "python tests/mutations.py": "test_the_command",
     "pytest --hypothesis-profile=explore tests/test_algorithm.py": "test_other_examples_can_be_explored",
     "python tests/benchmark.py": "test_the_benchmarks_table_is_the_one_in_the_tour",
