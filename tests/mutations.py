@@ -956,6 +956,14 @@ MUTATIONS = {
     "a head that is not there is found late": (
         "eval.py", "        head_weights(heads, config.layers, config.heads)\n", "",
         "test_hostile.py::test_bad_options"),
+    "heads for r looked for in the builder": (
+        "eval.py", ' if setting == "edge_heads" else args.model', "",
+        "test_wires.py::test_the_dry_run_counts_another_builder"),
+    "a step of a trace without its numbers": (
+        "view/trace_file.py", "            check_values(row, STEP, f\"{where}: \")\n", "",
+        "test_view.py::test_what_is_no_trace_is_refused"),
+    "the last question of a line": ("baselines/mkrag.py", "(?>.*?Question", "(?>.*Question",
+        "test_mkrag.py::test_pairs_in_a_reply"),
     "a dry run of another builder": ("evaluation/dry_run.py",
         "builder = unloaded(args.builder, args) if args.builder else model", "builder = model",
         "test_wires.py::test_the_dry_run_counts_another_builder"),

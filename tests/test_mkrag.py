@@ -110,6 +110,8 @@ def test_pairs_in_a_reply():
     reply = "1. Question: a?\n   Answer: b\nQuestion: no answer?\nQuestion: c?\n\nAnswer: d e\nAnswer: f"
     assert pairs_of(reply, 9) == [("a?", "b"), ("c?", "d e")] and pairs_of(reply, 1) == [("a?", "b")]
     assert pairs_of("Question: a?", 9) == []
+    assert pairs_of("Question: a? Question: b?\nHis Answer: c, not Answer: d", 9) == [
+        ("a? Question: b?", "c, not Answer: d")], "the first of a line counts"
 
 
 def test_replies_to_questions():

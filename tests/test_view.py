@@ -248,10 +248,15 @@ def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
     assert "starts with" in refused(path)
 
 
+HEADER = '{"format": "pecan trace 1", "graph": {}, "settings": {}, "question": "", "room": 1, "nodes": []}\n'
+
+
 @pytest.mark.parametrize("text, said", [("", "before an answer"), ("x\n", "not valid JSON"),
                                         ("[]\n", "line 1: holds a list"),
                                         ('{"answer": 1}\n', "begins with a header"),
-                                        ('{"format": "pecan trace 1"}\n', "key 'graph' is missing")])
+                                        ('{"format": "pecan trace 1"}\n', "key 'graph' is missing"),
+                                        (HEADER + '{"step": 1}\n', "line 2: key 'node' is missing"),
+                                        (HEADER + '{"answer": "x"}\n', "line 2: key 'end' is missing")])
 def test_what_is_no_trace_is_refused(tmp_path, text, said):
     (tmp_path / "t.jsonl").write_text(text)
     with pytest.raises(InputError, match=said):

@@ -564,6 +564,14 @@ def test_the_dry_run_counts_another_builder(tiny, tmp_path, capsys):
     weights = sum(weight.nbytes for weight in tiny.weights.values())
     assert both["memory"] == weights + large["memory"]
 
+    # Heads for E are the builder's, those for r the model's.
+    heads = tmp_path / "heads.json"
+    heads.write_text('{"edges": ["29-0"], "relevance": ["5-0"]}')
+    assert numbers("--builder", other, "--method", "pecan-heads", "--heads", heads) == both
+    heads.write_text('{"edges": ["5-0"], "relevance": ["29-0"]}')
+    with pytest.raises(InputError, match="head 29-0 is not there: the checkpoint has 6 layers"):
+        numbers("--builder", other, "--method", "pecan-heads", "--heads", heads)
+
     (other / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 300}))
     with pytest.raises(InputError, match="window 380 is too large: the model was made for 300"):
         run("--dry-run", "--limit", 1, "--builder", other, "--window", 380)
