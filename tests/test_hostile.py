@@ -536,12 +536,17 @@ def test_what_a_dead_process_left_is_removed(tmp_path):
         "x.json.y"))
     for path in (left, alive, other):
         path.write_text("half")
-    for process in (1 << 23, os.getpid()):                            # nobody's; and one that is used again
-        folder = tmp_path / f"x.json.{process}.partial"
-        folder.mkdir()
-        (folder / "config.json").write_text("half")
+    folder = tmp_path / f"x.json.{1 << 23}.partial"                  # of a conversion; no process has such an id
+    folder.mkdir()
+    (folder / "config.json").write_text("half")
     write_file(tmp_path / "x.json", "whole")
     assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "x.json", alive, other])
+
+
+def test_what_an_ended_process_of_the_same_id_left_is_removed(tmp_path):
+    (tmp_path / f"x.json.{os.getpid()}.partial" / "half").mkdir(parents=True)
+    write_file(tmp_path / "x.json", "whole")
+    assert list(tmp_path.iterdir()) == [tmp_path / "x.json"]
 
 
 # --- old answers ----------------------------------------------------------------------------------------------------
