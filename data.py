@@ -13,8 +13,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from support.files import TEXTS, InputError, Rule, check_values, open_bytes, parse_json, reading
+from core.files import TEXTS, InputError, Rule, check_values, open_bytes, parse_json, reading
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
@@ -48,6 +49,83 @@ class Document:
         """sha256 of the passages; a graph belongs to a document by it."""
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False, allow_nan=False).encode()).hexdigest()
 
+
+# --- methods and answers ----------------------------------------------------------------------------------------------
+
+# Why reading ended.
+ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
+        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once",
+        "none": "nothing was found to answer from"}
+
+
+@dataclass
+class Step:
+    """One node that a search has visited, why it was read, and what was known after it."""
+    node: int
+    level: int
+    position: int                 # in the prompt; the query has position 1
+    attention: float              # of its tokens to the question's, the mean
+    r: float                      # relevance to the query, position x attention
+    cached: int                   # slots of the cache that are taken after it
+    tokens: int                   # read so far, probes included
+    flops: int                    # spent so far; nodes that were read in one pass have its end
+
+    # When it was chosen, so None for the nodes that a search starts with.
+    z: float | None = None        # E^T r
+    c: float | None = None        # similarity
+    score: float | None = None    # final score
+    candidates: list | None = None        # the best ones, itself first: (node, z, score)
+
+    # The check after it, if one was made.
+    p_yes: float | None = None
+    verdict: str | None = None    # "Yes" or "No"
+
+
+@dataclass
+class Prepared:
+    """A document made ready for its questions."""
+    texts: list[str]              # what can be retrieved: chunks, nodes or passages
+    flops: int = 0                # what preparing cost, the construction of a graph included
+    graph: object = None          # PECAN's graph, or a tree
+    index: object = None          # what finds the texts: their vectors [n, D], word counts, token ids
+    calls: int = 0                # replies that preparing took, for methods that can refuse one
+    refused: int = 0
+
+
+@dataclass
+class Answer:
+    """What a method answers to a question, and what the answer cost."""
+    text: str
+    nodes: list[int]              # places in Prepared.texts of what was read, in this order
+    flops: int
+    tokens: int                   # prompt, nodes, probes and answer
+    end: str = "read"             # why reading ended, a key of ENDS
+    cut: bool = False             # the document did not fit the window and was cut
+    trace: list[Step] = field(default_factory=list)   # PECAN's
+    calls: int = 0                # replies that were asked for, the reader's not counted
+    refused: int = 0              # of these, replies that did not have the form that was asked for
+
+
+class Method(Protocol):
+    """A method answers questions about a document that it has prepared once."""
+
+    def file_name(self, document: Document) -> str | None:
+        """The name, without an ending, under which the prepared graph is kept on disk.
+
+        None if nothing is kept, as by a method that does not say otherwise.
+        """
+
+    def prepare(self, document: Document, path: Path | None = None, progress: bool = False) -> Prepared:
+        """Prepare a document. If `path` is given, the graph is read from there, or built and written there.
+
+        Raises InputError if the document or the file cannot be used, OutputError if the file cannot be written.
+        """
+
+    def answer(self, prepared: Prepared, question: str) -> Answer:
+        """Answer one question; InputError if this question cannot be answered, for example if it is too long."""
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
 
 def read_text(path: str | Path) -> Document:
     """A text file as a document without questions; InputError if it is missing, empty or not UTF-8 text."""

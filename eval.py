@@ -17,21 +17,21 @@ import platform
 import sys
 from dataclasses import asdict
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
 import torch
+from support.heads import NoHeads, chosen_heads, head_weights
 
+from core.checkpoint import locate, read_config
+from core.files import InputError, OutputError, read_json, write_file
+from core.tokenizer import Tokenizer
 from data import EMBEDDED
 from evaluation import cells, cost, metrics, paper, pictures, tables
 from evaluation.dry_run import dry_run
 from evaluation.layouts import Dataset
 from evaluation.runner import Runner, Team
 from evaluation.runs import COMPARE, METHODS, runs_of
-from support.checkpoint import locate, read_config
-from support.files import InputError, OutputError, read_json, write_file
-from support.heads import NoHeads, chosen_heads, head_weights
 from support.options import add_model_options
-from support.tokenizer import Tokenizer
 
 DEFAULT_METHODS = ["pecan", "pecan-heads", "bm25", "whole"]    # if neither --method nor --table chooses others
 

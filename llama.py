@@ -13,14 +13,14 @@ permuted for the half-split rotation, so nothing is permuted here.
 import math
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from support.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
-from support.files import InputError
-from support.heads import head_weights
-from support.tokenizer import Tokenizer
+from core.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
+from core.files import InputError
+from core.tokenizer import Tokenizer
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
 Segment = tuple[object, list[int]]
@@ -45,16 +45,17 @@ def rms_norm(x, weight, eps):
     return weight * y.to(x.dtype)
 
 
-def inverse_frequencies(c: Config) -> torch.Tensor:
+def inverse_frequencies(config: Config) -> torch.Tensor:
     """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by llama3 scaling if the config has it.
 
     Wavelengths longer than original/low are divided by `factor`, those shorter than original/high are kept. Between
     the two, the frequency is blended.
     """
-    f = 1.0 / (c.rope_theta ** (torch.arange(0, c.head_width, 2, dtype=torch.int64).float() / c.head_width))
-    if c.rope is None:
+    K = config.head_width
+    f = 1.0 / (config.rope_theta ** (torch.arange(0, K, 2, dtype=torch.int64).float() / K))
+    if config.rope is None:
         return f
-    factor, low, high, original = (c.rope[key] for key in ("factor", "low", "high", "original"))
+    factor, low, high, original = (config.rope[key] for key in ("factor", "low", "high", "original"))
     wavelength = 2 * math.pi / f
     scaled = torch.where(wavelength > original / low, f / factor, f)
 
@@ -104,17 +105,16 @@ class Cache:
 
     Row b keeps its token t in slot t of keys[layer][b] ([B, KV, capacity, K]). Slot, position and count agree, so a
     row needs no padding on its left, and rows may differ in length. Slots from lengths[b] on are free: whatever they
-    hold is overwritten before a query can see it. `heads` are those whose attention counts (None: all, as the paper).
+    hold is overwritten before a query can see it.
     """
 
-    def __init__(self, model: "Llama", rows: int, capacity: int, heads: str | None = None):
-        c = model.config
-        shape = (rows, c.kv_heads, capacity, c.head_width)
-        self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(c.layers)]
-        self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(c.layers)]
+    def __init__(self, model: "Llama", rows: int, capacity: int):
+        config = model.config
+        shape = (rows, config.kv_heads, capacity, config.head_width)
+        self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
+        self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
         self.capacity = capacity
         self.lengths = [0] * rows
-        self.head_weights = head_weights(heads, c.layers, c.heads).float().to(model.device)                # [L, H]
         self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (its first slot, the slot after it)
 
     def register(self, b: int, segments: list[Segment]):
@@ -151,11 +151,11 @@ class Cache:
         self.nodes = [self.nodes[b] for b in rows]
 
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
-        """[B, P', N] float32, P' the tokens read so far: attention to them @ averaging is a(x, j).
+        """[B, P', N] in at least float32, P' the tokens read so far: attention to them @ averaging is a(x, j).
 
         Column n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere (section 3.1, "Aggregating").
         """
-        matrix = torch.zeros(len(nodes), max(self.lengths), max(map(len, nodes)), device=self.keys[0].device)
+        matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
         for b, names in enumerate(nodes):
             for n, node in enumerate(names):
                 start, end = self.nodes[b][node]
@@ -165,21 +165,28 @@ class Cache:
 
 # --- model ----------------------------------------------------------------------------------------------------------
 
-def flops_of(c: Config, tokens: int, keys: int, logits: int = 0) -> int:
+class Spent(NamedTuple):
+    """What a model has done."""
+    flops: int                    # flops_of every row that was read, as if it had run alone; padding is free
+    tokens: int                   # read or written, those that were rolled back included
+
+
+def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     """FLOPs of `tokens` tokens of one row that see `keys` keys each, and of `logits` rows of logits.
 
     2 m n k for every matrix product of the model, attention as the full rectangle, 4 L H K T P; no averages over nodes.
     """
-    of_layer = (2 * c.heads + 2 * c.kv_heads) * c.head_width * c.width + 3 * c.width * c.hidden
-    scores_and_values = 4 * c.layers * c.heads * c.head_width * tokens * keys
-    return 2 * c.layers * of_layer * tokens + scores_and_values + 2 * c.vocab * c.width * logits
+    D, H, KV, K = config.width, config.heads, config.kv_heads, config.head_width
+    of_layer = (2 * H + 2 * KV) * K * D + 3 * D * config.hidden
+    scores_and_values = 4 * config.layers * H * K * tokens * keys
+    return 2 * config.layers * of_layer * tokens + scores_and_values + 2 * config.vocab * D * logits
 
 
 class Llama:
     """A checkpoint that reads, probes and generates, and counts what that costs.
 
-    `weights` maps the checkpoint's tensor names to tensors. `flops` adds up flops_of every row that was read, as if it
-    had run alone: the padding of rows that run together is not counted. `tokenizer` and `folder` are the checkpoint's.
+    `weights` maps the checkpoint's tensor names to tensors. `tokenizer` and `folder` are the checkpoint's. `flops` and
+    `tokens` count as Spent says.
     """
 
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
@@ -190,6 +197,7 @@ class Llama:
         self.device = weights["model.embed_tokens.weight"].device
         self.dtype = weights["model.embed_tokens.weight"].dtype
         self.flops = 0
+        self.tokens = 0
         self.inv_freq = inverse_frequencies(config).to(self.device)        # Trap: stays float32; bfloat16 ruins it
 
     @classmethod
@@ -206,36 +214,36 @@ class Llama:
         """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
-    def new_cache(self, *args) -> Cache:                        # evaluation/together.py gives a row of a shared one
-        return Cache(self, *args)
+    def spent(self, since: Spent = Spent(0, 0)) -> Spent:
+        """What was spent since an earlier call, or since the model was loaded."""
+        return Spent(self.flops - since.flops, self.tokens - since.tokens)
 
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
         mask [B, T, P] is True where a query may see a key. Without one, T tokens see each other causally, a single one
-        all P. A cache stores the new keys and values at their positions. Averaging [B, P', N] (P' <= P,
-        Cache.averaging_matrix) needs both: every layer adds its attention to a, summed over heads by Cache.head_weights
-        and averaged over the tokens of each node, and drops the rest: nothing of shape [T, T] outlives a layer.
+        all P. A cache stores the new keys and values at their positions. With averaging [B, P', N] (P' <= P,
+        Cache.averaging_matrix) every layer adds its mean over heads to a and drops the rest: nothing of shape [T, T]
+        outlives a layer.
 
-        Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] in float32 (None without averaging).
+        Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """
-        c, w = self.config, self.weights
+        config, w = self.config, self.weights
         B, T = tokens.shape
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
-        # Trap: a is float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
+        # Trap: a is at least float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
-        finite_layers = 0                                       # NaN spreads: also the index of the first bad layer
 
-        for layer in range(c.layers):
+        for layer in range(config.layers):
             at = f"model.layers.{layer}."
 
             # Queries, keys and values; the cache adds those of the tokens read before.
-            h = rms_norm(x, w[at + "input_layernorm.weight"], c.norm_eps)
-            q = split_heads(F.linear(h, w[at + "self_attn.q_proj.weight"]), c.head_width)  # [B, H, T, K]
-            k = split_heads(F.linear(h, w[at + "self_attn.k_proj.weight"]), c.head_width)  # [B, KV, T, K]
-            v = split_heads(F.linear(h, w[at + "self_attn.v_proj.weight"]), c.head_width)  # [B, KV, T, K]
+            h = rms_norm(x, w[at + "input_layernorm.weight"], config.norm_eps)
+            q = split_heads(F.linear(h, w[at + "self_attn.q_proj.weight"]), config.head_width)  # [B, H, T, K]
+            k = split_heads(F.linear(h, w[at + "self_attn.k_proj.weight"]), config.head_width)  # [B, KV, T, K]
+            v = split_heads(F.linear(h, w[at + "self_attn.v_proj.weight"]), config.head_width)  # [B, KV, T, K]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             if cache is not None:
                 k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
@@ -244,37 +252,30 @@ class Llama:
             if averaging is None:
                 out = F.scaled_dot_product_attention(
                     q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
-                    enable_gqa=c.heads != c.kv_heads)
+                    enable_gqa=config.heads != config.kv_heads)
             else:
-                out, weights = attention(q.view(B, c.kv_heads, -1, T, c.head_width), k, v, mask)
-                of_heads = cache.head_weights[layer].to(weights.dtype).expand(B, 1, -1)    # w of each head [B, 1, H]
-                head_sum = (of_heads @ weights.view(B, c.heads, -1)).view(B, T, -1)        # [B, T, P]
-                a += (head_sum[:, :, :averaging.shape[1]] @ averaging.to(weights.dtype)).to(a.dtype)
-                out = out.view(B, c.heads, T, c.head_width)
+                out, weights = attention(q.view(B, config.kv_heads, -1, T, config.head_width), k, v, mask)
+                a += weights.mean((1, 2))[:, :, :averaging.shape[1]] @ averaging / config.layers           # [B, T, N]
+                out = out.view(B, config.heads, T, config.head_width)
             x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
 
             # SwiGLU.
-            h = rms_norm(x, w[at + "post_attention_layernorm.weight"], c.norm_eps)
+            h = rms_norm(x, w[at + "post_attention_layernorm.weight"], config.norm_eps)
             gate = F.silu(F.linear(h, w[at + "mlp.gate_proj.weight"]))                     # [B, T, hidden]
             x = x + F.linear(gate * F.linear(h, w[at + "mlp.up_proj.weight"]), w[at + "mlp.down_proj.weight"])
-            finite_layers = finite_layers + x.sum(dtype=torch.float32).isfinite()
 
-        if finite_layers < c.layers:
-            raise self.not_finite(f"model.layers.{int(finite_layers)}")
-        return rms_norm(x, w["model.norm.weight"], c.norm_eps), a
+        return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
     def logits(self, hidden):
         """Next-token logits [.., vocabulary] of hidden states [.., D]."""
         self.flops += 2 * hidden.numel() * self.config.vocab
         logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
-        if not logits.isfinite().all():
-            raise self.not_finite("the output matrix")
-        return logits
 
-    def not_finite(self, where: str) -> InputError:
-        """The error of numbers that are not finite."""
-        return InputError(f"{where} gives numbers that are not finite in {str(self.dtype).removeprefix('torch.')}; try "
-                          "--dtype float32 (float16 overflows easily), or the weights themselves hold such numbers")
+        # What is not finite in any layer spreads to here.
+        if not logits.isfinite().all():
+            raise InputError(f"the model gives numbers that are not finite in {str(self.dtype).removeprefix('torch.')};"
+                             " try --dtype float32 (float16 overflows easily), or the weights hold such numbers")
+        return logits
 
     @torch.no_grad()
     def append(self, cache: Cache, rows: list[list[Segment]], averaging=None):
@@ -292,9 +293,10 @@ class Llama:
         for b, segments in enumerate(rows):
             cache.register(b, segments)
             self.flops += flops_of(self.config, counts[b], start[b] + counts[b])
+            self.tokens += counts[b]
 
-        # Trap: a row of fewer than T tokens is padded on its right. What comes back for its padding means nothing, and
-        # what the padding writes into the cache lies beyond the row's length.
+        # Trap: a row of fewer than T tokens is padded on its right. Hidden states of padding are meaningless; its keys
+        # land beyond the row's length and are overwritten.
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
@@ -313,20 +315,19 @@ class Llama:
     def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
         """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-        The ids of a `probe` follow each row in the same pass and are rolled back; the last token is then the probe's.
+        A `probe`, if given, follows each row in the same pass and is rolled back. The last token is then the probe's.
         """
-        probed = [[*segments, (None, probe)] for segments in rows]
-        hidden, a = self.append(cache, probed, averaging)
+        rows = [[*segments, (None, probe)] for segments in rows]
+        hidden, a = self.append(cache, rows, averaging)
         cache.rollback([end - len(probe) for end in cache.lengths])
-        return hidden[range(len(rows)), [length_of(segments) - 1 for segments in probed]], a
+        return hidden[range(len(rows)), [length_of(segments) - 1 for segments in rows]], a
 
     @torch.no_grad()
-    def generate(self, cache: Cache, hidden, limit: int, averaging=None, progress=lambda tokens: None,
-                 stop=lambda ids: False):
-        """Decode each row greedily from hidden [B, D], to an eos token, `limit` tokens or stop(ids). Uses up the cache.
+    def generate(self, cache: Cache, hidden, limit: int, averaging=None):
+        """Decode each row greedily from hidden [B, D], to an eos token or `limit` tokens. Uses up the cache.
 
         Returns for each row its ids without eos, and a(x, j) of each of these tokens *as a query*, [tokens, N] (None
-        without averaging or tokens). `progress` is called with the number of tokens that each step adds.
+        without averaging or tokens).
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
@@ -335,8 +336,7 @@ class Llama:
             chosen = self.logits(hidden).argmax(-1).tolist()
 
             # A row that has ended leaves the batch.
-            running = [b for b, row in enumerate(rows) if chosen[b] not in self.config.eos
-                       and len(ids[row]) < limit and not stop(ids[row])]
+            running = [b for b, row in enumerate(rows) if chosen[b] not in self.config.eos and len(ids[row]) < limit]
             if not running:
                 break
             if len(running) < len(rows):
@@ -347,11 +347,11 @@ class Llama:
 
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
-            progress(len(rows))
 
             # Trap: a token's row of attention comes one step after the token was chosen, when the token itself runs.
             # So the last token runs too if attention is wanted, and need not run otherwise.
             if averaging is None and all(len(ids[row]) == limit for row in rows):
+                self.tokens += len(rows)
                 break
             hidden, of_step = self.read(cache, [[(None, [token])] for token in chosen], averaging)         # [B, 1, N]
             if averaging is not None:

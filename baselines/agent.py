@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 from baselines.common import line_ids, replies, user_turn
-from data import Document
+from core.files import NUMBER, InputError, check_values, read_json, reading, write_file
+from core.settings import Settings
+from data import Answer, Document, Prepared
 from llama import Cache, Llama, length_of
 from pecan import question_prompt
-from support.files import NUMBER, InputError, check_values, read_json, reading, write_file
-from support.graph_file import check_place, file_name
-from support.method import Answer, Prepared
-from support.settings import Settings
+from support.graph import check_place, file_name
 
 ATTEMPTS = 3                      # replies to one prompt that may be refused, as in MeMWalker
 

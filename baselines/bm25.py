@@ -10,11 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 from baselines.common import answer_from_best
-from data import Document
+from core.settings import Settings
+from data import Answer, Document, Method, Prepared
 from llama import Llama
 from pecan import chunks
-from support.method import Answer, Method, Prepared
-from support.settings import Settings
 
 
 class Okapi:

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from data import Document
+from core.files import InputError
+from core.settings import Settings
+from core.text import fill, split
+from data import Answer, Document
 from llama import Cache, Llama, length_of
 from pecan import Graph, Node, answer_turn, edge_matrix, node_line, question_prompt, room_for_nodes
-from support.files import InputError
-from support.method import Answer
-from support.settings import Settings
-from support.text import fill, split
 
 
 def scaled(tokens: int, settings: Settings) -> int:

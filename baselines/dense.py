@@ -10,12 +10,11 @@ Dragon. Those rows say nothing about SBERT or Dragon themselves. Only what is re
 from pathlib import Path
 
 from baselines.common import answer_from_best
-from data import Document
+from core.settings import Settings
+from data import Answer, Document, Method, Prepared
 from llama import Llama
 from pecan import chunks
-from support.method import Answer, Method, Prepared
 from support.sbert import similarities
-from support.settings import Settings
 
 
 class Dense(Method):

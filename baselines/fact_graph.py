@@ -12,7 +12,7 @@ snowballstemmer is an optional package: requirements-extra.txt.
 import re
 from collections import Counter
 
-from support.files import optional
+from core.files import optional
 
 EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
 NEAR = 0.95                       # least cosine of neighbours in a cluster: #InsTag's DBSCAN has a distance of 0.05

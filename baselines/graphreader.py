@@ -23,11 +23,10 @@ from baselines.agent import ATTEMPTS, Agent, Talk, reminder
 from baselines.common import answer_from_best, pack_paragraphs, scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
-from data import Document
+from core.settings import Settings
+from core.text import fill
+from data import Answer, Document, Prepared
 from llama import Llama
-from support.method import Answer, Prepared
-from support.settings import Settings
-from support.text import fill
 
 CHUNK_TOKENS = 2000               # L
 FACTS_TOKENS = 1024               # of the facts of a chunk (Figure 6)

@@ -25,12 +25,11 @@ from functools import cache
 from baselines.agent import Agent, Talk, reminder
 from baselines.common import answer_from, line_ids, pack_paragraphs, scaled
 from baselines.tree_search import form_of, holds, search
-from data import Document
+from core.settings import Settings
+from core.text import split
+from data import Answer, Document, Prepared
 from llama import Llama
 from pecan import room_for_nodes
-from support.method import Answer, Prepared
-from support.settings import Settings
-from support.text import split
 
 SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened version. DO NOT explain your reason.\n\n"
             "Passage:\n")

@@ -27,12 +27,11 @@ import torch
 import torch.nn.functional as F
 
 from baselines.common import answer_from_best, scaled
-from data import Document
+from core.files import InputError
+from core.settings import Settings
+from core.text import split
+from data import Answer, Document, Method, Prepared
 from llama import Cache, Llama, at_least_float32
-from support.files import InputError
-from support.method import Answer, Method, Prepared
-from support.settings import Settings
-from support.text import split
 
 HINT = " We can get the answer to this question in the given documents."
 LINES = 4                                      # of a unit

@@ -29,13 +29,12 @@ from baselines.common import (
     tree_graph,
     user_turn,
 )
-from data import Document
+from core.files import InputError
+from core.settings import Settings
+from data import Answer, Document, Prepared
 from llama import Llama
 from pecan import Graph
-from support.files import InputError
-from support.graph_file import check_place, file_name
-from support.method import Answer, Prepared
-from support.settings import Settings
+from support.graph import check_place, file_name
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
 SUMMARIES = "{}\n\nCompress each summary into a much shorter summary."

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 
 from baselines.agent import Agent, Talk, reminder
 from baselines.common import answer_from_best, pack_sentences, scaled
-from data import Document
+from core.settings import Settings
+from data import Answer, Document, Prepared
 from llama import Llama
-from support.method import Answer, Prepared
 from support.sbert import similarities
-from support.settings import Settings
 
 EXTRACT = """[Task] Extract entities from the following text in accordance with the guidelines.
 [Guidelines] Read the text closely and extract detailed entities (such as people, objects, places), their attributes, \

@@ -43,14 +43,13 @@ from baselines.common import (
     tree_graph,
     user_turn,
 )
-from data import Document
+from core.files import InputError, optional
+from core.settings import Settings
+from data import Answer, Document, Prepared
 from llama import Llama
 from pecan import Graph, pack
-from support.files import InputError, optional
-from support.graph_file import check_place, file_name
-from support.method import Answer, Prepared
+from support.graph import check_place, file_name
 from support.sbert import similarities
-from support.settings import Settings
 
 PROMPT = "Write a summary of the following, including as many key details as possible: {}:"
 CHUNK = 100                                    # tokens of a chunk, and of a summary

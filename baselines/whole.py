@@ -7,11 +7,10 @@ the document does not fit, its middle is cut out, as LongBench does (Bai et al. 
 from pathlib import Path
 
 from baselines.common import answer_from, line_ids
-from data import Document
+from core.settings import Settings
+from data import Answer, Document, Method, Prepared
 from llama import Llama
 from pecan import room_for_nodes
-from support.method import Answer, Method, Prepared
-from support.settings import Settings
 
 
 class Whole(Method):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
+from core.checkpoint import Config, tensor_shapes
+from core.settings import Settings
 from data import Document
 from llama import flops_of, length_of
 from pecan import answer_turn, chunks, node_line, pack, question_prompt, room_for_summary, summary_prompt
-from support.checkpoint import Config, tensor_shapes
 from support.memory import bytes_of_pass
-from support.settings import Settings
 
 SUMMARY = 0.5                     # length of a summary, of the tokens that it summarises
 NODE = 60                         # tokens of a node

@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from baselines import graphreader_prompts as figures
 from baselines import jerr, mkrag
 from baselines.graphreader import STARTS, GraphReader
+from core.checkpoint import Config, choose_device, locate, read_config
+from core.files import InputError
+from core.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
+from core.tokenizer import Tokenizer
 from data import Document
 from evaluation import cells, cost, paper
 from evaluation.layouts import Dataset
 from evaluation.runs import METHODS
-from support.checkpoint import Config, choose_device, locate, read_config
-from support.files import InputError
 from support.memory import fitting_batch
 from support.options import chosen_settings, max_length
-from support.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
-from support.tokenizer import Tokenizer
 
 REPLY = 0.5                       # length of a reply, of what it may have
 WALK_CALLS = 3.4                  # of a walk: the mean of GraphReader's Table 8

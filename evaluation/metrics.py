@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from support.files import TEXT, TEXTS, check_values, parse_json, reading
+from core.files import TEXT, TEXTS, check_values, parse_json, reading
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ line as well. The colours are those of Okabe and Ito (jfly.uni-koeln.de/color), 
 import textwrap
 from pathlib import Path
 
+from core.files import InputError, optional, writing
 from evaluation import paper
 from evaluation.cells import cut, quantity
 from evaluation.runs import runs_of
 from evaluation.tables import histogram_of
-from support.files import InputError, optional, writing
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#000000", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7")

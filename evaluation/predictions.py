@@ -7,8 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
-from data import Document, Question
-from support.files import (
+from core.files import (
     FLAG,
     NUMBER,
     TEXT,
@@ -23,6 +22,7 @@ from support.files import (
     write_file,
     writing,
 )
+from data import Document, Question
 
 
 def lock(output: Path):

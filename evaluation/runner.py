@@ -20,13 +20,7 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from data import Document, Question
-from evaluation import metrics
-from evaluation.layouts import Dataset
-from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
-from evaluation.runs import Models, Run, heads_of, make, name_of, top_k_of
-from evaluation.together import answer_together, group_size
-from support.files import (
+from core.files import (
     COUNT,
     InputError,
     MemoryShortage,
@@ -38,10 +32,15 @@ from support.files import (
     write_file,
     writing,
 )
+from core.settings import PAPER, Settings, resolve
+from data import Answer, Document, Method, Prepared, Question
+from evaluation import metrics
+from evaluation.layouts import Dataset
+from evaluation.predictions import Predictions, answer_files, lock, put_back, set_aside, setup_path
+from evaluation.runs import Models, Run, heads_of, make, name_of, top_k_of
+from evaluation.together import answer_together, group_size
 from support.memory import fitting_batch
-from support.method import Answer, Method, Prepared
 from support.options import chosen_settings, max_length
-from support.settings import PAPER, Settings, resolve
 
 # --- processes ------------------------------------------------------------------------------------------------------
 

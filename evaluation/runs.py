@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from support.heads import chosen_heads, heads_of_checkpoints
+
 from baselines.bm25 import BM25
 from baselines.common import scaled
 from baselines.dense import Dense
@@ -14,15 +16,14 @@ from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from baselines.whole import Whole
+from core.files import InputError
+from core.settings import WHOLE_DOCUMENT, Settings
+from data import Method
 from evaluation import paper
 from llama import Llama, flops_of
 from pecan import Pecan
-from support.files import InputError
-from support.heads import chosen_heads, heads_of_checkpoints
-from support.method import Method
 from support.options import load_models
 from support.sbert import load_towers
-from support.settings import WHOLE_DOCUMENT, Settings
 
 # --- the rows of the tables -----------------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from queue import SimpleQueue
 import torch
 import torch.nn.functional as F
 
+from core.files import InputError, enough_memory
+from data import Answer, Method, Prepared
 from llama import Cache, Llama, Segment, flops_of, length_of
 from pecan import Pecan
-from support.files import InputError, enough_memory
-from support.method import Answer, Method, Prepared
 
 
 def group_size(method: Method) -> int:

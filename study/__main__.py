@@ -9,20 +9,20 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
+from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
 from tqdm import tqdm
 
+from core.files import TEXTS, InputError, check_values
+from core.settings import resolve
 from data import EMBEDDED, Document, read_jsonl
 from study.heads import choose
 from study.report import report
 from study.rows import DATA, FOR_HEADS
 from study.run import Bench, run_ablations, run_document, run_extensions, run_next_nodes
 from study.settings import compare
-from support.files import TEXTS, InputError, check_values
-from support.heads import FILE, chosen_heads, head_weights, heads_of_checkpoints
 from support.options import EMBEDDED_MODEL, load_models
-from support.settings import resolve
 from tiny.world import other_documents
 
 KNOWN = {"embedded": EMBEDDED, "hotpotqa": DATA / "hotpotqa.jsonl", "musique": DATA / "musique.jsonl"}

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 
 import llama
+from core.settings import Settings
 from data import Document
 from llama import Cache, Llama, length_of
 from pecan import ASK, Graph, build, question_prompt
-from support.settings import Settings
 from support.trace import listening
 
 

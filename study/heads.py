@@ -4,12 +4,13 @@ They are written as support/heads.py says.
 """
 import json
 
+from support.heads import FILE
+
+from core.files import write_file
 from data import Document
 from study.choices import Heads
 from study.record import best, how_many, on_right_points, on_sources, read_record
 from study.run import Bench, build_stage, heads_stage, place
-from support.files import write_file
-from support.heads import FILE
 
 
 def names_of(heads: Heads) -> list[str]:

@@ -7,10 +7,10 @@ import torch
 from baselines.bm25 import Okapi, words
 from baselines.common import line_ids
 from baselines.whole import cut_middle
+from core.settings import Settings
 from evaluation.metrics import f1
 from llama import Cache, Llama, length_of
 from pecan import Graph, Search, answer_turn, question_prompt, room_for_nodes
-from support.settings import Settings
 
 FOREVER = 1 << 24                 # a stop patience that no search reaches
 

@@ -7,11 +7,11 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from core.files import read_json
 from data import Document, Question
 from pecan import Graph
 from study.choices import Attended, Chosen, Heads, edges_of
 from study.truth import facts_reader, leading, needed_chunks, sources_of
-from support.files import read_json
 
 Attention = tuple[np.ndarray, np.ndarray]        # of each head [n, L, H]: on what is right, and on all
 

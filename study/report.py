@@ -2,6 +2,7 @@
 import json
 from pathlib import Path
 
+from core.files import InputError, write_file
 from data import Document
 from study.answers import STEPS, add_answers
 from study.edges import add_edges
@@ -12,7 +13,6 @@ from study.relevance import add_relevance
 from study.retrieval import add_retrieval
 from study.searches import OVER, add_searches
 from study.world import add_world
-from support.files import InputError, write_file
 
 TITLES = {"edges": "Edges", "relevance": "Relevance", "retrieval": "Retrieval, replayed",
           "progress": "Progress control", "sweep": "Thresholds", "answers": "Answers",

@@ -15,9 +15,9 @@ import re
 import sys
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
-from support.files import InputError, parse_json, reading, write_file
+from core.files import InputError, parse_json, reading, write_file
 
 ROWS = 40
 FOR_HEADS = 10                    # the last of them: for choosing heads and settings, left out by the bench

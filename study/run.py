@@ -22,7 +22,10 @@ from typing import NamedTuple
 
 import safetensors.torch
 import torch
+from support.heads import pairs_of
 
+from core.files import write_file, write_tensors
+from core.settings import PAPER, Settings
 from data import Document
 from llama import Llama
 from pecan import Graph, build
@@ -30,10 +33,7 @@ from study.capture import construct, from_question, to_question
 from study.choices import edges_of, weighted_edges
 from study.reading import ablations, extensions, full_search, next_nodes, ways
 from study.truth import needed_chunks
-from support.files import write_file, write_tensors
-from support.heads import pairs_of
 from support.sbert import similarities
-from support.settings import PAPER, Settings
 
 SEARCH_WINDOW = 2048              # a search of a model that is made for so many tokens may read at least as many
 EMPTY = "N/A"                     # the question without content

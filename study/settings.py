@@ -11,13 +11,13 @@ level that was built and given up, because it was no shorter than the one below.
 """
 from dataclasses import replace
 
+from core.files import InputError
 from data import Document
 from pecan import Graph
 from study.edges import covered
 from study.figures import Table
 from study.report import table_lines
 from study.run import Bench, build_stage
-from support.files import InputError
 
 # Tokens of a chunk and of a window, one to three chunks each. With more, small models leave most of them out.
 CANDIDATES = [(100, 480), (200, 640), (200, 900), (300, 900), (300, 1500)]

@@ -10,9 +10,9 @@ from functools import cache
 
 import torch
 
+from core.files import InputError
 from data import Document, Question
 from pecan import Graph
-from support.files import InputError
 from tiny.facts import facts_in, posts_in
 
 

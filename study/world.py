@@ -15,6 +15,7 @@ Of a search:
 from collections import defaultdict
 from collections.abc import Callable
 
+from core.settings import Settings
 from data import Document, Question
 from llama import Llama
 from pecan import Graph, build
@@ -23,7 +24,6 @@ from study.reading import searched
 from study.record import Record
 from study.truth import enough, facts_reader
 from support.sbert import similarities
-from support.settings import Settings
 from support.token_mean import TokenMean
 
 KEPT = {2: ("friend", "pet", "home", "town", "job", "road"), 3: ("town", "job")}

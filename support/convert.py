@@ -15,16 +15,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
 import numpy as np
 import torch
 
+from core.checkpoint import Config, check_implemented, read_config, save_checkpoint, tensor_shapes
+from core.files import InputError, OutputError, optional, reading, replacing, write_file
+from core.tokenizer import Tokenizer
 from llama import inverse_frequencies
-from support.checkpoint import Config, check_implemented, read_config, save_checkpoint, tensor_shapes
-from support.files import InputError, OutputError, optional, reading, replacing, write_file
 from support.gguf_tokenizer import tokenizer_config, tokenizer_of
-from support.tokenizer import Tokenizer
 
 # --- the file -------------------------------------------------------------------------------------------------------
 

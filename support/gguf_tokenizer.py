@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from support.files import InputError, reading
+from core.files import InputError, reading
 
 # --- tokenizer.json -------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from support.checkpoint import Config
-from support.settings import Settings
+from core.checkpoint import Config
+from core.settings import Settings
 
 BATCHES = (1, 2, 4, 8)            # sizes to choose from
 ON_CUDA = 16                      # one more

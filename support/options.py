@@ -4,28 +4,16 @@ import os
 import sys
 from pathlib import Path
 
-from support.command import make_parser, parse_options
-
 import torch
 
+from core.files import InputError
+from core.settings import Settings, resolve
 from data import Document
 from llama import Llama
-from support.files import InputError
-from support.heads import chosen_heads
-from support.memory import fitting_batch
 from support.sbert import load_encoder
-from support.settings import Settings, resolve
 
 SMALL = 256                            # models of less width run on one thread,
 THREADS = torch.get_num_threads()      # the others on as many as PyTorch takes by itself
-QUESTIONS = """Answer questions about a long document with PECAN.
-
-    python pecan.py tiny/story.txt "What color is Selma's pet?" "Where does Selma live?"
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace               every node that was read, and why
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl   for view.replay and view.page
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --json                for a program
-    python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
-"""
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
 
@@ -42,34 +30,15 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int,
-                        help="windows or searches of a document that run together (default: the most of 1, 2, 4, 8, on "
-                             "cuda also 16, that fit into half of the free memory; --dry-run of eval.py prints it)")
+    parser.add_argument("--batch", type=int, help="groups of nodes that are summarised together (default: 8; fewer take "
+                                                  "less memory)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
 
-    parser.add_argument("--heads", metavar="LIST|FILE",
-                        help="beyond the paper: only these attention heads count, such as 1-0,1-1 (layer-head, from "
-                             "0), or those of a file such as tiny/heads.json")
-
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first one available)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
                                                         "cuda, float32 elsewhere)")
-
-
-def parse_questions(argv: list[str] | None) -> argparse.Namespace:
-    """The options of pecan.py."""
-    parser = make_parser("pecan.py", QUESTIONS)
-    parser.add_argument("document", help="a UTF-8 text file")
-    parser.add_argument("questions", nargs="+", metavar="question")
-    parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
-    parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
-                        help="print every node that was read, and why; or write it to a file (view/README.md)")
-    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
-    add_model_options(parser)
-    return parse_options(parser, argv)
 
 
 def chosen_settings(args: argparse.Namespace) -> dict:
@@ -86,10 +55,8 @@ def chosen_settings(args: argparse.Namespace) -> dict:
 
 
 def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None) -> Settings:
-    """The settings of one document, the chosen heads included; the batch is sized by memory if it is not given."""
-    options = chosen_settings(args) | chosen_heads(args.heads)
-    return resolve(model.folder, max_length(model, builder), options=options,
-                   size=lambda settings: fitting_batch(settings, [model, builder or model]))
+    """The settings of one document."""
+    return resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
 
 
 def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
@@ -107,18 +74,6 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     similarity = args.encoder or "the mean of its own embeddings"
     print(f"{args.model} on {model.device} in {dtype}; similarity by {similarity}", file=sys.stderr)
     return model, encoder, builder
-
-
-def graph_path(args: argparse.Namespace, name: str) -> Path:
-    """The file of pecan.py's graph: --graph, or next to the document or in the working directory.
-
-    InputError if both of these are checkpoints' folders, where no graph belongs.
-    """
-    document = Path(args.document)
-    folders = [folder for folder in (document.parent, Path()) if not (folder / "config.json").exists()]
-    if not (args.graph or folders):
-        raise InputError(f"{document}: a checkpoint's folder is no place for a graph; name its file with --graph")
-    return Path(args.graph or folders[0] / f"{document.name}.{name}.graph.json")
 
 
 def max_length(model: Llama, builder: Llama | None = None) -> int:

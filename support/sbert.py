@@ -13,9 +13,9 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
+from core.checkpoint import EPS, LAYERS, check_implemented, fingerprint, locate, read_tensors
+from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json, reading
 from llama import Llama
-from support.checkpoint import EPS, LAYERS, check_implemented, fingerprint, locate, read_tensors
-from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json, reading
 from support.token_mean import TokenMean
 
 

@@ -8,8 +8,8 @@ from hashlib import sha256
 import torch
 import torch.nn.functional as F
 
+from core.files import TEXT, InputError, Rule, check_values, read_json
 from llama import Llama
-from support.files import TEXT, InputError, Rule, check_values, read_json
 
 COUNTS = "token_counts.json"      # next to a checkpoint: how often each token comes in some texts
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from support.files import InputError, OutputError, write_file, write_tensors
+from core.files import InputError, OutputError, write_file, write_tensors
 from support.heads import head_weights
 
 FORMAT = "pecan trace 1"
@@ -39,7 +39,7 @@ def listening(to):
 
 
 class Recorder:
-    """Runs a method (support.method.Method) and writes FILE.jsonl, FILE.safetensors or nothing. Answers do not change.
+    """Runs a method (data.Method) and writes FILE.jsonl, FILE.safetensors or nothing. Answers do not change.
 
     Both files are complete after each answer, and replaced at once. Raises InputError if a name has another ending or
     if a dump is wanted of a graph that exists already, OutputError if a folder cannot be written.

@@ -23,9 +23,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
+from core.checkpoint import read_config  # noqa: E402
 from evaluation.paper import TABLE1, TABLE_A3  # noqa: E402
 from llama import Cache, Llama, flops_of  # noqa: E402
-from support.checkpoint import read_config  # noqa: E402
 
 NODE = 64                                      # tokens of a node here
 
@@ -144,9 +144,9 @@ def paged():
     from chromium import open_browser
     from test_page import large
 
+    from core.settings import resolve
     from data import read_text
     from pecan import Pecan
-    from support.settings import resolve
     from support.token_mean import TokenMean
     from support.trace import Recorder
     from view.page import page

@@ -24,10 +24,10 @@ from oracle import hugging_face, write_checkpoint  # noqa: E402
 
 import llama  # noqa: E402
 from baselines.agent import Talk  # noqa: E402
+from core.settings import resolve  # noqa: E402
 from data import Document  # noqa: E402
 from llama import Llama  # noqa: E402
 from pecan import build  # noqa: E402
-from support.settings import resolve  # noqa: E402
 from support.token_mean import TokenMean  # noqa: E402
 
 # The same examples in every run, so a red test is red again. Other examples: pytest --hypothesis-profile=explore

@@ -11,10 +11,10 @@ from baselines.common import replies
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
+from core.files import InputError
+from core.settings import resolve
 from data import EMBEDDED, read_jsonl
 from pecan import summary_prompt
-from support.files import InputError
-from support.settings import resolve
 from support.token_mean import TokenMean
 
 

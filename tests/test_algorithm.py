@@ -20,11 +20,11 @@ from naive import search as naive_search
 from naive import without_repeats
 
 import pecan
+from core.files import InputError
+from core.settings import Settings
 from data import Document
 from llama import Llama
 from pecan import Graph, Node, Search, build, edge_weights, final_scores
-from support.files import InputError
-from support.settings import Settings
 
 ROWS = 211                                     # of the attention table
 CAPACITY = 2048                                # its columns: positions

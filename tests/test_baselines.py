@@ -25,13 +25,12 @@ from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker, Walk, even_groups
 from baselines.raptor import Raptor
 from baselines.whole import Whole
-from data import EMBEDDED, Document, read_jsonl
+from core.files import InputError
+from core.settings import Settings, resolve
+from data import EMBEDDED, Document, Method, Prepared, read_jsonl
 from evaluation.cost import generation
 from llama import Llama, flops_of
 from pecan import Graph, Node
-from support.files import InputError
-from support.method import Method, Prepared
-from support.settings import Settings, resolve
 from support.token_mean import TokenMean
 
 

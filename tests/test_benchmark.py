@@ -6,8 +6,8 @@ import pytest
 import torch
 from speed import growth, measure, peer, reading, searching
 
+from core.settings import resolve
 from pecan import Search
-from support.settings import resolve
 
 CPU = torch.device("cpu")
 

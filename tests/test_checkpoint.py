@@ -10,9 +10,9 @@ from oracle import write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
+from core.checkpoint import choose_device, fingerprint, locate, read_config, save_checkpoint
+from core.files import InputError, OutputError
 from llama import Llama
-from support.checkpoint import choose_device, fingerprint, locate, read_config, save_checkpoint
-from support.files import InputError, OutputError
 
 
 def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):

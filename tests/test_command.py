@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.command import user_errors
+from core.command import user_errors
 
 import pytest
 from hostile import short_set

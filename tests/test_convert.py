@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from support.command import user_errors
+from core.command import user_errors
 
 import gguf
 import numpy as np
@@ -21,12 +21,12 @@ from oracle import write_checkpoint
 from safetensors.torch import load_file
 from test_tokenizer import NASTY, PLAIN, write_bpe, write_sentencepiece
 
+from core.checkpoint import read_config
+from core.files import InputError
+from core.tokenizer import Tokenizer
 from llama import Llama
-from support.checkpoint import read_config
 from support.convert import convert, main, scaling_of
-from support.files import InputError
 from support.gguf_tokenizer import tokenizer_of
-from support.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [NASTY, "In 1986, 12345 books & 3½ films… don't, DON'T!", "東京は日本の首都です。 Москва",

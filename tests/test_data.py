@@ -3,8 +3,8 @@ import json
 
 import pytest
 
+from core.files import InputError
 from data import EMBEDDED, read_jsonl, read_text
-from support.files import InputError
 
 
 def test_both_forms_of_a_document(tmp_path):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from core.files import InputError
 from data import Document
 from evaluation.layouts import Dataset
-from support.files import InputError
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from core.files import InputError
 from data import EMBEDDED, read_jsonl
 from pecan import Pecan
-from support.files import InputError
 from support.token_mean import TokenMean
 from support.trace import Recorder
 

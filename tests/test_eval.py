@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from support.command import user_errors
+from core.command import user_errors
 
 import pytest
 import torch
@@ -30,6 +30,9 @@ import eval as command_line
 import pecan
 from baselines import common, jerr
 from baselines.whole import Whole
+from core.checkpoint import read_config
+from core.files import InputError, MemoryShortage, OutputError, reading
+from core.settings import PAPER, Settings, resolve
 from data import EMBEDDED, read_jsonl
 from evaluation import cost, dry_run, metrics, paper, tables
 from evaluation.cells import as_markdown, as_text, quantity
@@ -37,9 +40,6 @@ from evaluation.predictions import Predictions
 from evaluation.runner import Runner, answer_all
 from evaluation.runs import METHODS, Run, name_of, runs_of, top_k_of
 from pecan import build
-from support.checkpoint import read_config
-from support.files import InputError, MemoryShortage, OutputError, reading
-from support.settings import PAPER, Settings, resolve
 
 ROOT = Path(__file__).parents[1]
 FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set

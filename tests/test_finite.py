@@ -4,8 +4,8 @@ import math
 import pytest
 import torch
 
+from core.files import InputError
 from llama import Cache, Llama
-from support.files import InputError
 from support.token_mean import TokenMean
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.journal import Batch, InformationPoint, Journal
 
 import pecan
+from core.files import InputError
+from core.settings import resolve
 from data import EMBEDDED, Document, read_jsonl
 from pecan import Graph, Pecan, build
-from support.files import InputError
-from support.graph_file import node_vectors
-from support.journal import Batch, InformationPoint, Journal
-from support.settings import resolve
+from support.graph import node_vectors
 from support.token_mean import TokenMean
 
 

@@ -15,10 +15,10 @@ from baselines.agent import Talk, kept
 from baselines.common import pack_paragraphs, user_turn
 from baselines.fact_graph import FactGraph, clusters, facts_of, form_of, scores_of, stemmer
 from baselines.graphreader import GraphReader, Walk, action_of, notebook_of, run_together
+from core.files import InputError
+from core.settings import resolve
 from data import EMBEDDED, Document, read_jsonl
 from evaluation.cost import generation
-from support.files import InputError
-from support.settings import resolve
 
 pytest.importorskip("snowballstemmer")
 STEM = stemmer()

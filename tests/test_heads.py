@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from oracle import TINY, TOLERANCE, ids_and_spans, relative, token_ids
+from support.heads import chosen_heads, head_weights, in_order, read_heads
 
 import eval as command
 import pecan
+from core.files import InputError
+from core.settings import Settings
 from data import EMBEDDED
 from evaluation import runs, tables
 from llama import Cache
 from pecan import Pecan, Search, build
-from support.files import InputError
-from support.heads import chosen_heads, head_weights, in_order, read_heads
-from support.settings import Settings
 from support.token_mean import TokenMean
 from support.trace import Recorder
 from view.replay import checked_replay

@@ -14,13 +14,14 @@ import sys
 import zipfile
 from pathlib import Path
 
-from support.command import user_errors
+from core.command import user_errors
 
 import pytest
 import tokenizers
 import torch
 from hostile import COMMAND, files, go_on, kill, short_set
 from safetensors.torch import load_file, save_file
+from support.journal import Batch, InformationPoint, Journal
 from test_datasets import PAPER, hotpotqa, longbench, musique, narrativeqa
 
 import eval as evaluation_main
@@ -29,6 +30,9 @@ from baselines.fact_graph import FactGraph, scores_of
 from baselines.graphreader import notebook_of
 from baselines.jerr import pages_of
 from baselines.mkrag import pairs_of, weights_of
+from core.files import InputError, OutputError, append_line, open_own, write_file
+from core.text import bullets, split
+from core.tokenizer import Tokenizer
 from evaluation.layouts import Dataset
 from evaluation.layouts import __main__ as layouts_main
 from evaluation.layouts.contents import plain_text
@@ -36,11 +40,7 @@ from evaluation.layouts.report import Report
 from evaluation.predictions import Predictions, lock
 from evaluation.runner import claim_file
 from pecan import Pecan
-from support.files import InputError, OutputError, append_line, open_own, write_file
-from support.journal import Batch, InformationPoint, Journal
-from support.text import bullets, split
 from support.token_mean import TokenMean
-from support.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]
 DEEP = "[" * 5000 + "]" * 5000

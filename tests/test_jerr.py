@@ -21,12 +21,11 @@ from baselines.jerr import (
     simhash,
 )
 from baselines.tree_search import TreeSearch, holds, pagerank, search
-from data import EMBEDDED, Document, Question, read_jsonl
+from core.files import InputError
+from core.settings import resolve
+from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
 from evaluation.cost import generation
 from pecan import room_for_nodes
-from support.files import InputError
-from support.method import Answer, Prepared
-from support.settings import resolve
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
 
+from core.files import InputError
 from evaluation import metrics
 from evaluation.metrics import bleu4, exact_match, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
-from support.files import InputError
 
 # prediction, gold answer, F1 by LongBench, ROUGE-L by rouge, ROUGE-L by rouge_score
 WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6667, .6154),

@@ -22,11 +22,10 @@ from baselines.mkrag import (
     weights_of,
     without_general_time,
 )
-from data import EMBEDDED, Document, read_jsonl
+from core.settings import resolve
+from data import EMBEDDED, Document, Prepared, read_jsonl
 from evaluation.cost import generation
 from pecan import Graph, Node, Search, edge_matrix
-from support.method import Prepared
-from support.settings import resolve
 from support.token_mean import TokenMean
 
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from core.files import InputError
 from support import options
-from support.files import InputError
 
 
 @pytest.mark.parametrize("widths, environment, threads", [([128], {}, 1), ([128], {"OMP_NUM_THREADS": "3"}, 3),

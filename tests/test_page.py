@@ -6,9 +6,9 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from core.files import InputError
 from pecan import Pecan
-from support.files import InputError
-from support.graph_file import Fields
+from support.graph import Fields
 from support.token_mean import TokenMean
 from support.trace import Recorder
 from view.page import as_script, main, page

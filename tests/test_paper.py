@@ -1,6 +1,7 @@
 """The paper's figures agree with each other, so a slip in paper.py would show."""
 import pytest
 
+from core.settings import PAPER, WHOLE_DOCUMENT, Settings
 from evaluation.paper import (
     CUT,
     DATASETS,
@@ -13,7 +14,6 @@ from evaluation.paper import (
     TABLE_A4,
     TOP_X,
 )
-from support.settings import PAPER, WHOLE_DOCUMENT, Settings
 
 
 @pytest.mark.parametrize("dataset", DATASETS)

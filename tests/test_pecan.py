@@ -11,7 +11,7 @@ import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
-from support.command import user_errors
+from core.command import user_errors
 
 import pytest
 import tokenizers
@@ -20,14 +20,14 @@ from oracle import TOLERANCE, ids_and_spans, mean_attention
 from tqdm import tqdm
 
 import pecan
+from core.files import InputError
+from core.settings import resolve
+from core.text import bullets, in_a_loop, split
+from core.tokenizer import Frame
 from data import Document
 from llama import Cache
 from pecan import Graph, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
-from support.files import InputError
-from support.settings import resolve
-from support.text import bullets, in_a_loop, split
 from support.token_mean import TokenMean
-from support.tokenizer import Frame
 
 # --- by hand --------------------------------------------------------------------------------------------------------
 

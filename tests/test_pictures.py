@@ -4,9 +4,9 @@ import sys
 import pytest
 
 import eval as command_line
+from core.files import InputError
 from evaluation import pictures
 from evaluation.runs import METHODS, runs_of
-from support.files import InputError
 
 
 def summary(n, **changes):

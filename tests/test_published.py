@@ -27,12 +27,12 @@ import pecan
 from baselines.agent import Talk
 from baselines.graphreader import GraphReader
 from baselines.graphreader_prompts import EXTRACT
+from core.settings import Settings, resolve
+from core.text import bullets
 from data import Document
 from llama import Cache, Llama
 from pecan import ANSWER, ASK, SUMMARISE, Pecan, Search, build
 from support.convert import convert, dequantised, find, open_gguf
-from support.settings import Settings, resolve
-from support.text import bullets
 from support.token_mean import TokenMean
 from support.trace import Recorder
 from view import walk

@@ -6,13 +6,12 @@ All by hand: every number is another one, so that none can be taken for another.
 import pytest
 
 import pecan
-from data import EMBEDDED, Document, Question, read_jsonl
+from core.settings import Settings
+from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
 from evaluation import cost, metrics, runner, tables
 from evaluation.runner import summary
 from llama import Cache, flops_of, length_of
 from pecan import node_line
-from support.method import Answer, Prepared
-from support.settings import Settings
 
 BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)        # tiny/pecan.json over the paper's
 

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, BertTokenizer, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
+from core.files import InputError
 from llama import Llama
 from support import sbert
-from support.files import InputError
 from support.sbert import Bert, MPNet, load_encoder, load_towers, relative_buckets, similarities
 from support.token_mean import TokenMean
 

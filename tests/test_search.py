@@ -11,9 +11,9 @@ from oracle import TOLERANCE, ids_and_spans, mean_attention, token_ids
 
 import pecan
 from baselines.whole import Whole, cut_middle
+from core.files import InputError
 from data import Document
 from pecan import Graph, Node, Search, edge_matrix, length_of, node_line
-from support.files import InputError
 
 
 def search(tiny, graph, question, cosines, settings, **changes) -> Search:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from support.files import InputError
-from support.settings import PAPER, WHOLE_DOCUMENT, WINDOW, Settings, resolve
+from core.files import InputError
+from core.settings import PAPER, WHOLE_DOCUMENT, WINDOW, Settings, resolve
 
 SOURCES = ["defaults", "pecan.json", "paper", "options", "run"]          # in rising order of precedence
 VALUES = {"pecan.json": 0.1, "paper": 0.2, "options": 0.3, "run": 0.4}   # of the confidence

@@ -18,11 +18,13 @@ from baselines.common import line_ids  # noqa: E402
 from baselines.graphreader import GraphReader  # noqa: E402
 from baselines.jerr import JERR  # noqa: E402
 from baselines.mkrag import MKRAG  # noqa: E402
-from data import Document  # noqa: E402
+from core.settings import Settings  # noqa: E402
+from data import (
+    Answer,  # noqa: E402
+    Document,  # noqa: E402
+)
 from llama import Llama  # noqa: E402
-from support.method import Answer  # noqa: E402
 from support.options import EMBEDDED_MODEL  # noqa: E402
-from support.settings import Settings  # noqa: E402
 from support.token_mean import TokenMean  # noqa: E402
 
 FOLDER = Path(__file__).parent / "story"

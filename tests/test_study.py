@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from oracle import ids_and_spans
+from support.heads import head_weights, pairs_of, read_heads
 
 import llama
 import pecan
+from core.files import InputError
 from data import EMBEDDED, Document, Question, read_jsonl
 from llama import Cache, Llama
 from pecan import Graph, Node, Search, edge_matrix
@@ -23,8 +25,6 @@ from study.record import Asked, Record, best, best_single, how_many, on_sources
 from study.report import report
 from study.rows import DATA, hotpotqa, musique
 from study.run import Bench
-from support.files import InputError
-from support.heads import head_weights, pairs_of, read_heads
 from support.trace import listening
 from tiny.facts import facts_in
 

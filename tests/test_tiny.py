@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from core.files import InputError, read_json
+from core.settings import Settings, resolve
 from data import EMBEDDED, Document, read_jsonl
 from eval import main as evaluate
 from llama import Cache, Llama, attention, rms_norm, rope_tables, rotate, split_heads
 from pecan import build, pack, room_for_summary
 from study.world import LOGGED, watch
-from support.files import InputError, read_json
-from support.settings import Settings, resolve
 from support.token_mean import TokenMean
 from tiny.compare import Ranker, best, compare, other_methods, over, summary
 from tiny.curriculum import MIXED, STAGES, lessons

@@ -10,9 +10,9 @@ import torch
 
 import eval as evaluate
 import pecan
+from core.files import InputError
 from evaluation.together import answer_together, group_size
 from pecan import Pecan
-from support.files import InputError
 from support.token_mean import TokenMean
 from tiny.facts import posts_in
 

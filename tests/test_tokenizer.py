@@ -18,6 +18,10 @@ import transformers.utils.chat_template_utils
 from oracle import write_checkpoint
 from transformers import PreTrainedTokenizerFast
 
+from core.checkpoint import read_config
+from core.files import InputError
+from core.text import bullets, split
+from core.tokenizer import Tokenizer
 from llama import Cache, Llama
 from pecan import (
     ANSWER,
@@ -29,10 +33,6 @@ from pecan import (
     question_prompt,
     summary_prompt,
 )
-from support.checkpoint import read_config
-from support.files import InputError
-from support.text import bullets, split
-from support.tokenizer import Tokenizer
 
 # --- templates, tokenizers and conversations ------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from core.files import InputError
 from data import EMBEDDED, read_jsonl
 from pecan import Pecan, main
-from support.files import InputError
 from support.token_mean import TokenMean
 from support.trace import Recorder
 from view.replay import UNCHECKED, checked_replay, scores

@@ -17,21 +17,21 @@ import tokenizers
 import torch
 from oracle import TINY, TOLERANCE, ids_and_spans, mean_attention, write_checkpoint
 from safetensors.torch import load_file
+from support.heads import NoHeads, read_heads
 from transformers import BertConfig, BertModel
 
 import eval as command
 import pecan
+from core.files import InputError
+from core.settings import Settings
 from data import EMBEDDED
 from evaluation import metrics, runner, runs
 from evaluation.runner import Runner, Team
 from llama import Llama, length_of
 from pecan import node_line
 from support import memory, options
-from support.files import InputError
-from support.graph_file import node_vectors
-from support.heads import NoHeads, read_heads
+from support.graph import node_vectors
 from support.sbert import Bert
-from support.settings import Settings
 from support.token_mean import TokenMean
 from tiny.facts import posts_in
 

@@ -14,20 +14,20 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
+
+from support.heads import FILE, heads_of_checkpoints
 
 from baselines.bm25 import Okapi, words
 from baselines.common import answer_from_best
 from baselines.whole import Whole
-from data import EMBEDDED, Document, read_jsonl
+from core.settings import WHOLE_DOCUMENT, Settings, resolve
+from data import EMBEDDED, Document, Method, read_jsonl
 from evaluation.metrics import f1
 from llama import Llama
 from pecan import Graph, Pecan, build
 from study.figures import figure
-from support.heads import FILE, heads_of_checkpoints
-from support.method import Method
 from support.sbert import similarities
-from support.settings import WHOLE_DOCUMENT, Settings, resolve
 from support.token_mean import TokenMean
 from tiny.facts import facts_in
 from tiny.world import KINDS, other_documents

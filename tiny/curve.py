@@ -7,9 +7,9 @@ It writes curve.png into the folder of the training. matplotlib is an optional e
 import sys
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
-from support.files import InputError, optional, parse_json
+from core.files import InputError, optional, parse_json
 
 FIGURES = {"F1": ("PECAN", "F1"), "F1 if all was read": ("PECAN", "F1 if all needed facts were read"),
            "verdicts, truth Yes": ("PECAN", "verdicts that are right where the truth is Yes"),

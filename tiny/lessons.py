@@ -5,7 +5,7 @@ whose fact it is. `reading` is the same with texts of a document. `listing` is a
 (Table A1) and `search` (Table A2) use the very prompts of pecan.py.
 """
 import pecan
-from support.tokenizer import Tokenizer
+from core.tokenizer import Tokenizer
 from tiny import world as W
 from tiny.facts import Fact, facts_in, posts_in, statement
 from tiny.lesson import Lesson, joined

@@ -7,7 +7,7 @@ contents in the others, and the drill takes minutes.
 """
 import torch
 
-from support.checkpoint import Config, tensor_shapes
+from core.checkpoint import Config, tensor_shapes
 
 SHARED = 0.5                         # the first coordinate of every embedding
 FAST = torch.arange(6)               # the fastest RoPE frequencies; frequency i turns dimensions i and i + K // 2

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
 import tokenizers
 import torch
@@ -22,13 +22,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import pecan
+from core.checkpoint import choose_device, read_config, save_checkpoint
+from core.files import append_line, write_file, write_tensors
+from core.settings import resolve
+from core.tokenizer import Tokenizer
 from llama import Llama
 from study.world import watch
-from support.checkpoint import choose_device, read_config, save_checkpoint
-from support.files import append_line, write_file, write_tensors
-from support.settings import resolve
 from support.token_mean import COUNTS
-from support.tokenizer import Tokenizer
 from tiny import world as W
 from tiny.curriculum import STAGES, lessons
 from tiny.lesson import collate

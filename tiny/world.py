@@ -35,10 +35,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
+from core.files import writing
 from data import Document, read_jsonl
-from support.files import writing
 from tiny import facts as F
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
 

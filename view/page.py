@@ -13,11 +13,11 @@ import json
 import sys
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
 import jinja2
 
-from support.files import InputError, write_file
+from core.files import InputError, write_file
 from view.trace_file import Trace, read_traces
 
 FOLDER = Path(__file__).parent

@@ -10,10 +10,10 @@ model said itself cannot be checked without it: attention, cosines, p_yes, token
 import math
 import sys
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
-from support.files import InputError
-from support.settings import RESERVE
+from core.files import InputError
+from core.settings import RESERVE
 from view.trace_file import Trace, read_traces
 
 TOLERANCE = 1e-9                  # relative; float64 sums in another order differ by 1e-15

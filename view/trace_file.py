@@ -3,8 +3,8 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
-from support.files import ANY, InputError, check_values, parse_json, reading
-from support.graph_file import Fields, read_graph
+from core.files import ANY, InputError, check_values, parse_json, reading
+from support.graph import Fields, read_graph
 from support.trace import FORMAT
 
 # What the lines must have.

@@ -12,15 +12,15 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
 import torch
 
 import llama
 import pecan
+from core.settings import Settings
 from data import Document, read_text
 from support.options import EMBEDDED_MODEL, add_model_options, load_models, settings_of, warn_if_unknown
-from support.settings import Settings
 from support.trace import listening
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from support.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, user_errors
 
 from evaluation.layouts.dataset import Dataset
 
@@ -24,8 +24,8 @@ def main(argv=None) -> int:
     unit, split = "words", str.split
     if args.tokenizer:
         # Imported here because it takes seconds and words need none of it.
-        from support.checkpoint import locate
-        from support.tokenizer import Tokenizer
+        from core.checkpoint import locate
+        from core.tokenizer import Tokenizer
         unit, split = "tokens", Tokenizer(locate(args.tokenizer)).encode
 
     for path in args.path:

@@ -8,8 +8,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from core.files import InputError, open_bytes, parse_json, reading
 from evaluation.layouts.report import Report
-from support.files import InputError, open_bytes, parse_json, reading
 
 File = Path | zipfile.Path
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from core.files import InputError, parse_json, sha256
 from data import EMBEDDED, Document, Question
 from evaluation.layouts.contents import File, files_below
 from evaluation.layouts.hotpotqa import HotpotQA, TwoWiki
@@ -21,7 +22,6 @@ from evaluation.layouts.qasper import Qasper
 from evaluation.layouts.quality import QuALITY
 from evaluation.layouts.report import Report
 from evaluation.paper import DATASETS, OTHER_DATASETS
-from support.files import InputError, parse_json, sha256
 
 # In the order in which they are tried: the first that recognises a file is its layout.
 LAYOUTS: dict[str, Layout] = {

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
+from core.files import InputError, parse_json
 from data import Document, Question
 from evaluation.layouts.contents import File, json_lines, mend, read_bytes
 from evaluation.layouts.report import Report
-from support.files import InputError, parse_json
 
 UNTITLED = "untitled"             # PATH:untitled leaves out the titles of paragraphs
 

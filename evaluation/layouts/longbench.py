@@ -8,12 +8,12 @@ has no rows that can be read.
 """
 import re
 
+from core.files import InputError, one_line
 from data import Document, Question
 from evaluation.layouts.contents import File
 from evaluation.layouts.layout import Layout, Start, checked
 from evaluation.layouts.report import Report
 from evaluation.paper import DATASETS
-from support.files import InputError, one_line
 
 TASKS = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA"}
 

@@ -7,11 +7,11 @@ import csv
 import io
 from collections.abc import Iterator
 
+from core.files import InputError, reading
 from data import Document, Question
 from evaluation.layouts.contents import File, decode, plain_text, read_bytes
 from evaluation.layouts.layout import Layout, Start, checked
 from evaluation.layouts.report import Report
-from support.files import InputError, reading
 
 TABLE = "qaps.csv"
 

@@ -5,11 +5,11 @@
 """
 from collections.abc import Iterator
 
+from core.files import parse_json
 from data import Document, Question
 from evaluation.layouts.contents import File, read_bytes
 from evaluation.layouts.layout import Layout, Start, checked, of_kind, texts
 from evaluation.layouts.report import Report
-from support.files import parse_json
 
 
 class Qasper(Layout):

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import torch
 
+from core.checkpoint import read_config, save_checkpoint, tensor_shapes
+from core.settings import resolve
+from core.tokenizer import Tokenizer
 from data import EMBEDDED, Document
 from evaluation.layouts import Dataset
 from pecan import Graph, Node, Search, build, edge_matrix
 from speed.measure import NOT_RUN, ROOT, TINY, Row, embedded, random_model, seconds, shapes_for
 from speed.reading import peak_bytes, prompt_of, summarise
-from support.checkpoint import read_config, save_checkpoint, tensor_shapes
 from support.memory import bytes_of_pass
-from support.settings import resolve
-from support.tokenizer import Tokenizer
 from tiny.world import make_world
 
 GROWTH = {"construction": [2_000, 8_000, 32_000, 128_000, 500_000], "search": [100, 1_000, 10_000, 100_000]}
@@ -138,7 +138,7 @@ def memory():
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 import torch
 from llama import Llama
-from support.checkpoint import read_config, read_weights
+from core.checkpoint import read_config, read_weights
 import safetensors.torch
 before, peak, done = memory(), [0], []
 def watch():

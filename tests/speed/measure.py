@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 import transformers
 
+from core.checkpoint import Config, tensor_shapes
+from core.tokenizer import Tokenizer
 from llama import Llama
-from support.checkpoint import Config, tensor_shapes
-from support.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tiny"

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import torch
 
+from core.settings import resolve
 from data import EMBEDDED
 from evaluation.layouts import Dataset
 from evaluation.together import answer_together
@@ -10,7 +11,6 @@ from llama import Cache, Llama
 from pecan import Pecan, Search, answer_turn, node_line, question_prompt
 from speed import peer
 from speed.measure import Row, embedded, interleaved, random_model, shapes_for, without_eos
-from support.settings import resolve
 from support.token_mean import TokenMean
 
 

@@ -88,18 +88,6 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if has_text else []
 
 
-def in_a_loop(tokenizer, ids: list[int]) -> bool:
-    """Whether the last token of a reply completes the same line for the third time in succession.
-
-    A small model can repeat a line until the limit. Empty lines do not count.
-    """
-    if "\n" not in tokenizer.decode(ids[-1:]):              # asked after every token: most of them end no line
-        return False
-    *lines, _ = tokenizer.decode(ids).split("\n")
-    lines = [line.strip() for line in lines if line.strip()]
-    return len(lines) >= 3 and lines[-3] == lines[-2] == lines[-1]
-
-
 def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
     """The tokens of a reply that have a character in span = (start, end); token x ends before token_ends[x]."""
     start, end = span

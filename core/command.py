@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from support.files import InputError, MemoryShortage, OutputError, enough_memory
+from core.files import InputError, MemoryShortage, OutputError, enough_memory
 
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 

@@ -1,13 +1,12 @@
 """Every number and switch of the method, with the paper's values, and the one place where they are resolved."""
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from support.files import COUNT, FLAG, InputError, Rule, check_values, read_json
-from support.heads import LIST, WORDS, in_order
+from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
 PASS = 512                        # tokens of the top level that run together: their attention is [H, PASS, P]
+CANDIDATES = 10                   # of a choice, best first, that a step names
 RESERVE = 5                       # a top level that is too large for the window leaves room for this many chunks
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
 
@@ -23,9 +22,6 @@ PAPER = {
 RULES = {
     **dict.fromkeys(("chunk", "window", "patience", "answer_tokens", "batch"), COUNT),
     **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
-    **dict.fromkeys(("edge_heads", "relevance_heads"), Rule(
-        (str, type(None)), lambda heads: heads is None or LIST.fullmatch(heads) and heads == in_order(heads),
-        f"a list in order of {WORDS}")),
     "fixed_nodes": Rule((int, type(None)), lambda n: n is None or COUNT.holds(n), COUNT.words),
     "confidence": Rule((int, float), lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
     "summary_share": Rule((int, float), lambda x: 0 < x < 1,
@@ -53,12 +49,8 @@ class Settings:
     fixed_nodes: int | None = None   # "w/o dynamic progress control": read this many nodes, without checks
     answer_tokens: int = 128      # length limit of an answer
 
-    # beyond the paper, which takes the mean over all heads of all layers (None): "layer-head,..." (support/heads.py)
-    edge_heads: str | None = None            # those whose attention makes E
-    relevance_heads: str | None = None       # those whose attention makes r
-
     # not the method's: changes memory and the last bits of rounding
-    batch: int = 8                # windows of a level, or searches of a document, that run together
+    batch: int = 8                # groups of a level that run together
 
     def __post_init__(self):
         check_values(vars(self), RULES)
@@ -70,9 +62,8 @@ class Settings:
         return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "answer_tokens")}
 
     def of_construction(self) -> dict:
-        """The settings that change a graph. Chosen heads are named if there are any: other graphs keep their names."""
-        names = ("chunk", "window", "summary_share", "tree", *(["edge_heads"] if self.edge_heads else []))
-        return {name: getattr(self, name) for name in names}
+        """The settings that change a graph."""
+        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "tree")}
 
     def of_pecan(self) -> dict:
         """The settings that change PECAN's answers: all but `batch`."""
@@ -80,7 +71,7 @@ class Settings:
 
 
 def resolve(folder: Path, max_length: int, paper: dict | None = None, options: dict | None = None,
-            run: dict | None = None, size: Callable[[Settings], int] | None = None) -> Settings:
+            run: dict | None = None) -> Settings:
     """The settings of a run. Each source overrides those before it; a value of None leaves the setting open.
 
         1. the defaults of Settings
@@ -89,8 +80,8 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
         4. `options`: the command line
         5. `run`: what the run is about, such as the ablation of a table's row
 
-    The paper's windows (1 and 3) are cut to `max_length`, the tokens that the models were made for. One that the user
-    chose is not: it is refused. If no source (2 to 5) gives the batch, `size` chooses one for the other settings.
+    The paper's windows (1 and 3) are reduced to `max_length`, the tokens that the models were made for. A window given
+    by the user is never changed: one that is too large is an error.
 
     Raises InputError for an unknown name in pecan.json, a value out of range, and a window above `max_length`.
     """
@@ -112,6 +103,4 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
 
     if settings.window > max_length:
         raise InputError(f"window {settings.window} is too large: the model was made for {max_length} tokens")
-    if size is not None and "batch" not in values:
-        settings = replace(settings, batch=size(settings))
     return settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from support.files import (
+from core.files import (
     COUNT,
     FLAG,
     POSITIVE,

@@ -14,7 +14,7 @@ import jinja2.ext
 import jinja2.sandbox
 import tokenizers
 
-from support.files import InputError, read_json, reading
+from core.files import InputError, read_json, reading
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight

@@ -1,0 +1,41 @@
+"""What keeps an interrupted construction: the summaries made so far, on disk until the graph is complete."""
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+
+from core.files import append_line, complete_lines, reading
+
+
+@contextlib.contextmanager
+def kept_summaries(path: str | Path, construction: str, summarise):
+    """Within the block, pecan.summarise that looks on disk first and writes down what it has summarised.
+
+    The file is PATH.CONSTRUCTION.summaries; `construction` names document, model and settings. A line holds the IPs of
+    a batch of groups, what they cost, and a hash of the groups' texts, by which it is found again: so a line that is
+    lost or torn is summarised anew, and one that stands twice does no harm. The FLOPs of a kept batch count as the
+    model's, as if it had run now. The file is removed when the block ends without an error.
+    """
+    file = Path(f"{path}.{construction}.summaries")
+    remedy = "; remove the file, and the graph is built from the start"
+    kept = {}
+    if file.exists():
+        with reading(file, "not the summaries of an interrupted construction", remedy):
+            for line in complete_lines(file):
+                of, points, flops = json.loads(line)
+                kept[of] = points, flops
+
+    def kept_or_new(model, batch, limit, tree=False):
+        of = hashlib.sha256(json.dumps(batch).encode()).hexdigest()
+        if of in kept:
+            points, flops = kept[of]
+            model.flops += flops
+            return points
+
+        start = model.spent()
+        points = summarise(model, batch, limit, tree)
+        append_line(file, json.dumps([of, points, model.spent(start).flops], ensure_ascii=False, allow_nan=False))
+        return points
+
+    yield kept_or_new
+    file.unlink(missing_ok=True)

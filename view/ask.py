@@ -1,0 +1,100 @@
+"""The command line of pecan.py: questions about one document."""
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from core.command import make_parser, parse_options, user_errors
+
+from core.files import InputError
+from data import ENDS, Answer, Step, read_text
+from pecan import Pecan
+from support.options import add_model_options, load_models, settings_of, warn_if_unknown
+
+TEXT = """Answer questions about a long document with PECAN.
+
+    python pecan.py tiny/story.txt "What color is Selma's pet?" "Where does Selma live?"
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace               every node that was read, and why
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl   for view.replay and view.page
+    python pecan.py tiny/story.txt "What color is Selma's pet?" --json                for a program
+    python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
+"""
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = make_parser("pecan.py", TEXT)
+    parser.add_argument("document", help="a UTF-8 text file")
+    parser.add_argument("questions", nargs="+", metavar="question")
+    parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
+    parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
+                        help="print every node that was read, and why; or write it to a file (view/README.md)")
+    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
+    add_model_options(parser)
+    return parse_options(parser, argv)
+
+
+def graph_path(args: argparse.Namespace, name: str) -> Path:
+    """The file of the graph: --graph, or next to the document or in the working directory.
+
+    InputError if both of these are checkpoints' folders, where no graph belongs.
+    """
+    document = Path(args.document)
+    folders = [folder for folder in (document.parent, Path()) if not (folder / "config.json").exists()]
+    if not (args.graph or folders):
+        raise InputError(f"{document}: a checkpoint's folder is no place for a graph; name its file with --graph")
+    return Path(args.graph or folders[0] / f"{document.name}.{name}.graph.json")
+
+
+def describe(step: Step) -> str:
+    """A step in words."""
+    why = "top level"
+    if step.score is not None:
+        why = f"score {step.score:.3f} (z {step.z:.4f}, c {step.c:.3f})"
+    check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
+    return f"#{step.node} of level {step.level}  {why}  r {step.r:.4f}{check}"
+
+
+def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
+    """An answer for a reader, with its steps if they are wanted; `texts` are those of the nodes."""
+    lines = [question, f"  {answer.text}", f"  ({len(answer.nodes)} of {len(texts)} nodes read, "
+             f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})"]
+    if steps:
+        lines += [f"    {describe(step)}  {texts[step.node]}" for step in answer.trace]
+    return "\n".join(lines)
+
+
+def as_json(answer: Answer, question: str, texts: list[str]) -> str:
+    """An answer for a program: one line, the steps and the texts that were read included."""
+    steps = [asdict(step) | {"text": texts[step.node]} for step in answer.trace]
+    found = {"question": question, "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": len(texts),
+             "tokens": answer.tokens, "flops": answer.flops, "steps": steps}
+    return json.dumps(found, ensure_ascii=False, allow_nan=False)
+
+
+def ask(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    document = read_text(args.document)
+    model, encoder, builder = load_models(args)
+    warn_if_unknown(model, document)
+    method = Pecan(model, encoder, settings_of(args, model, builder), builder)
+
+    path = graph_path(args, method.file_name(document))
+    verb = "reloaded" if path.exists() else "built"
+    prepared = method.prepare(document, path, sys.stderr.isatty())
+    levels = [node.level for node in prepared.graph.nodes]
+    by_level = [levels.count(level) for level in range(1, levels[-1] + 1)]
+    print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}", file=sys.stderr)
+
+    for question in args.questions:
+        answer = method.answer(prepared, question)
+        if args.json:
+            print(as_json(answer, question, prepared.texts))
+        else:
+            print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return user_errors(lambda: ask(argv))
