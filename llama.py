@@ -50,7 +50,7 @@ def inverse_frequencies(config: Config) -> torch.Tensor:
     Wavelengths longer than original/low are divided by `factor`, those shorter than original/high are kept. Between
     the two, the frequency is blended.
     """
-    f = 1 / (config.rope_theta ** (torch.arange(0, config.head_width, 2, dtype=torch.int64).float() / config.head_width))
+    f = 1 / config.rope_theta ** (torch.arange(0, config.head_width, 2, dtype=torch.int64).float() / config.head_width)
     if config.rope is None:
         return f
     factor, low, high, original = (config.rope[key] for key in ("factor", "low", "high", "original"))
@@ -257,7 +257,7 @@ class Llama:
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
     def logits(self, hidden):
-        """Next-token logits [.., vocabulary] of hidden states [.., D]; what is not finite in a layer spreads to them."""
+        """Next-token logits [.., vocabulary] of hidden states [.., D]; what is not finite anywhere spreads to them."""
         self.flops += 2 * hidden.numel() * self.config.vocab
         logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
         if not logits.isfinite().all():
