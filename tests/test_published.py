@@ -29,6 +29,7 @@ from baselines.graphreader import GraphReader
 from baselines.graphreader_prompts import EXTRACT
 from core.settings import Settings, resolve
 from core.text import bullets
+from core.watch import watching
 from data import Document
 from llama import Cache, Llama
 from pecan import ANSWER, ASK, SUMMARISE, Pecan, Search, build
@@ -86,7 +87,7 @@ def theirs(smollm2):
 @pytest.fixture(scope="module")
 def prompt(smollm2):
     """Table A1 over the first document's passages, and the places of these nodes."""
-    return ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, dict(enumerate(PASSAGES[0]))))
+    return ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, PASSAGES[0]))
 
 
 def test_the_file_and_the_checkpoint(source, smollm2):
