@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import torch  # noqa: E402
-
 from speed.growth import growth  # noqa: E402
 from speed.measure import machine  # noqa: E402
 from speed.reading import decode, stage_1  # noqa: E402
