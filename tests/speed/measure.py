@@ -25,13 +25,13 @@ SIZES = {"embedded": (461, 128, 256, 6, 4, 2, 32),
          "8B": (128256, 4096, 14336, 32, 32, 8, 128)}
 
 
-def random_models(device: torch.device, short: bool):
-    """(shape, a Llama of random weights) for each shape; the largest needs a GPU. Replies end at their limit.
+def random_models(device: torch.device, short: bool, on_cpu: int = 3):
+    """(shape, a Llama of random weights) for each shape, for the first ones on a CPU. Replies end at their limit.
 
     In bfloat16 on a GPU, else in float32.
     """
     on_gpu = device.type == "cuda"
-    for shape in list(SIZES)[:1 if short else 4 if on_gpu else 3]:
+    for shape in list(SIZES)[:1 if short else 4 if on_gpu else on_cpu]:
         vocab, width, hidden, layers, heads, kv_heads, head_width = SIZES[shape]
         config = Config(vocab=vocab, width=width, hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads,
                         head_width=head_width, norm_eps=1e-5, max_length=1 << 17, tied=shape != "8B", rope_theta=5e5,
