@@ -109,8 +109,8 @@ def swap_weights(path: Path):
 TAMPERING = {
     "r": lambda t: scale(t.steps[2], "r"),
     "r and attention together": lambda t: scale(t.steps[2], "r", "attention"),
-    "z": lambda t: scale(t.chosen["candidates"][0], 1),
-    "score": lambda t: scale(t.chosen["candidates"][0], 2),
+    "z": lambda t: scale(t.chosen["candidates"][9], 1),
+    "score": lambda t: scale(t.chosen["candidates"][9], 2),
     "cosine": lambda t: scale(t.row["c"], t.row["c"].index(max(t.row["c"]))),
     "order of the candidates": lambda t: swap(t.chosen["candidates"], 1, 2),
     "a candidate left out": lambda t: t.chosen["candidates"].pop(4),
@@ -149,7 +149,7 @@ def test_a_changed_graph_is_refused(copied):
 
 
 def test_a_better_node_that_was_left_out_is_refused(copied):
-    """The eleventh node, with its true figures, in the place of the tenth."""
+    """The eleventh node in the place of the tenth, with its true score and with the score of the tenth."""
     row, graph, check = copied
     trace, = read_traces(graph.parent / "trace.jsonl")
     n = next(n for n, step in enumerate(trace.answer.trace) if step.candidates)
@@ -158,8 +158,9 @@ def test_a_better_node_that_was_left_out_is_refused(copied):
     candidates = row["answer"]["trace"][n]["candidates"]
     known = [*trace.answer.nodes[:n], *(i for i, _, _ in candidates)]
     eleventh = max(set(range(len(z))) - set(known), key=lambda i: final[i])
-    candidates[9] = [eleventh, z[eleventh], final[eleventh]]
-    assert "score of rank 10" in check()
+    for score, said in ((final[eleventh], "score of rank 10"), (candidates[9][2], f"score of candidate {eleventh}")):
+        candidates[9] = [eleventh, z[eleventh], score]
+        assert said in check()
 
 
 def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
