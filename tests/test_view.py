@@ -1,5 +1,4 @@
 """Traces and their replay: what is written is what ran and follows, and what was changed is refused."""
-import hashlib
 import json
 import shutil
 from dataclasses import asdict, replace
@@ -9,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.files import InputError
+from core.files import InputError, sha256
 from data import EMBEDDED, read_jsonl
 from pecan import Pecan
 from support.token_mean import TokenMean
@@ -143,8 +142,8 @@ def test_a_changed_graph_is_refused(copied):
     """Also with its new hash, because the scores do not follow from it."""
     row, graph, check = copied
     swap_weights(graph)
-    assert "sha256" in check()
-    row["graph"]["sha256"] = hashlib.sha256(graph.read_bytes()).hexdigest()
+    assert "its hash" in check()
+    row["graph"]["hash"] = sha256([graph])
     assert "z of candidate" in check()
 
 
@@ -158,7 +157,7 @@ def test_a_better_node_that_was_left_out_is_refused(copied):
     candidates = row["answer"]["trace"][n]["candidates"]
     known = [*trace.answer.nodes[:n], *(i for i, _, _ in candidates)]
     eleventh = max(set(range(len(z))) - set(known), key=lambda i: final[i])
-    for score, said in ((final[eleventh], "score of rank 10"), (candidates[9][2], f"score of candidate {eleventh}")):
+    for score, said in ((final[eleventh], "list of candidates"), (candidates[9][2], f"score of candidate {eleventh}")):
         candidates[9] = [eleventh, z[eleventh], score]
         assert said in check()
 

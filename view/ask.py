@@ -12,7 +12,7 @@ from core.files import InputError
 from data import ENDS, Answer, Step, read_text
 from pecan import Pecan
 from support.options import add_model_options, load_models, settings_of, warn_if_unknown
-from view.dump import description_of, dumping
+from view.dump import dumping
 from view.trace import is_trace, tracing
 
 TEXT = """Answer questions about a long document with PECAN.
@@ -60,7 +60,7 @@ def check_files(document: str, graph: Path, summaries: Path, trace: str | None, 
         if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
             raise InputError(f"{path}: cannot be written; take a name that ends with {ending}, in a folder of yours")
 
-    new = [Path(dump), description_of(dump), graph, summaries] if dump else []
+    new = [Path(dump), Path(dump).with_suffix(".json"), graph, summaries] if dump else []
     for path in new:
         if path.exists():
             raise InputError(f"{path}: exists; a dump needs new names for itself and for the graph (--graph)")

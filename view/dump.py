@@ -95,9 +95,4 @@ def dumping(method: pecan.Pecan, path: str | Path):
           watching(method, "prepare", keep_construction), watching(method, "answer", keep_search)):
         yield
     write_tensors(path, tensors)
-    write_file(description_of(path), json.dumps(MEANINGS, indent=1) + "\n")
-
-
-def description_of(path: str | Path) -> Path:
-    """The file that says what the tensors of a dump are."""
-    return Path(path).with_suffix(".json")
+    write_file(Path(path).with_suffix(".json"), json.dumps(MEANINGS, indent=1) + "\n")

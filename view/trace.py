@@ -2,7 +2,6 @@
 
 view/README.md says what a line holds. No model is needed to read one, only the graph that it names.
 """
-import hashlib
 import json
 import os
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pecan
-from core.files import InputError, complete_lines, parse_json, reading, write_file
+from core.files import InputError, complete_lines, parse_json, reading, sha256, write_file
 from core.settings import Settings
 from core.watch import watching
 from data import Answer, Step
@@ -24,7 +23,7 @@ BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 class Trace(NamedTuple):
     """One question, its answer, and the graph that it was asked of."""
     place: str                    # file and line
-    graph: str                    # sha256 of its file
+    graph: str                    # hash of its file, name included
     nodes: list[Node]
     edges: list[tuple[int, int, float]]      # (i, j, e_ij)
     question: str
@@ -46,7 +45,7 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
     def write(answer, prepared, question):
         search = searches.pop()
-        file = {"file": os.path.relpath(graph, Path(path).parent), "sha256": file_hash(Path(graph))}
+        file = {"file": os.path.relpath(graph, Path(path).parent), "hash": sha256([Path(graph)])}
         room = search.room + search.lengths[search.visited].sum().item()             # before the first node
         line = {"format": FORMAT, "graph": file, "model": method.model.fingerprint,
                 "encoder": method.encoder.fingerprint, "settings": asdict(method.settings), "question": question,
@@ -79,9 +78,9 @@ def read_traces(path: str | Path) -> list[Trace]:
             if row["format"] != FORMAT:
                 raise InputError(f"{place}: format is {row['format']!r:.60}, this version reads {FORMAT!r}")
             file = Path(path).parent / row["graph"]["file"]
-            digest = row["graph"]["sha256"]
-            if file_hash(file) != digest:
-                raise InputError(f"{file}: is not the graph of {place}, its sha256 is another")
+            digest = row["graph"]["hash"]
+            if sha256([file]) != digest:
+                raise InputError(f"{file}: is not the graph of {place}, its hash is another")
             graph = Graph.load(file)
             edges = [(i, j, e) for (i, j), e in zip(graph.E.indices().T.tolist(), graph.E.values().tolist())]
 
@@ -90,9 +89,3 @@ def read_traces(path: str | Path) -> list[Trace]:
             traces.append(Trace(place, digest, graph.nodes, edges, row["question"], Settings(**row["settings"]),
                                 row["room"], row["c"], row["lengths"], answer))
     return traces
-
-
-def file_hash(file: Path) -> str:
-    """sha256 of a file."""
-    with reading(file):
-        return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -126,12 +126,9 @@ def note(rows: dict, function, values_of, labels: list[str], *call, **named):
 def few(tensor: torch.Tensor) -> str:
     """The first values: whole numbers as they are; of decimals, the first that are not 0, to four digits."""
     values = tensor.values() if tensor.is_sparse else tensor.flatten()
-    if values.is_floating_point():
-        chosen = [f"{value:.4g}" for value in values[values != 0][:SHOWN].tolist()]
-    else:
-        chosen = [str(value) for value in values[:SHOWN].tolist()]
-    dots = " .." if len(values) > len(chosen) else ""
-    return " ".join(chosen) + dots if chosen else "0"
+    shown = values[values != 0] if values.is_floating_point() else values
+    text = " ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in shown[:SHOWN].tolist())
+    return text + " .." * (len(values) > SHOWN) if text else "0"
 
 
 def walk(model, encoder, settings: Settings, document: Document, question: str, builder=None) -> str:
