@@ -93,9 +93,8 @@ class Teacher:
                 lines.append(POST.format(name, town, job))
             for relation in relations:
                 fact = draw_fact(rng, name, relation, VALUES[relation])
-                by_post = introduced and rng.random() < 0.7
-                wordings = WORDINGS[relation][relation == "friend" and by_post:]
-                lines.append(rng.choice(wordings).format(person(rng, town, job) if by_post else name, fact.value))
+                who = person(rng, town, job) if introduced and rng.random() < 0.7 else name
+                lines.append(rng.choice(WORDINGS[relation]).format(who, fact.value))
         return self.reading(rng, lines, 0)
 
     def reading(self, rng: Random, lines: list[str], hard: float) -> Lesson:
