@@ -1,0 +1,203 @@
+"""What each step of the method is worth: one function for each step.
+
+Each yields (figure, way, item): the figure's name, a reading of the paper or an alternative to it, and an item of which
+the figure is the mean (or what STATISTICS names). `chosen` is what was chosen on other documents (choose.py).
+"""
+import random
+from collections.abc import Iterator
+
+import torch
+
+from baselines.bm25 import Okapi, words
+from pecan import final_scores
+from study.choose import Chosen, Heads
+from study.collect import Asked, Record, edges_of
+from study.figures import area, calibration_error
+from study.truth import enough
+
+THRESHOLDS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98)
+SHARES = (0, 25, 50, 75, 100)     # of a search, in %
+STATISTICS = {"p_yes: area": area, "p_yes: calibration error": calibration_error}
+Items = Iterator[tuple[str, str, object]]
+
+
+def of_heads(a: torch.Tensor, heads: Heads) -> torch.Tensor:
+    """The mean over some heads [n], from a [n, L, H]."""
+    return a[:, [layer for layer, _ in heads], [head for _, head in heads]].mean(1)
+
+
+# --- edges ----------------------------------------------------------------------------------------------------------
+
+def edge_choices(record: Record, heads: Heads | None) -> dict[str, torch.Tensor]:
+    """Name -> E [|V|, |V|]. The paper's is the mean over all layers and heads."""
+    values = {"the paper": record.e.mean((1, 2)), "uniform": torch.ones(len(record.pairs)),
+              "similarity": record.cosines.clamp(min=0)}
+    if heads:
+        values["chosen heads"] = of_heads(record.e, heads)
+    return {name: edges_of(record.pairs, value, len(record.nodes)) for name, value in values.items()}
+
+
+def edges(record: Record, chosen: Chosen | None) -> Items:
+    """Do edges lead to the sources? Of the IPs whose sources are known and are not their whole group:
+
+    precision at 1   whether the heaviest edge leads to a source; ties count in part
+    mass             the weight of the edges to sources, of 1
+    """
+    for name, E in edge_choices(record, chosen and chosen.edges).items():
+        for i, known in record.known.items():
+            level = f"level {record.nodes[i].level}"
+            group = record.pairs[record.pairs[:, 0] == i, 1].tolist()
+            heaviest = [j for j in group if E[i, j] == E[i].max()]
+            yield f"edges: precision at 1, {level}", name, sum(j in known for j in heaviest) / len(heaviest)
+            yield f"edges: mass on the sources, {level}", name, E[i, known].sum().item()
+
+
+# --- relevance ------------------------------------------------------------------------------------------------------
+
+def relevance_choices(asked: Asked, heads: Heads | None) -> dict[str, torch.Tensor]:
+    """Name -> r before its factor, the position [|V|]. The paper's is the mean over all layers and heads."""
+    found = {"the paper": asked.attention.mean((1, 2)), "uniform": torch.ones(len(asked.c)),
+             "similarity": asked.c.clamp(min=0), "an oracle's": asked.leads}
+    if heads:
+        found["chosen heads"] = of_heads(asked.attention, heads)
+    return {name: r.double() for name, r in found.items()}
+
+
+def positioned(name: str, r: torch.Tensor, S: list[int]) -> torch.Tensor:
+    """r of the visited nodes S. What is attention is multiplied by the position: the query has 1 (Appendix C)."""
+    return r[S] * torch.arange(2, len(S) + 2) if name in ("the paper", "chosen heads") else r[S]
+
+
+def relevance(record: Record, chosen: Chosen | None) -> Items:
+    """Does r find the right visited node? Right is a node that leads to a needed chunk (truth.leading).
+
+    area   how often r of a right node is above that of a wrong one, ties counting one half; of the top level as a
+           search reads it first, and of the bullets of level 2, each read right after the top level at one position
+    lift   the share of r on right nodes, divided by that of a uniform r
+    """
+    top = [i for i, node in enumerate(record.nodes) if node.level == record.nodes[-1].level]
+    bullets = [i for i, node in enumerate(record.nodes) if node.level == 2]
+    for asked in record.asked:
+        for where, S in (("the top level", top), ("level 2", bullets)):
+            right = asked.leads[S]
+            if not 0 < right.sum() < len(S):
+                continue
+            for name, r in relevance_choices(asked, chosen and chosen.relevance).items():
+                r = positioned(name, r, S) if where == "the top level" else r[S]
+                yield f"r: area over {where}", name, area(torch.stack((r, right), 1).numpy())
+                if r.sum() > 0:
+                    yield f"r: lift over {where}", name, (r @ right / r.sum() / right.mean()).item()
+
+
+# --- retrieval ------------------------------------------------------------------------------------------------------
+
+def replay(score, start: list[int], needed: list[int]) -> list[int]:
+    """The nodes read after `start`, in order, until all that is needed was read: the best outside S, of any level.
+
+    score(S) gives the scores [|V|]; of equal ones the lower id comes first.
+    """
+    S = list(start)
+    while not set(needed) <= set(S):
+        scores = score(S).clone()
+        scores[S] = -torch.inf
+        S.append(int((scores == scores.max()).nonzero()[0]))
+    return S[len(start):]
+
+
+def orders(record: Record, asked: Asked, chosen: Chosen | None) -> dict[str, list[int]]:
+    """Name -> nodes read after the top level, in order, for every way of choosing the next node.
+
+    Searches are replayed without the model: what a node adds to r was measured once (seen.to_question); its position is
+    that of the replay.
+    """
+    V = len(record.nodes)
+    top = [i for i, node in enumerate(record.nodes) if node.level == record.nodes[-1].level]
+    E = edge_choices(record, chosen and chosen.edges)
+    R = relevance_choices(asked, chosen and chosen.relevance)
+
+    def by_edges(edges, relevance, similarity=False):
+        def score(S):
+            r = torch.zeros(V, dtype=torch.float64)
+            r[S] = positioned(relevance, R[relevance], S)
+            return final_scores(E[edges], r, asked.c.double(), similarity=similarity)[1]
+        return score
+
+    rng = random.Random(asked.question.id)
+    okapi = Okapi([words(node.text) for node in record.nodes]).scores(words(asked.question.text))
+    fixed = {"random": [rng.random() for _ in range(V)], "c": asked.c.tolist(), "BM25 over all nodes": okapi}
+
+    scores = {name: lambda S, values=values: torch.tensor(values, dtype=torch.float64)
+              for name, values in fixed.items()}
+    scores |= {"z + c": by_edges("the paper", "the paper", True), "z": by_edges("the paper", "the paper"),
+               "z, E uniform": by_edges("uniform", "the paper"), "z, r uniform": by_edges("the paper", "uniform"),
+               "z, r an oracle's": by_edges("the paper", "an oracle's")}
+    if chosen:
+        scores["z, E and r by chosen heads"] = by_edges("chosen heads", "chosen heads")
+    return {name: replay(score, top, asked.needed) for name, score in scores.items()}
+
+
+def retrieval(record: Record, chosen: Chosen | None) -> Items:
+    """Does z find the needed chunk?
+
+    rank    place of a needed chunk among the chunks, in the order in which they are read
+    steps   nodes read after the top level until all needed chunks are read
+    """
+    if not len(record.pairs):                               # without IPs there is nothing to retrieve by
+        return
+    for asked in record.asked:
+        for name, order in orders(record, asked, chosen).items():
+            chunks = [i for i in order if record.nodes[i].level == 1]
+            for i in asked.needed:
+                yield "rank of the needed chunk", name, chunks.index(i) + 1
+            yield "steps to all needed chunks", name, len(order)
+
+
+# --- progress control -----------------------------------------------------------------------------------------------
+
+def progress(record: Record, chosen: Chosen | None) -> Items:
+    """Does the verdict know? p_yes after every check of a search that nothing stops, against "enough was read".
+
+    too early   a verdict stops the search before enough was read (truth.enough), for a threshold t_p and t_n = 1
+    too late    it reads on although enough was read
+    never       no verdict stops it
+    """
+    texts = [node.text for node in record.nodes]
+    for asked in record.asked:
+        nodes, likelihood = asked.endless["nodes"], asked.endless["likelihood"]
+        checks = [n for n, p in enumerate(asked.endless["p_yes"]) if p is not None]
+        p_yes = [asked.endless["p_yes"][n] for n in checks]
+        truth = [enough(asked.question, texts, nodes[:n + 1], asked.needed, record.facts) for n in checks]
+        for item in zip(p_yes, truth, strict=True):
+            yield "p_yes: area", "", item
+            yield "p_yes: calibration error", "", item
+
+        for t_p in THRESHOLDS:
+            end = next((n for n, p in enumerate(p_yes) if p > t_p), None)
+            yield "stops too early", f"t_p {t_p}", end is not None and not truth[end]
+            yield "stops too late", f"t_p {t_p}", any(truth[:-1] if end is None else truth[:end])
+            yield "never stops", f"t_p {t_p}", end is None
+        for share in SHARES:
+            at = round(share / 100 * (len(checks) - 1))
+            yield "gold likelihood along a search", f"{share} %", likelihood[at]
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+def answers(record: Record, chosen: Chosen | None) -> Items:
+    """What are the answers worth after each way of reading? F1 in percent, and the gold answer's mean log-likelihood per
+    token in nats, which tells ways apart where F1 is 0. Differences to PECAN are question by question.
+    """
+    for asked in record.asked:
+        rows = {name: row for name, row in asked.ways.items() if not name.startswith("BM25")}
+        if chosen:
+            rows["BM25 over all nodes"] = asked.ways[f"BM25 {chosen.read}"]
+        pecan = rows["PECAN"]
+        for name, row in rows.items():
+            yield "F1", name, 100 * row["f1"]
+            yield "gold likelihood", name, row["likelihood"][-1]
+            yield "nodes read", name, len(row["nodes"])
+            if name != "PECAN":
+                yield "F1 less PECAN's", name, 100 * (row["f1"] - pecan["f1"])
+                yield "gold likelihood less PECAN's", name, row["likelihood"][-1] - pecan["likelihood"][-1]
+            if name in ("PECAN", "PECAN without attention") and "kind" in asked.question.extra:
+                yield f"F1 of kind {asked.question.extra['kind']!r}", name, 100 * row["f1"]
