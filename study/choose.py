@@ -6,7 +6,7 @@ import torch
 from study.collect import READ, Record
 
 Heads = list[tuple[int, int]]                    # (layer, head), counted from 0
-Attention = tuple[torch.Tensor, torch.Tensor]    # of each head [n, L, H]: on what is right, and on all
+Attention = list[tuple]                          # of each head: on what is right [L, H], and on all [L, H]
 
 
 class Chosen(NamedTuple):
@@ -18,12 +18,12 @@ class Chosen(NamedTuple):
 
 def on_sources(record: Record) -> Attention:
     """Of each IP with known sources: its attention to them, and to all nodes of its group."""
-    right, all_ = [], []
+    found = []
     for i, known in record.known.items():
         of_point = record.pairs[:, 0] == i
-        right.append(record.e[of_point & torch.isin(record.pairs[:, 1], torch.tensor(known))].sum(0))
-        all_.append(record.e[of_point].sum(0))
-    return stacked(right, record), stacked(all_, record)
+        of_sources = of_point & torch.isin(record.pairs[:, 1], torch.tensor(known))
+        found.append((record.e[of_sources].sum(0), record.e[of_point].sum(0)))
+    return found
 
 
 def on_right_points(record: Record) -> Attention:
@@ -32,31 +32,27 @@ def on_right_points(record: Record) -> Attention:
     A question counts if they are of both kinds.
     """
     points = [i for i, node in enumerate(record.nodes) if node.level > 1]
-    right, all_ = [], []
+    found = []
     for asked in record.asked:
         leads = asked.leads[points].bool()
         if 0 < leads.sum() < len(points):
-            right.append(asked.attention[points][leads].sum(0))
-            all_.append(asked.attention[points].sum(0))
-    return stacked(right, record), stacked(all_, record)
+            found.append((asked.attention[points][leads].sum(0), asked.attention[points].sum(0)))
+    return found
 
 
-def stacked(rows: list[torch.Tensor], record: Record) -> torch.Tensor:
-    """Rows [L, H] as one tensor [n, L, H], also if there is none."""
-    return torch.stack(rows) if rows else record.e.new_zeros(0, *record.e.shape[1:])
-
-
-def best_heads(attention: list[Attention]) -> Heads:
-    """Heads, so that what is right has the largest share of their attention together; all if nothing is known.
+def best_heads(attention: Attention) -> Heads:
+    """Heads, so that what is right has the largest share of their attention together; none if nothing is known.
 
     The head with the largest share comes first, then whichever raises it most, as long as one does. E and r are means
     over heads, so a head with much attention in the wrong places spoils them, however well it ranks. Up to ten heads,
     or a sixth of the model's if it has fewer than sixty.
     """
-    right, all_ = (torch.cat(parts) for parts in zip(*attention, strict=True))
+    if not attention:
+        return []
+    right, all_ = (torch.stack(parts) for parts in zip(*attention))                        # [n, L, H]
     L, H = right.shape[1:]
     heads, share = [], 0.0
-    while len(heads) < max(1, min(10, L * H // 6)) and len(right):
+    while len(heads) < max(1, min(10, L * H // 6)):
         r, a = (part + sum(part[:, layer, head, None, None] for layer, head in heads) for part in (right, all_))
         shares = (r / a.clamp(min=1e-30)).mean(0)                                          # [L, H]
         for layer, head in heads:
@@ -65,18 +61,17 @@ def best_heads(attention: list[Attention]) -> Heads:
             break
         share = shares.max()
         heads.append(divmod(int(shares.argmax()), H))
-    return heads or [(layer, head) for layer in range(L) for head in range(H)]
+    return heads
 
 
-def chosen_on_others(records: list[Record]) -> list[Chosen | None]:
-    """For each document what is best on all the others; None if there is no other."""
+def chosen_on_others(records: list[Record]) -> list[Chosen]:
+    """For each document what is best on all the others: no heads, and the first of READ, if there is no other."""
     edges, relevance = [on_sources(record) for record in records], [on_right_points(record) for record in records]
     f1 = torch.tensor([[sum(asked.ways[f"BM25 {k}"]["f1"] for asked in record.asked) for k in READ]
                        for record in records])                                             # [documents, len(READ)]
 
     def others(rows, n):
-        return rows[:n] + rows[n + 1:]
+        return sum(rows[:n] + rows[n + 1:], [])
 
     return [Chosen(best_heads(others(edges, n)), best_heads(others(relevance, n)),
-                   READ[int((f1.sum(0) - f1[n]).argmax())]) if len(records) > 1 else None
-            for n in range(len(records))]
+                   READ[int((f1.sum(0) - f1[n]).argmax())]) for n in range(len(records))]

@@ -1,9 +1,9 @@
 """Run a model over documents with known evidence, and keep what was seen: one file for each document.
 
-What is there is never run again. The file's tensors are cosines [M], pairs [M, 2] and e [M, L, H] of the edges
-(seen.py), and for question n n.c [|V|] and n.question [|V|, L, H]; its metadata has the nodes and the searches.
+What is there is never run again: a file's name is a hash of all that it depends on. Its tensors are pairs [M, 2],
+e [M, L, H] and cosines [M] of the edges (seen.py), and of question n n.c [|V|] and n.question [|V|, L, H]; its metadata
+has the nodes and the answers.
 """
-import hashlib
 import json
 import math
 import random
@@ -17,16 +17,16 @@ from safetensors import safe_open
 
 from baselines.bm25 import Okapi, words
 from baselines.common import line_ids
-from core.files import InputError, read_json, reading, write_file, write_tensors, writing
+from core.files import reading, write_tensors, writing
 from core.settings import PAPER, Settings
 from core.watch import watching
 from data import Document, Question
 from evaluation.metrics import f1
 from llama import Cache, Llama, length_of
-from pecan import Search, answer_turn, build, question_prompt, room_for_nodes
+from pecan import Search, answer_turn, build, question_prompt
 from study.seen import construct, to_question
 from study.truth import facts_reader, leading, needed_chunks, sources
-from support.graph import Graph, Node
+from support.graph import Graph, Node, file_name
 from support.sbert import similarities
 
 SEARCH_WINDOW = 2048              # a search of a model that is made for so many tokens may read at least as many
@@ -45,28 +45,17 @@ class Bench(NamedTuple):
 
     def of_search(self, data: str) -> Settings:
         """The settings of a search: a larger window if the model allows it, and Appendix E's t_p."""
-        paper = PAPER.get({"hotpotqa": "HotpotQA", "musique": "MuSiQue"}.get(data), {})
+        paper = {name.lower(): values for name, values in PAPER.items()}.get(data, {})
         window = self.settings.window
         if self.model.config.max_length >= SEARCH_WINDOW:
             window = max(window, SEARCH_WINDOW)
         return replace(self.settings, window=window, **paper)
 
-    def check_setup(self):
-        """Raise InputError if the folder holds results of another model, encoder, settings or form."""
-        path = self.folder / "setup.json"
-        setup = {"model": self.model.fingerprint, "encoder": self.encoder.fingerprint,
-                 "settings": self.settings.of_pecan(), "short": self.short}
-        with writing(path):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        if path.exists() and (there := read_json(path)) != setup:
-            other = next(name for name in setup if there.get(name) != setup[name])
-            raise InputError(f"{self.folder}: holds results of another {other!r}; choose another --output")
-        write_file(path, json.dumps(setup) + "\n")
-
     def path(self, data: str, document: Document) -> Path:
-        """The file of a document; its name is a hash of the document with its questions."""
-        identity = json.dumps([data, document.hash, [asdict(question) for question in document.questions]])
-        return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.safetensors"
+        """The file of a document. Results of another model, encoder, form, data or settings have other names."""
+        identity = {"settings": self.settings.of_pecan(), "encoder": self.encoder.fingerprint,
+                    "short": self.short, "data": data, "questions": list(map(asdict, document.questions))}
+        return self.folder / f"{file_name(document.hash, self.model.fingerprint, identity)}.safetensors"
 
 
 # --- reading and answering ------------------------------------------------------------------------------------------
@@ -88,89 +77,81 @@ def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
     return logits.double().log_softmax(-1)[range(len(gold)), gold].mean().item()
 
 
-def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, settings: Settings,
-             at: str = "run") -> dict:
-    """The row of a search. The gold answer's likelihood is asked at its end, or with at="check" after every check."""
+def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, settings: Settings) -> dict:
+    """The row of a search. The gold answer's likelihood is asked when it has read its last node."""
     likelihoods = []
 
-    def heard(_, search):
+    def heard(end, search):
         likelihoods.append(gold_likelihood(model, search.cache, question.answers[0]))
 
-    with watching(Search, at, heard):
+    with watching(Search, "run", heard):
         answer = Search(model, graph, question.text, c, settings).answer()
-    return {"f1": f1(answer.text, question.answers), "likelihood": likelihoods, "nodes": answer.nodes,
+    return {"f1": f1(answer.text, question.answers), "likelihood": likelihoods[0], "nodes": answer.nodes,
             "tokens": answer.tokens, "p_yes": [step.p_yes for step in answer.trace]}
 
 
-def read(model: Llama, question: Question, texts: list[str], order: list[int], room: float,
-         settings: Settings) -> dict:
-    """The row of reading these texts in this order, at least one, until one passes the room in tokens."""
+def read(model: Llama, question: Question, texts: list[str], order: list[int], budget: float,
+         limit: int) -> dict:
+    """The row of reading these texts in this order, at least one, until one passes the budget of tokens."""
     tokenizer = model.tokenizer
+    opening, closing = question_prompt(tokenizer, question.text), answer_turn(tokenizer, tokenizer.first("Yes"))
+    used = length_of([*opening, *closing])
     nodes, lines = [], []
     for i in order:
         line = line_ids(tokenizer, texts[i])
-        if nodes and len(lines) + len(line) > room:
+        if nodes and used + len(line) > budget:
             break
         nodes.append(i)
         lines += line
+        used += len(line)
 
-    prompt = [*question_prompt(tokenizer, question.text), (None, lines)]
-    closing = answer_turn(tokenizer, tokenizer.first("Yes"))
-    cache = Cache(model, 1, length_of([*prompt, *closing]) + settings.answer_tokens)
-    model.read(cache, [prompt])
+    cache = Cache(model, 1, used + limit)
+    model.read(cache, [[*opening, (None, lines)]])
     likelihood = gold_likelihood(model, cache, question.answers[0])
 
     hidden, _ = model.read(cache, [closing])
-    ids, _ = model.generate(cache, hidden, settings.answer_tokens)
-    return {"f1": f1(tokenizer.decode(ids[0]).strip(), question.answers), "likelihood": [likelihood], "nodes": nodes}
+    ids, _ = model.generate(cache, hidden, limit)
+    return {"f1": f1(tokenizer.decode(ids[0]).strip(), question.answers), "likelihood": likelihood, "nodes": nodes}
 
 
-def ways(model: Llama, graph: Graph, question: Question, c: torch.Tensor, needed: list[int],
-         settings: Settings) -> dict[str, dict]:
-    """A row for PECAN and for each way of reading without edges.
+def without_search(model: Llama, graph: Graph, question: Question, c: torch.Tensor, needed: list[int], tokens: int,
+                   settings: Settings) -> dict[str, dict]:
+    """A row for each way of reading without a search.
 
-    Similarity and random chunks get as many tokens as ran through the model in PECAN's search, so that they cost as
+    Similarity and random chunks get as many `tokens` as ran through the model in PECAN's search, so that they cost as
     many FLOPs. BM25 ranks all nodes of the graph and reads the first few: how many is chosen in the report.
     """
-    tokenizer = model.tokenizer
     texts = [node.text for node in graph.nodes]
     chunks = [i for i, node in enumerate(graph.nodes) if node.level == 1]
-    found = {"PECAN": searched(model, graph, question, c, settings)}
 
     def best(scores):
         return sorted(range(len(scores)), key=lambda i: -scores[i])
 
-    frame = [*question_prompt(tokenizer, question.text), *answer_turn(tokenizer, tokenizer.first("Yes"))]
-    budget = found["PECAN"]["tokens"] - length_of(frame)
     rng = random.Random(question.id)
     of_bm25 = best(Okapi([words(text) for text in texts]).scores(words(question.text)))
-    room = room_for_nodes(tokenizer, question.text, settings)
-    orders = {"random chunks": (best([rng.random() for _ in chunks]), budget),
-              "chunks by similarity": (best(c[chunks].tolist()), budget),
-              **{f"BM25 {k}": (of_bm25[:k], room) for k in READ},
+    window = settings.window - settings.answer_tokens
+    orders = {"random chunks": (best([rng.random() for _ in chunks]), tokens),
+              "chunks by similarity": (best(c[chunks].tolist()), tokens),
+              **{f"BM25 {k}": (of_bm25[:k], window) for k in READ},
               "needed chunks": (needed, math.inf)}
-    return found | {name: read(model, question, texts, order, room, settings)
-                    for name, (order, room) in orders.items()}
-
-
-def ablations(bench: Bench, data: str, graph: Graph, tree: Graph, question: Question, c: torch.Tensor,
-              tree_c: torch.Tensor) -> dict[str, dict]:
-    """A row for each ablation of section 4.2; `tree` is the graph without IPs, with its own similarities."""
-    settings = bench.of_search(data)
-    changes = {"attention": {"attention": False}, "similarity": {"similarity": False},
-               "progress control": {"fixed_nodes": FIXED.get(data, 20)}}
-    found = {f"PECAN without {part}": searched(bench.model, graph, question, c, replace(settings, **change))
-             for part, change in changes.items()}
-    return found | {"PECAN without IP-based graph": searched(bench.model, tree, question, tree_c, settings)}
+    return {name: read(model, question, texts, order, budget, settings.answer_tokens)
+            for name, (order, budget) in orders.items()}
 
 
 # --- one document ---------------------------------------------------------------------------------------------------
 
-def collect(bench: Bench, data: str, document: Document):
-    """Write the file of a document, unless it is there."""
+def collect(bench: Bench, data: str, document: Document) -> "Record":
+    """Write the file of a document, unless it is there, and load it."""
     path = bench.path(data, document)
-    if path.exists():
-        return
+    if not path.exists():
+        with writing(path):
+            bench.folder.mkdir(parents=True, exist_ok=True)             # refused now, not after hours
+        run(bench, data, document, path)
+    return load(path, document)
+
+
+def run(bench: Bench, data: str, document: Document, path: Path):
+    """Build the graph, search and answer, and write the file."""
     model, encoder = bench.model, bench.encoder
     settings = bench.of_search(data)
     graph, pairs, e = construct(model, document, bench.settings)
@@ -189,11 +170,17 @@ def collect(bench: Bench, data: str, document: Document):
         tensors[f"{n}.question"] = to_question(model, graph, question.text)
 
         # A search that no verdict stops: every t_p can be read off it.
-        endless = searched(model, graph, question, c, replace(settings, patience=FOREVER), "check")
-        row = ways(model, graph, question, c, needed_chunks(document, chunks, question), settings)
+        endless = searched(model, graph, question, c, replace(settings, patience=FOREVER))
+        ways = {"PECAN": searched(model, graph, question, c, settings)}
         if not bench.short:
-            row |= ablations(bench, data, graph, tree, question, c, similarities(tree_vectors, of_question))
-        rows.append({"endless": endless, "ways": row})
+            for part, change in (("attention", {"attention": False}), ("similarity", {"similarity": False}),
+                                 ("progress control", {"fixed_nodes": FIXED.get(data, 20)})):
+                ways[f"PECAN without {part}"] = searched(model, graph, question, c, replace(settings, **change))
+            tree_c = similarities(tree_vectors, of_question)
+            ways["PECAN without IP-based graph"] = searched(model, tree, question, tree_c, settings)
+        ways |= without_search(model, graph, question, c, needed_chunks(document, chunks, question),
+                               ways["PECAN"]["tokens"], settings)
+        rows.append({"endless": endless, "ways": ways})
 
     metadata = json.dumps({"nodes": [asdict(node) for node in graph.nodes], "rows": rows}, allow_nan=False)
     write_tensors(path, {name: tensor.contiguous() for name, tensor in tensors.items()}, {"record": metadata})

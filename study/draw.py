@@ -2,59 +2,46 @@
 from pathlib import Path
 
 import matplotlib
+import numpy as np
+
+from study.figures import Figure
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
-PANELS = {"rank of the needed chunk": "mean rank of the needed chunk among chunks",
-          "r: area over level 2": "area of r over the bullets of level 2",
-          "gold likelihood": "gold answer's log-likelihood per token"}
-STOPS = {"stops too early": "tab:red", "stops too late": "tab:orange", "never stops": "0.4"}
-ALONG = "gold likelihood along a search"
+WAYS = ("rank of the needed chunk", "r: area over level 2", "gold likelihood")
+STOPS = ("stops too early", "stops too late", "never stops")
 
 
-def draw(data: str, rows: dict, folder: Path) -> list[Path]:
+def draw(data: str, found: dict[str, dict[str, Figure]], folder: Path) -> list[Path]:
     """Draw the two pictures of a data set from its figures; returns where they are."""
-    figure, axes = pyplot.subplots(1, len(PANELS), figsize=(6.5 * len(PANELS), 4))
-    for axis, (name, label) in zip(axes, PANELS.items(), strict=True):
-        draw_ways(axis, {way: value for (of, way), value in rows.items() if of == name}, "rank" in name)
-        axis.set(xlabel=label)
-    steps = save(figure, f"{data}: 95 % intervals over documents", folder / f"{data}-steps.png")
+    names = [name for name in WAYS if name in found]
+    steps, axes = pyplot.subplots(1, len(names), figsize=(6.5 * len(names), 4), squeeze=False)
+    for axis, name in zip(axes[0], names):
+        ways = sorted(found[name].items(), key=lambda item: item[1].value, reverse="rank" in name)    # the best on top
+        value, error = points([way for _, way in ways])
+        axis.errorbar(value, range(len(ways)), xerr=error, fmt="o")
+        axis.set_yticks(range(len(ways)), [way for way, _ in ways], fontsize=8)
+        axis.set(xlabel=name)
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
-    for name, color in STOPS.items():
-        draw_line(axes[0], rows, name, color)
-    axes[0].set(xlabel="threshold t_p", ylabel="share of the searches", ylim=(-0.03, 1.03))
-    axes[0].legend()
-    draw_line(axes[1], rows, ALONG, "tab:blue")
-    axes[1].set(xlabel="share of the search, in %", ylabel="gold answer's log-likelihood per token")
-    title = f"{data}: progress control, and the answer along a search that nothing stops"
-    return [steps, save(figure, title, folder / f"{data}-progress.png")]
+    progress, axis = pyplot.subplots(figsize=(6.5, 4))
+    for name in STOPS:
+        value, error = points(found[name].values())
+        axis.errorbar([float(way.removeprefix("t_p ")) for way in found[name]], value, yerr=error, fmt="o-", label=name)
+    axis.set(xlabel="threshold t_p", ylabel="share of the searches")
+    axis.legend()
 
-
-def save(figure, title: str, path: Path) -> Path:
-    figure.suptitle(title)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
-    return path
-
-
-def draw_ways(axis, ways: dict, low_is_good: bool):
-    """A point and its interval for each way, the best on top; the paper's is blue."""
-    names = sorted(ways, key=lambda way: ways[way].value, reverse=low_is_good)
-    for place, name in enumerate(names):
-        value = ways[name]
-        color = "tab:blue" if name in ("the paper", "z + c", "PECAN") else "0.4"
-        axis.plot([value.low, value.high], [place, place], color=color)
-        axis.plot(value.value, place, "o", color=color)
-    axis.set_yticks(range(len(names)), names, fontsize=8)
-    axis.grid(axis="x", alpha=0.3)
+    paths = []
+    for what, figure in (("steps", steps), ("progress", progress)):
+        figure.suptitle(f"{data}: {what}, with 95 % intervals over documents")
+        figure.tight_layout()
+        paths.append(folder / f"{data}-{what}.png")
+        figure.savefig(paths[-1], dpi=110, metadata={"Software": None})
+        pyplot.close(figure)
+    return paths
 
 
-def draw_line(axis, rows: dict, name: str, color: str):
-    """A figure whose ways are numbers, as a line with its intervals."""
-    points = {float(way.removeprefix("t_p").removesuffix("%")): value for (of, way), value in rows.items() if of == name}
-    axis.plot(list(points), [value.value for value in points.values()], "o-", color=color, label=name)
-    axis.fill_between(list(points), [value.low for value in points.values()],
-                      [value.high for value in points.values()], color=color, alpha=0.15)
+def points(figures) -> tuple[np.ndarray, np.ndarray]:
+    """Values [n] and how far their intervals reach to each side [2, n]."""
+    value, low, high, _ = np.array(list(figures)).T
+    return value, np.stack((value - low, high - value)).clip(0)

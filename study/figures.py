@@ -11,6 +11,10 @@ class Figure(NamedTuple):
     high: float
     n: int
 
+    def __str__(self):
+        """.62 [.58, .67]"""
+        return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
+
 
 def figure(documents: list[list], statistic=np.mean, resamples: int = 1000, seed: int = 0) -> Figure:
     """The statistic of all items together.
@@ -37,16 +41,6 @@ def area(items: np.ndarray) -> float:
         return float("nan")
     below = np.searchsorted(false, true, "left") + np.searchsorted(false, true, "right")
     return float(below.mean() / 2 / len(false))
-
-
-def calibration_error(items: np.ndarray, bins: int = 10) -> float:
-    """Expected calibration error of items (probability, label) [n, 2], over bins of equal width.
-
-    The mean distance between the mean probability and the share of true labels in a bin, weighted by its items.
-    """
-    places = (items[:, 0] * bins).astype(int).clip(0, bins - 1)
-    gaps = [abs(items[places == b].mean(0) @ [1, -1]) * (places == b).mean() for b in set(places)]
-    return float(sum(gaps))
 
 
 def number(x: float) -> str:

@@ -28,36 +28,29 @@ def append(model: Llama, cache: Cache, row: list[Segment], nodes: list) -> torch
     return torch.stack(layers).float().cpu()
 
 
-def construct(model: Llama, document: Document, settings: Settings,
-              progress: bool = False) -> tuple[Graph, torch.Tensor, torch.Tensor]:
-    """Build a graph. Returns it, its M pairs (i, j) of an IP and a node of its group [M, 2], and e'_ij of every head
-    [M, L, H].
+def construct(model: Llama, document: Document, settings: Settings) -> tuple[Graph, torch.Tensor, torch.Tensor]:
+    """Build a graph. Returns it, its pairs (i, j) of an IP and a node of its group [M, 2], and e'_ij of every head
+    [M, L, H], in this order.
 
     Every reply is read once more after its prompt: one pass shows all its tokens to every head.
     """
-    groups = []                                             # (texts, token ids of the reply, tokens of each bullet)
+    groups, replies = [], []                                # texts; (token ids, tokens of each bullet)
     bullets = []                                            # of the reply that is being taken apart
 
-    def summarise(model, batch, limit, tree):
-        replies = []
+    def heard_reply(points, tokenizer, ids, *_):
+        replies.append((ids, list(bullets)))
+        bullets.clear()
 
-        def heard(points, tokenizer, ids, *_):
-            replies.append((ids, list(bullets)))
-            bullets.clear()
+    with (watching(pecan, "edge_weights", lambda e, a, tokens: bullets.append(tokens)),
+          watching(pecan, "information_points", heard_reply),
+          watching(pecan, "summarise", lambda summaries, model, batch, *_: groups.extend(batch))):
+        graph = build(model, document, settings, pecan.summarise)
 
-        with (watching(pecan, "edge_weights", lambda e, a, tokens: bullets.append(tokens)),
-              watching(pecan, "information_points", heard)):
-            summaries = pecan.summarise(model, batch, limit, tree)
-        groups.extend((texts, *reply) for texts, reply in zip(batch, replies, strict=True))
-        return summaries
-
-    graph = build(model, document, settings, summarise, progress)
-
-    # Groups take the nodes in order, level after level, and so do the bullets. Those of a level that was given up have
-    # ids beyond the last node.
+    # Groups take the nodes in order, level after level, and bullets become nodes in order. Those of a level that was
+    # given up have ids beyond the last node.
     pairs, e = [], [torch.zeros(0, model.config.layers, model.config.heads)]
     i, j = sum(node.level == 1 for node in graph.nodes), 0
-    for texts, ids, bullets in groups:
+    for texts, (ids, bullets) in zip(groups, replies, strict=True):
         bullets = bullets[:len(graph.nodes) - i]
         if bullets:
             prompt = summary_prompt(model.tokenizer, texts)

@@ -1,7 +1,7 @@
 """What each step of the method is worth: one function for each step.
 
 Each yields (figure, way, item): the figure's name, a reading of the paper or an alternative to it, and an item of which
-the figure is the mean (or what STATISTICS names). `chosen` is what was chosen on other documents (choose.py).
+the figure is the mean. `chosen` is what was chosen on other documents (choose.py).
 """
 import random
 from collections.abc import Iterator
@@ -12,12 +12,11 @@ from baselines.bm25 import Okapi, words
 from pecan import final_scores
 from study.choose import Chosen, Heads
 from study.collect import Asked, Record, edges_of
-from study.figures import area, calibration_error
+from study.figures import area
 from study.truth import enough
 
 THRESHOLDS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98)
-SHARES = (0, 25, 50, 75, 100)     # of a search, in %
-STATISTICS = {"p_yes: area": area, "p_yes: calibration error": calibration_error}
+P_YES = "p_yes: area"             # the only figure that is no mean of its items
 Items = Iterator[tuple[str, str, object]]
 
 
@@ -28,7 +27,7 @@ def of_heads(a: torch.Tensor, heads: Heads) -> torch.Tensor:
 
 # --- edges ----------------------------------------------------------------------------------------------------------
 
-def edge_choices(record: Record, heads: Heads | None) -> dict[str, torch.Tensor]:
+def edge_choices(record: Record, heads: Heads) -> dict[str, torch.Tensor]:
     """Name -> E [|V|, |V|]. The paper's is the mean over all layers and heads."""
     values = {"the paper": record.e.mean((1, 2)), "uniform": torch.ones(len(record.pairs)),
               "similarity": record.cosines.clamp(min=0)}
@@ -37,13 +36,13 @@ def edge_choices(record: Record, heads: Heads | None) -> dict[str, torch.Tensor]
     return {name: edges_of(record.pairs, value, len(record.nodes)) for name, value in values.items()}
 
 
-def edges(record: Record, chosen: Chosen | None) -> Items:
+def edges(record: Record, chosen: Chosen) -> Items:
     """Do edges lead to the sources? Of the IPs whose sources are known and are not their whole group:
 
     precision at 1   whether the heaviest edge leads to a source; ties count in part
     mass             the weight of the edges to sources, of 1
     """
-    for name, E in edge_choices(record, chosen and chosen.edges).items():
+    for name, E in edge_choices(record, chosen.edges).items():
         for i, known in record.known.items():
             level = f"level {record.nodes[i].level}"
             group = record.pairs[record.pairs[:, 0] == i, 1].tolist()
@@ -54,7 +53,7 @@ def edges(record: Record, chosen: Chosen | None) -> Items:
 
 # --- relevance ------------------------------------------------------------------------------------------------------
 
-def relevance_choices(asked: Asked, heads: Heads | None) -> dict[str, torch.Tensor]:
+def relevance_choices(asked: Asked, heads: Heads) -> dict[str, torch.Tensor]:
     """Name -> r before its factor, the position [|V|]. The paper's is the mean over all layers and heads."""
     found = {"the paper": asked.attention.mean((1, 2)), "uniform": torch.ones(len(asked.c)),
              "similarity": asked.c.clamp(min=0), "an oracle's": asked.leads}
@@ -68,12 +67,11 @@ def positioned(name: str, r: torch.Tensor, S: list[int]) -> torch.Tensor:
     return r[S] * torch.arange(2, len(S) + 2) if name in ("the paper", "chosen heads") else r[S]
 
 
-def relevance(record: Record, chosen: Chosen | None) -> Items:
+def relevance(record: Record, chosen: Chosen) -> Items:
     """Does r find the right visited node? Right is a node that leads to a needed chunk (truth.leading).
 
-    area   how often r of a right node is above that of a wrong one, ties counting one half; of the top level as a
-           search reads it first, and of the bullets of level 2, each read right after the top level at one position
-    lift   the share of r on right nodes, divided by that of a uniform r
+    The figure is the area under the ROC curve, of two sets of nodes: the top level, as a search reads it first, and
+    the bullets of level 2, each read right after the top level, all at one position.
     """
     top = [i for i, node in enumerate(record.nodes) if node.level == record.nodes[-1].level]
     bullets = [i for i, node in enumerate(record.nodes) if node.level == 2]
@@ -82,11 +80,9 @@ def relevance(record: Record, chosen: Chosen | None) -> Items:
             right = asked.leads[S]
             if not 0 < right.sum() < len(S):
                 continue
-            for name, r in relevance_choices(asked, chosen and chosen.relevance).items():
+            for name, r in relevance_choices(asked, chosen.relevance).items():
                 r = positioned(name, r, S) if where == "the top level" else r[S]
                 yield f"r: area over {where}", name, area(torch.stack((r, right), 1).numpy())
-                if r.sum() > 0:
-                    yield f"r: lift over {where}", name, (r @ right / r.sum() / right.mean()).item()
 
 
 # --- retrieval ------------------------------------------------------------------------------------------------------
@@ -104,7 +100,7 @@ def replay(score, start: list[int], needed: list[int]) -> list[int]:
     return S[len(start):]
 
 
-def orders(record: Record, asked: Asked, chosen: Chosen | None) -> dict[str, list[int]]:
+def orders(record: Record, asked: Asked, chosen: Chosen) -> dict[str, list[int]]:
     """Name -> nodes read after the top level, in order, for every way of choosing the next node.
 
     Searches are replayed without the model: what a node adds to r was measured once (seen.to_question); its position is
@@ -112,8 +108,8 @@ def orders(record: Record, asked: Asked, chosen: Chosen | None) -> dict[str, lis
     """
     V = len(record.nodes)
     top = [i for i, node in enumerate(record.nodes) if node.level == record.nodes[-1].level]
-    E = edge_choices(record, chosen and chosen.edges)
-    R = relevance_choices(asked, chosen and chosen.relevance)
+    E = edge_choices(record, chosen.edges)
+    R = relevance_choices(asked, chosen.relevance)
 
     def by_edges(edges, relevance, similarity=False):
         def score(S):
@@ -131,12 +127,12 @@ def orders(record: Record, asked: Asked, chosen: Chosen | None) -> dict[str, lis
     scores |= {"z + c": by_edges("the paper", "the paper", True), "z": by_edges("the paper", "the paper"),
                "z, E uniform": by_edges("uniform", "the paper"), "z, r uniform": by_edges("the paper", "uniform"),
                "z, r an oracle's": by_edges("the paper", "an oracle's")}
-    if chosen:
+    if "chosen heads" in E and "chosen heads" in R:
         scores["z, E and r by chosen heads"] = by_edges("chosen heads", "chosen heads")
     return {name: replay(score, top, asked.needed) for name, score in scores.items()}
 
 
-def retrieval(record: Record, chosen: Chosen | None) -> Items:
+def retrieval(record: Record, chosen: Chosen) -> Items:
     """Does z find the needed chunk?
 
     rank    place of a needed chunk among the chunks, in the order in which they are read
@@ -154,7 +150,7 @@ def retrieval(record: Record, chosen: Chosen | None) -> Items:
 
 # --- progress control -----------------------------------------------------------------------------------------------
 
-def progress(record: Record, chosen: Chosen | None) -> Items:
+def progress(record: Record, chosen: Chosen) -> Items:
     """Does the verdict know? p_yes after every check of a search that nothing stops, against "enough was read".
 
     too early   a verdict stops the search before enough was read (truth.enough), for a threshold t_p and t_n = 1
@@ -163,41 +159,36 @@ def progress(record: Record, chosen: Chosen | None) -> Items:
     """
     texts = [node.text for node in record.nodes]
     for asked in record.asked:
-        nodes, likelihood = asked.endless["nodes"], asked.endless["likelihood"]
-        checks = [n for n, p in enumerate(asked.endless["p_yes"]) if p is not None]
-        p_yes = [asked.endless["p_yes"][n] for n in checks]
-        truth = [enough(asked.question, texts, nodes[:n + 1], asked.needed, record.facts) for n in checks]
-        for item in zip(p_yes, truth, strict=True):
-            yield "p_yes: area", "", item
-            yield "p_yes: calibration error", "", item
+        nodes = asked.endless["nodes"]
+        checks = [(p, enough(asked.question, texts, nodes[:n], asked.needed, record.facts))
+                  for n, p in enumerate(asked.endless["p_yes"], 1) if p is not None]
+        for check in checks:
+            yield P_YES, "", check
 
         for t_p in THRESHOLDS:
-            end = next((n for n, p in enumerate(p_yes) if p > t_p), None)
-            yield "stops too early", f"t_p {t_p}", end is not None and not truth[end]
-            yield "stops too late", f"t_p {t_p}", any(truth[:-1] if end is None else truth[:end])
+            end = next((n for n, (p, _) in enumerate(checks) if p > t_p), None)
+            yield "stops too early", f"t_p {t_p}", end is not None and not checks[end][1]
+            yield "stops too late", f"t_p {t_p}", any(right for _, right in checks[:-1 if end is None else end])
             yield "never stops", f"t_p {t_p}", end is None
-        for share in SHARES:
-            at = round(share / 100 * (len(checks) - 1))
-            yield "gold likelihood along a search", f"{share} %", likelihood[at]
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
-def answers(record: Record, chosen: Chosen | None) -> Items:
-    """What are the answers worth after each way of reading? F1 in percent, and the gold answer's mean log-likelihood per
-    token in nats, which tells ways apart where F1 is 0. Differences to PECAN are question by question.
+def answers(record: Record, chosen: Chosen) -> Items:
+    """What are the answers worth after each way of reading?
+
+    F1 is in percent. The gold answer's mean log-likelihood per token, in nats, tells ways apart where F1 is 0.
+    Differences to PECAN are question by question.
     """
     for asked in record.asked:
         rows = {name: row for name, row in asked.ways.items() if not name.startswith("BM25")}
-        if chosen:
-            rows["BM25 over all nodes"] = asked.ways[f"BM25 {chosen.read}"]
+        rows["BM25 over all nodes"] = asked.ways[f"BM25 {chosen.read}"]
         pecan = rows["PECAN"]
         for name, row in rows.items():
             yield "F1", name, 100 * row["f1"]
-            yield "gold likelihood", name, row["likelihood"][-1]
-            yield "nodes read", name, len(row["nodes"])
+            yield "gold likelihood", name, row["likelihood"]
             if name != "PECAN":
                 yield "F1 less PECAN's", name, 100 * (row["f1"] - pecan["f1"])
-                yield "gold likelihood less PECAN's", name, row["likelihood"][-1] - pecan["likelihood"][-1]
+                yield "gold likelihood less PECAN's", name, row["likelihood"] - pecan["likelihood"]
             if name in ("PECAN", "PECAN without attention") and "kind" in asked.question.extra:
                 yield f"F1 of kind {asked.question.extra['kind']!r}", name, 100 * row["f1"]
