@@ -1,9 +1,9 @@
-"""What is chosen on other documents than the one it is measured on: heads for E and for r, and how much BM25 reads."""
+"""Heads for E and for r, chosen on other documents than the one that they are measured on."""
 from typing import NamedTuple
 
 import torch
 
-from study.collect import READ, Record
+from study.collect import Record
 
 Heads = list[tuple[int, int]]                    # (layer, head), counted from 0
 Attention = list[tuple]                          # of each head: on what is right [L, H], and on all [L, H]
@@ -13,7 +13,6 @@ class Chosen(NamedTuple):
     """What was chosen for a document."""
     edges: Heads
     relevance: Heads
-    read: int                     # nodes that BM25 reads
 
 
 def on_sources(record: Record) -> Attention:
@@ -65,13 +64,10 @@ def best_heads(attention: Attention) -> Heads:
 
 
 def chosen_on_others(records: list[Record]) -> list[Chosen]:
-    """For each document what is best on all the others: no heads, and the first of READ, if there is no other."""
+    """For each document the heads that are best on all the others; none if there is no other."""
     edges, relevance = [on_sources(record) for record in records], [on_right_points(record) for record in records]
-    f1 = torch.tensor([[sum(asked.ways[f"BM25 {k}"]["f1"] for asked in record.asked) for k in READ]
-                       for record in records])                                             # [documents, len(READ)]
 
     def others(rows, n):
         return sum(rows[:n] + rows[n + 1:], [])
 
-    return [Chosen(best_heads(others(edges, n)), best_heads(others(relevance, n)),
-                   READ[int((f1.sum(0) - f1[n]).argmax())]) for n in range(len(records))]
+    return [Chosen(best_heads(others(edges, n)), best_heads(others(relevance, n))) for n in range(len(records))]

@@ -1,7 +1,8 @@
 """What each step of the method is worth: one function for each step.
 
 Each yields (figure, way, item): the figure's name, a reading of the paper or an alternative to it, and an item of which
-the figure is the mean. `chosen` is what was chosen on other documents (choose.py).
+the figure is the mean. `chosen` are heads that were chosen on other documents
+(choose.py).
 """
 import random
 from collections.abc import Iterator
@@ -181,10 +182,8 @@ def answers(record: Record, chosen: Chosen) -> Items:
     Differences to PECAN are question by question.
     """
     for asked in record.asked:
-        rows = {name: row for name, row in asked.ways.items() if not name.startswith("BM25")}
-        rows["BM25 over all nodes"] = asked.ways[f"BM25 {chosen.read}"]
-        pecan = rows["PECAN"]
-        for name, row in rows.items():
+        pecan = asked.ways["PECAN"]
+        for name, row in asked.ways.items():
             yield "F1", name, 100 * row["f1"]
             yield "gold likelihood", name, row["likelihood"]
             if name != "PECAN":
