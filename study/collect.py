@@ -207,6 +207,11 @@ class Record(NamedTuple):
     known: dict[int, list[int]]   # the known sources of each IP that are not its whole group
     asked: list[Asked]
 
+    def level(self, n: int) -> list[int]:
+        """Ids of the nodes of level n; of the top level if n is -1."""
+        n = self.nodes[-1].level if n == -1 else n
+        return [i for i, node in enumerate(self.nodes) if node.level == n]
+
 
 def edges_of(pairs: torch.Tensor, values: torch.Tensor, V: int) -> torch.Tensor:
     """E [|V|, |V|] from a value for each pair [M]: each row divided by its sum."""

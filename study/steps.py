@@ -1,8 +1,7 @@
 """What each step of the method is worth: one function for each step.
 
 Each yields (figure, way, item): the figure's name, a reading of the paper or an alternative to it, and an item of which
-the figure is the mean. `chosen` are heads that were chosen on other documents
-(choose.py).
+the figure is the mean. `chosen` are heads that were chosen on other documents (choose.py).
 """
 import random
 from collections.abc import Iterator
@@ -74,10 +73,8 @@ def relevance(record: Record, chosen: Chosen) -> Items:
     The figure is the area under the ROC curve, of two sets of nodes: the top level, as a search reads it first, and
     the bullets of level 2, each read right after the top level, all at one position.
     """
-    top = [i for i, node in enumerate(record.nodes) if node.level == record.nodes[-1].level]
-    bullets = [i for i, node in enumerate(record.nodes) if node.level == 2]
     for asked in record.asked:
-        for where, S in (("the top level", top), ("level 2", bullets)):
+        for where, S in (("the top level", record.level(-1)), ("level 2", record.level(2))):
             right = asked.leads[S]
             if not 0 < right.sum() < len(S):
                 continue
@@ -108,7 +105,6 @@ def orders(record: Record, asked: Asked, chosen: Chosen) -> dict[str, list[int]]
     that of the replay.
     """
     V = len(record.nodes)
-    top = [i for i, node in enumerate(record.nodes) if node.level == record.nodes[-1].level]
     E = edge_choices(record, chosen.edges)
     R = relevance_choices(asked, chosen.relevance)
 
@@ -130,7 +126,7 @@ def orders(record: Record, asked: Asked, chosen: Chosen) -> dict[str, list[int]]
                "z, r an oracle's": by_edges("the paper", "an oracle's")}
     if "chosen heads" in E and "chosen heads" in R:
         scores["z, E and r by chosen heads"] = by_edges("chosen heads", "chosen heads")
-    return {name: replay(score, top, asked.needed) for name, score in scores.items()}
+    return {name: replay(score, record.level(-1), asked.needed) for name, score in scores.items()}
 
 
 def retrieval(record: Record, chosen: Chosen) -> Items:

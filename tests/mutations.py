@@ -1180,153 +1180,100 @@ MUTATIONS = {
 
 # The bench: what is captured from outside, what is taken for true, and each measure.
 MUTATIONS |= {
-    "every row takes the first one's attention": (
-        "study/capture.py", "a = seen.a[b, :, :, 0]", "a = seen.a[0, :, :, 0]",
-        "test_study.py::test_rows_that_end_at_different_times"),
-    "the sink is the second token": ("study/capture.py", "of_heads[..., 0]))", "of_heads[..., 1]))",
-                                     "test_study.py::test_heads_by_hand"),
-    "attention of other points goes unnoticed": ("study/capture.py", "- E).abs().max() < 1e-4", "- E).abs().max() < 2",
-                                                 "test_study.py::test_attention_of_other_points_is_noticed"),
     "the marker counts for a head's r": (
-        "study/capture.py", "seen.pop().a[0, :, :, len(marker[1]):, 0]", "seen.pop().a[0, :, :, :, 0]",
+        "study/seen.py", "[\"q\"])[:, :, len(marker[1]):, 0]", "[\"q\"])[:, :, :, 0]",
         "test_study.py::test_r_of_heads_is_that_of_the_search"),
     "nodes after the top level stay": (
-        "study/capture.py", "            cache.rollback(before)\n    return", "    return",
+        "study/seen.py", "        if i not in top:\n            cache.rollback(before)\n", "",
         "test_study.py::test_r_of_heads_is_that_of_the_search"),
-    "the question stays before the next node": (
-        "study/capture.py", "cache.rollback(after if", "0 and cache.rollback(after if",
-        "test_study.py::test_the_query_after_the_nodes"),
-    "gold likelihood one token late": ("study/reading.py", "-len(gold) - 1:-1", "-len(gold):",
-                                       "test_study.py::test_the_gold_likelihood"),
-    "the gold probe is counted": ("study/reading.py", "    model.flops = spent\n", "",
-                                  "test_study.py::test_the_gold_likelihood"),
-    "chosen heads for r alone are forgotten": (
-        "study/reading.py", "replace(settings, relevance_heads=relevance_heads)", "settings",
-        "test_study.py::test_rows_beyond_the_paper"),
-    "facts of whoever the post was": ("study/truth.py", "facts_in([text], posts)", "facts_in([text], {})",
-                                      "test_study.py::test_the_embedded_world_has_exact_truth"),
-    "r above its mean is kept so": ("study/reading.py", "        self.r = r\n        return", "        return",
-                                    "test_study.py::test_r_above_its_mean"),
-    "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
-                                       "if chunk_start <= start < chunk_end:", "test_study.py::test_needed_chunks"),
-    "the lightest edge leads": ("study/truth.py", "heaviest[i] = max(", "heaviest[i] = min(",
-                                "test_study.py::test_what_leads_where"),
-    "everybody leads to what is needed": ("study/truth.py", "for fact in stated & wanted", "for fact in stated",
-                                          "test_study.py::test_what_leads_where"),
-    "words of every node count as a source": ("study/truth.py", "& bag - common)", "& bag)",
-                                              "test_study.py::test_sources_of_a_bullet"),
-    "a source need not be clear": ("study/truth.py", "shared[best] >= 2 * runner_up", "shared[best] >= runner_up",
-                                   "test_study.py::test_sources_of_a_bullet"),
-    "a needed fact is enough": ("study/truth.py", "return wanted <= facts_in", "return wanted & facts_in",
-                                "test_study.py::test_enough"),
-    "every text counts as read": ("study/truth.py", "facts_in([texts[i] for i in nodes])", "facts_in(texts)",
-                                  "test_study.py::test_a_post_that_was_not_read"),
+    "gold likelihood one token late": (
+        "study/collect.py", "-len(gold) - 1:-1", "-len(gold):",
+        "test_study.py::test_the_gold_likelihood"),
+    "the gold probe is counted": (
+        "study/collect.py", "    model.flops, model.tokens = spent\n", "",
+        "test_study.py::test_the_gold_likelihood"),
+    "facts of whoever the post was": (
+        "study/truth.py", "facts_in([text], posts)", "facts_in([text], {})",
+        "test_study.py::test_the_embedded_world_has_exact_truth"),
+    "a cut sentence needs one chunk": (
+        "study/truth.py", "if chunk_start < end and start < chunk_end:", "if chunk_start <= start < chunk_end:",
+        "test_study.py::test_needed_chunks"),
+    "the lightest edge leads": (
+        "study/truth.py", "leads[max(range(len(row))", "leads[min(range(len(row))",
+        "test_study.py::test_what_leads_where"),
+    "everybody leads to what is needed": (
+        "study/truth.py", "for fact in stated & wanted", "for fact in stated",
+        "test_study.py::test_what_leads_where"),
+    "words of every node count as a source": (
+        "study/truth.py", "& bag - common)", "& bag)",
+        "test_study.py::test_sources_of_a_bullet"),
+    "a source need not be clear": (
+        "study/truth.py", "shared[best] >= 2 * runner_up", "shared[best] >= runner_up",
+        "test_study.py::test_sources_of_a_bullet"),
+    "a needed fact is enough": (
+        "study/truth.py", "return wanted <= facts_in", "return wanted & facts_in",
+        "test_study.py::test_enough"),
+    "every text counts as read": (
+        "study/truth.py", "facts_in([texts[i] for i in nodes])", "facts_in(texts)",
+        "test_study.py::test_enough"),
     "a post is needed though a bullet has the name": (
         "study/truth.py", "question.extra.get(\"facts\", question.extra[\"evidence\"])", "question.extra[\"evidence\"]",
-        "test_study.py::test_a_post_that_was_not_read"),
+        "test_study.py::test_enough"),
     "a small model searches beyond its window": (
-        "study/run.py", "if self.model.config.max_length >= SEARCH_WINDOW:", "if True:",
+        "study/collect.py", "if self.model.config.max_length >= SEARCH_WINDOW:", "if True:",
         "test_study.py::test_the_window_of_a_search"),
-    "nodes without a check have no verdict": (
-        "study/reading.py", "[step.verdict for step in answer.trace]",
-        "[step.verdict for step in answer.trace if step.verdict]", "test_study.py::test_rows_beyond_the_paper"),
-    "r uniform but for what it was": ("study/reading.py", "self.r[self.visited] = 1.0", "self.r[self.visited] += 1.0",
-                                      "test_study.py::test_other_choices_of_the_next_node"),
-    "E uniform is the paper's": (
-        "study/reading.py", "searched(model, uniform, question,", "searched(model, graph, question,",
-        "test_study.py::test_other_choices_of_the_next_node"),
-    "chance is joined with z": (
-        "study/reading.py", "question, chance, replace(settings, attention=False)", "question, chance, settings",
-        "test_study.py::test_other_choices_of_the_next_node"),
-    "another chance in every run": (
-        "study/run.py", "random.Random(f\"{document.id} {question.id}\")", "random.Random()",
-        "test_study_world.py::test_what_is_random_depends_on_the_question_alone"),
-    "one chance for all questions": (
-        "study/run.py", "random.Random(f\"{document.id} {question.id}\")", "random.Random(document.id)",
-        "test_study_world.py::test_what_is_random_depends_on_the_question_alone"),
-    "kinds of all ways together": ("study/answers.py", "kinds.add(name, str(kind)", "kinds.add(\"PECAN\", str(kind)",
-                                   "test_study.py::test_f1_by_kind_of_question"),
-    "all differences are to chance": ("study/searches.py", "- rows[other][\"f1\"]", "- rows[\"random\"][\"f1\"]",
-                                      "test_study.py::test_what_z_is_worth"),
+    "all differences are to chance": (
+        "study/steps.py", "100 * (row[\"f1\"] - pecan[\"f1\"])", "100 * (pecan[\"f1\"] - row[\"f1\"])",
+        "test_study.py::test_answers_by_hand"),
     "a verdict is scored before its node is read": (
-        "study/world.py", "complete(row[\"nodes\"][:n])", "complete(row[\"nodes\"][:n - 1])",
-        "test_study_world.py::test_a_search_against_the_truth"),
-    "F1 of what was not all read": ("study/world.py", "    if complete(row[\"nodes\"]):\n", "    if True:\n",
-                                    "test_study_world.py::test_a_search_against_the_truth"),
-    "old homes count as true bullets": ("study/world.py", "stated <= truth - past", "stated <= truth",
-                                        "test_study_world.py::test_bullets_against_the_truth"),
-    "bullets that state anything are true": (
-        "study/world.py", "bool(stated) and stated <= truth - past", "bool(stated)",
-        "test_study_world.py::test_bullets_against_the_truth"),
-    "what any level keeps is kept": (
-        "study/world.py", "len(kept & of_level[level])", "len(kept & set().union(*of_level.values()))",
-        "test_study_world.py::test_bullets_against_the_truth"),
-    "a tie is lost": ("study/figures.py", "counts.cumsum() - (counts - 1) / 2", "counts.cumsum() - counts + 1",
-                      "test_study.py::test_the_area_under_the_curve"),
-    "bins weigh the same": ("study/figures.py", " * (places == b).mean() for", " / len(set(places)) for",
-                            "test_study.py::test_calibration"),
-    "intervals of the bench of 90 %": ("study/figures.py", "[2.5, 97.5]", "[5, 95]",
-                                       "test_study.py::test_intervals_are_over_documents"),
-    "a mean of documents' means": ("study/figures.py", "sums[drawn].sum(1) / counts[drawn].sum(1)",
-                                   "(sums / counts)[drawn].mean(1)",
-                                   "test_study.py::test_intervals_are_over_documents"),
-    "intervals over items": ("study/figures.py", "    value = statistic(np.concatenate(documents))\n",
-                             "    value = statistic(np.concatenate(documents))\n"
-                             "    documents = [item[None] for item in np.concatenate(documents)]\n",
-                             "test_study.py::test_intervals_are_over_documents"),
-    "the lower half of the layers": ("study/choices.py", "e[:, e.shape[1] // 2:]", "e[:, :e.shape[1] // 2]",
-                                     "test_study.py::test_edges_by_hand"),
-    "edges by sum divide by the tokens": ("study/choices.py", "* raw.lengths[j]", "/ raw.lengths[j]",
-                                          "test_study.py::test_edges_by_hand"),
-    "positions of the bench from 1": ("study/choices.py", "np.arange(2, len(S) + 2)", "np.arange(1, len(S) + 1)",
-                                      "test_study.py::test_relevance_by_hand"),
-    "divergence is not squared": ("study/choices.py", "shares @ (divergence ** 2) / total",
-                                  "shares @ divergence / divergence.sum()", "test_study.py::test_concentrated_heads"),
-    "data sets together are one of them": ("study/figures.py", "self.items[key].update(documents)",
-                                           "self.items[key] = documents", "test_study.py::test_the_short_form"),
+        "study/steps.py", "nodes[:n], asked.needed", "nodes[:n - 1], asked.needed",
+        "test_study.py::test_progress_by_hand"),
+    "a tie is lost": (
+        "study/figures.py", "np.searchsorted(false, true, \"left\") + np.searchsorted(false, true, \"right\")",
+        "2 * np.searchsorted(false, true, \"left\")",
+        "test_study.py::test_the_area_under_the_curve"),
+    "intervals of the bench of 90 %": (
+        "study/figures.py", "[2.5, 97.5]", "[5, 95]",
+        "test_study.py::test_intervals_are_over_documents"),
+    "intervals over items": (
+        "study/figures.py", "    documents = [np.asarray(items, float) for items in documents]\n",
+        "    documents = [np.asarray([item], float) for items in documents for item in items]\n",
+        "test_study.py::test_intervals_are_over_documents"),
+    "positions of the bench from 1": (
+        "study/steps.py", "torch.arange(2, len(S) + 2)", "torch.arange(1, len(S) + 1)",
+        "test_study.py::test_relevance_by_hand"),
     "a replay's ties go to the higher id": (
-        "study/retrieval.py", "int(np.where(left, score(S), -np.inf).argmax())",
-        "len(left) - 1 - int(np.where(left, score(S), -np.inf)[::-1].argmax())",
+        "study/steps.py", "(scores == scores.max()).nonzero()[0]", "(scores == scores.max()).nonzero()[-1]",
         "test_study.py::test_the_order_of_a_replay"),
-    "a replay ends too early": ("study/retrieval.py", "while left[needed].any()", "while left[needed].all()",
-                                "test_study.py::test_the_order_of_a_replay"),
-    "a replay by E instead of its transpose": ("study/retrieval.py", "join(E.T @ r, asked.c)", "join(E @ r, asked.c)",
-                                               "test_study.py::test_a_replay_chooses_as_the_search_does"),
-    "ranks from the worst": ("study/retrieval.py", "1 / (60 + ranks(-z))", "1 / (60 + ranks(z))",
-                             "test_study.py::test_joining_by_hand"),
+    "a replay ends too early": (
+        "study/steps.py", "while not set(needed) <= set(S):", "while not set(needed) & set(S):",
+        "test_study.py::test_the_order_of_a_replay"),
     "information points have a place among the chunks": (
-        "study/retrieval.py", "[i for i in order if record.graph.nodes[i].level == 1]", "list(order)",
-        "test_study.py::test_retrieval_by_hand"),
-    "thresholds of one patience": ("study/progress.py", "itertools.product(THRESHOLDS, PATIENCE)",
-                                   "itertools.product(THRESHOLDS, PATIENCE[:1])",
-                                   "test_study.py::test_progress_by_hand"),
-    "levels above the second together": ("study/edges.py", "level = f\"level {graph.nodes[i].level}\"",
-                                         "level = \"level 3\"",
-                                         "test_study_world.py::test_edges_against_the_truth"),
-    "equal sources cover a chunk": ("study/edges.py", "if len(heaviest) == 1 and", "if len(heaviest) >= 1 and",
-                                    "test_study.py::test_settings_by_hand"),
-    "repeats of the documents": ("study/settings.py", "[True] * graph.repeats", "[True] * (graph.repeats > 0)",
-                                 "test_study.py::test_settings_by_hand"),
-    "every candidate has the same window": ("study/settings.py", "chunk=chunk, window=window, summary_share=SHARE)",
-                                            "chunk=chunk, summary_share=SHARE)",
-                                            "test_study.py::test_settings_of_the_embedded_model"),
-    "the worst heads one by one": ("study/record.py", "order = (-shares)", "order = shares",
-                                   "test_study.py::test_heads_are_chosen_by_their_mass"),
+        "study/steps.py", "[i for i in order if record.nodes[i].level == 1]", "list(order)",
+        "test_study.py::test_the_order_of_a_replay"),
     "the first file of a package": ("support/convert.py", "if len(files) != 1:", "if not files:",
                                     "test_convert.py::test_other_refusals"),
-    "a verdict at the threshold stops": ("study/progress.py", "if p > t_p]", "if p >= t_p]",
-                                         "test_study.py::test_where_a_search_stops"),
-    "the check itself is too late": ("study/progress.py", "any(truth[:at])", "any(truth[:at + 1])",
-                                     "test_study.py::test_progress_by_hand"),
-    "what was read is lost": ("study/answers.py", "if i not in row[\"nodes\"] and not any", "if not any",
-                              "test_study.py::test_where_an_answer_went_wrong"),
-    "heads by their sum, not their share": ("study/record.py", "(with_others[0] / with_others[1].clip(1e-30)).mean(0)",
-                                            "with_others[0].mean(0)",
-                                            "test_study.py::test_heads_are_chosen_by_their_mass"),
-    "heads that spoil the others": ("study/record.py", "if shares.max() <= share:", "if shares.max() <= 0:",
-                                    "test_study.py::test_heads_are_chosen_by_their_mass"),
-    "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
-                                      "test_study.py::test_evidence_of_official_rows"),
+    "a verdict at the threshold stops": (
+        "study/steps.py", "enumerate(checks) if p > t_p)", "enumerate(checks) if p >= t_p)",
+        "test_study.py::test_progress_by_hand"),
+    "the check itself is too late": (
+        "study/steps.py", "checks[:-1 if end is None else end]", "checks[:None if end is None else end + 1]",
+        "test_study.py::test_progress_by_hand"),
+    "heads by their sum, not their share": (
+        "study/choose.py", "(r / a.clamp(min=1e-30)).mean(0)", "r.mean(0)",
+        "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "heads that spoil the others": (
+        "study/choose.py", "if shares.max() <= share:", "if shares.max() <= 0:",
+        "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "bullets take the edges of the group before": (
+        "study/seen.py", "pairs += [(i, j + n) for n", "pairs += [(i, max(0, j - 1) + n) for n",
+        "test_study.py::test_heads_of_a_construction_give_its_graph"),
+    "heads are chosen on the document itself": (
+        "study/choose.py", "rows[:n] + rows[n + 1:]", "rows",
+        "test_study.py::test_heads_are_chosen_on_other_documents"),
+    "results of other settings are taken": (
+        "study/collect.py", "{\"settings\": self.settings.of_pecan(), \"encoder\"", "{\"encoder\"",
+        "test_study.py::test_ways_of_a_short_document"),
 
     "all tokens count alike": ("support/token_mean.py", "(RARE / (RARE + p)).float()",
                                "(RARE / (RARE + 0 * p)).float()",
