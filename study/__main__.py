@@ -42,14 +42,14 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
 def report(records: dict[str, list[Record]]) -> dict[str, Report]:
     """The figures of each data set, and of several together."""
     items = {}                                              # column -> figure -> way -> document -> items
-    chosen = iter(chosen_on_others(sum(records.values(), [])))
-    for data, of_data in records.items():
-        for record, by_others in zip(of_data, chosen):
-            for step in STEPS:
-                for name, way, item in step(record, by_others):
-                    for column in {data, "together"} if len(records) > 1 else {data}:
-                        ways = items.setdefault(column, {}).setdefault(name, {})
-                        ways.setdefault(way, {}).setdefault((data, record.document.id), []).append(item)
+    every = [(data, record) for data, of_data in records.items() for record in of_data]
+    chosen = chosen_on_others([record for _, record in every])
+    for step in STEPS:
+        for (data, record), by_others in zip(every, chosen, strict=True):
+            for name, way, item in step(record, by_others):
+                for column in {data, "together"} if len(records) > 1 else {data}:
+                    ways = items.setdefault(column, {}).setdefault(name, {})
+                    ways.setdefault(way, {}).setdefault((data, record.document.id), []).append(item)
 
     return {column: {name: {way: figure(list(documents.values()), area if name == P_YES else np.mean)
                             for way, documents in ways.items()} for name, ways in items[column].items()}

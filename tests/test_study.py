@@ -199,13 +199,13 @@ def test_the_order_of_a_replay(monkeypatch):
 def test_progress_by_hand():
     """The top level is read in one pass of two nodes; enough is read at the third check (chunks 0 and 3)."""
     items = found(steps.progress, record_of(endless={
-        "nodes": [6, 5, 0, 3, 1], "p_yes": [None, .3, .55, .6, .7]}))
-    assert items["p_yes: area", ""] == [(.3, False), (.55, False), (.6, True), (.7, True)]
-    stops = {t_p: [items[f"{name}", f"t_p {t_p}"] for name in ("stops too early", "stops too late", "never stops")]
+        "nodes": [6, 5, 0, 3, 1], "p_yes": [None, .3, .55, .65, .7]}))
+    assert items["p_yes: area", ""] == [(.3, False), (.55, False), (.65, True), (.7, True)]
+    stops = {t_p: [items[name, f"t_p {t_p}"] for name in ("stops too early", "stops too late", "never stops")]
              for t_p in steps.THRESHOLDS}
-    assert stops[.3] == stops[.5] == [[True], [False], [False]], "p_yes at the threshold is no Yes"
-    assert stops[.6] == [[False], [True], [False]]
-    assert stops[.7] == stops[.98] == [[False], [True], [True]]
+    assert stops[.3] == stops[.5] == [[True], [False], [False]]
+    assert stops[.6] == [[False], [False], [False]]
+    assert stops[.7] == stops[.98] == [[False], [True], [True]], "p_yes at the threshold is no Yes"
 
 
 def test_answers_by_hand():
