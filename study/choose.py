@@ -5,7 +5,7 @@ import torch
 
 from study.collect import Record
 
-Heads = list[tuple[int, int]]                    # (layer, head), counted from 0
+Heads = list[int]                                # layer x H + head, both counted from 0
 Attention = list[tuple]                          # of each head: on what is right [L, H], and on all [L, H]
 
 
@@ -48,18 +48,16 @@ def best_heads(attention: Attention) -> Heads:
     """
     if not attention:
         return []
-    right, all_ = (torch.stack(parts) for parts in zip(*attention))                        # [n, L, H]
-    L, H = right.shape[1:]
+    right, all_ = (torch.stack(parts).flatten(1) for parts in zip(*attention))             # [n, L x H]
     heads, share = [], 0.0
-    while len(heads) < max(1, min(10, L * H // 6)):
-        r, a = (part + sum(part[:, layer, head, None, None] for layer, head in heads) for part in (right, all_))
-        shares = (r / a.clamp(min=1e-30)).mean(0)                                          # [L, H]
-        for layer, head in heads:
-            shares[layer, head] = 0
+    while len(heads) < max(1, min(10, right.shape[1] // 6)):
+        r, a = (part + part[:, heads].sum(1, keepdim=True) for part in (right, all_))
+        shares = (r / a.clamp(min=1e-30)).mean(0)                                          # [L x H]
+        shares[heads] = 0
         if shares.max() <= share:
             break
         share = shares.max()
-        heads.append(divmod(int(shares.argmax()), H))
+        heads.append(int(shares.argmax()))
     return heads
 
 

@@ -16,14 +16,14 @@ class Figure(NamedTuple):
         return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
 
 
-def figure(documents: list[list], statistic=np.mean, resamples: int = 1000, seed: int = 0) -> Figure:
+def figure(documents: list[list], statistic=np.mean) -> Figure:
     """The statistic of all items together.
 
     For the interval documents are drawn with replacement, not items, because what is in one document hangs together.
     A sample in which the statistic is not defined (NaN) does not count.
     """
     documents = [np.asarray(items, float) for items in documents]
-    drawn = np.random.default_rng(seed).integers(0, len(documents), (resamples, len(documents)))
+    drawn = np.random.default_rng(0).integers(0, len(documents), (1000, len(documents)))
     samples = np.array([statistic(np.concatenate([documents[d] for d in row])) for row in drawn])
     samples = samples[np.isfinite(samples)]
 

@@ -22,7 +22,7 @@ Items = Iterator[tuple[str, str, object]]
 
 def of_heads(a: torch.Tensor, heads: Heads) -> torch.Tensor:
     """The mean over some heads [n], from a [n, L, H]."""
-    return a[:, [layer for layer, _ in heads], [head for _, head in heads]].mean(1)
+    return a.flatten(1)[:, heads].mean(1)
 
 
 # --- edges ----------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
     def stated(text):
         return frozenset(facts_in([text], posts))
 
-    return stated if evidence and all(map(stated, evidence)) else None
+    return stated if all(map(stated, evidence)) else None
 
 
 def bare(text: str) -> str:

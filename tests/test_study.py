@@ -142,7 +142,7 @@ def record_of(**row) -> Record:
     return Record(Document("d", ["-"]), None, nodes, PAIRS, E_H, COSINES, {4: [1]}, [row])
 
 
-def found(step, record, chosen=Chosen([(0, 0)], [(1, 0)])) -> dict:
+def found(step, record, chosen=Chosen([0], [1])) -> dict:
     """(figure, way) -> items."""
     items = {}
     for name, way, item in step(record, chosen):
@@ -223,8 +223,8 @@ def test_heads_are_chosen_by_their_mass():
 
     first = pair([9, 0, 5, *[0] * 15], [10, 1, 10, *[1] * 15])
     second = pair([0, 9, 5, *[0] * 15], [1, 10, 10, *[1] * 15])
-    assert choose.best_heads([first, second]) == [(0, 2), (0, 0), (0, 1)]
-    assert choose.best_heads([first]) == [(0, 0)], "no other head raises .9"
+    assert choose.best_heads([first, second]) == [2, 0, 1]
+    assert choose.best_heads([first]) == [0], "no other head raises .9"
     assert choose.best_heads([]) == []
 
     (right, all_), = choose.on_sources(record_of())
