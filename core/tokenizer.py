@@ -44,17 +44,15 @@ class Tokenizer:
         folder = Path(folder)
         with reading(folder, "its tokenizer cannot be used"):
             settings = read_json(folder / "tokenizer_config.json")
-            if (folder / "tokenizer.json").exists():
-                self.vocabulary = _Fast(folder)
-            else:
-                self.vocabulary = _SentencePiece(folder, settings)
+            is_fast = (folder / "tokenizer.json").exists()
+            self.vocabulary = _Fast(folder) if is_fast else _SentencePiece(folder, settings)
             self.protective_newline = self._protective_newline()
 
             # Nodes are encoded again for every query, so their ids are kept. Those of books are not.
             self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
             self.source, self.template = _template(folder, settings)
-            self.special_names = _special_names(folder, settings)
+            self.special_names = _special_names(settings)
             self.frame, self.reply_prefix = self._frame()
             if self.first("Yes") == self.first("No"):
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
@@ -184,27 +182,21 @@ class _Fast:
         raw |= {"truncation": None, "padding": None}
         with reading(path, "not a readable tokenizer"):
             self.special = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
-            specials = [(token["id"], token["content"]) for token in raw.get("added_tokens", []) if token["special"]]
-            for token in raw.get("added_tokens", []):
+            added = raw.get("added_tokens", [])
+            specials = [token["content"] for token in added if token["special"]]
+            for token in added:
                 token["special"] = True
             self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
         self.plain.encode_special_tokens = True
         self.largest = max(self.plain.get_vocab(with_added_tokens=False).values(), default=0)
-        self._check_special_tokens(path, specials, raw.get("model", {}))
 
-    def _check_special_tokens(self, path: Path, specials: list[tuple[int, str]], model: dict):
-        """Raise InputError if the name of a special token in a document's text would become that token.
-
-        It can if the model's own vocabulary has it. The unknown token is what any text may become.
-        """
-        unknown = {model.get("unk_token"), model.get("unk_id")}
-        for i, name in specials:
-            if name in unknown or i in unknown:
-                continue
-            for text in (name, f" {name}", f"x{name}x", f"{name}{name}", f"\n{name} x"):
-                if i in self.encode(text, False):
-                    raise InputError(f"{path}: {name} in a document's text would become that special token, because "
-                                     "the vocabulary itself has it; take a tokenizer.json without it there")
+        # The model's own vocabulary may have a special token, too. (The unknown token is what any text may become.)
+        unknown = raw["model"].get("unk_token"), raw["model"].get("unk_id")
+        for name in specials:
+            i = self.special.token_to_id(name)
+            if name not in unknown and i not in unknown and i in self.encode(name, False):
+                raise InputError(f"{path}: {name} in a document's text would become that special token, because the "
+                                 "vocabulary itself has it; take a tokenizer.json without it there")
 
     def encode(self, text, specials):
         tokenizer = self.special if specials else self.plain
@@ -261,16 +253,13 @@ class _SentencePiece:
 
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
 
-def _special_names(folder: Path, settings: dict) -> dict[str, str]:
+def _special_names(settings: dict) -> dict[str, str]:
     """The names of the special tokens that are set; a template prints nothing for the others."""
     names = {}
     for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
         token = settings.get(key)
-        name = token.get("content") if isinstance(token, dict) else token
-        if not isinstance(name, str | None):
-            raise InputError(f"{folder / 'tokenizer_config.json'}: {key} is {name!r:.60}; it must be a text")
-        if name:
-            names[key] = name
+        if token:
+            names[key] = token["content"] if isinstance(token, dict) else token
     return names
 
 
@@ -283,8 +272,7 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
 
     template = settings.get("chat_template")
     if isinstance(template, list):                          # several, each with its name
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
+        template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
     if not isinstance(template, str):
         raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
     return folder / "tokenizer_config.json", template

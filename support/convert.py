@@ -11,25 +11,26 @@ refused by name. The folder appears when it is complete, or not at all.
 import importlib.util
 import json
 import math
+import os
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
-
-from core.command import make_parser, parse_options, user_errors
 
 import numpy as np
 import torch
 
-from core.checkpoint import Config, check_implemented, read_config, save_checkpoint, tensor_shapes
-from core.files import InputError, OutputError, optional, reading, replacing, write_file
+from core.checkpoint import Config, check_implemented, check_shapes, read_config, save_checkpoint, tensor_shapes
+from core.command import make_parser, parse_options, user_errors
+from core.files import InputError, optional, reading, write_file, writing
 from core.tokenizer import Tokenizer
 from llama import inverse_frequencies
 from support.gguf_tokenizer import tokenizer_config, tokenizer_of
 
 # --- the file -------------------------------------------------------------------------------------------------------
 
-def open_gguf(path: Path) -> tuple[dict, list]:
-    """The metadata (key -> value) and the tensors.
+def open_gguf(path: Path) -> tuple[dict, dict]:
+    """The metadata (key -> value) and the tensors (name -> tensor).
 
     Raises InputError if the file is damaged, or if the package gguf is missing.
     """
@@ -46,10 +47,7 @@ def open_gguf(path: Path) -> tuple[dict, list]:
     with reading(path, "not a readable GGUF file"):
         reader = Reader(path)
         fields = {name: field.contents() for name, field in reader.fields.items()}
-
-    if reader.byte_order != "I":
-        raise InputError(f"{path}: its numbers are in the other byte order")
-    return fields, reader.tensors
+    return fields, {tensor.name: tensor for tensor in reader.tensors}
 
 
 def dequantised(path: Path, tensor) -> np.ndarray:
@@ -79,6 +77,8 @@ NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.coun
            "llama.rope.scale_linear": 1, "tokenizer.ggml.remove_extra_whitespaces": False,
            "tokenizer.ggml.add_eos_token": False, "tokenizer.ggml.precompiled_charsmap": []}
 
+FACTORS = "rope_freqs.weight"     # the tensor by which llama3 scaling divides the frequencies
+
 # What ends a turn of Llama 3, whichever of them the file names as its eos token.
 ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 
@@ -98,14 +98,13 @@ def config_of(path: Path, fields: dict, tensors: dict) -> dict:
             raise InputError(f"{path}: {key} is not known, so the model may differ from a Llama")
 
     tokens = fields["tokenizer.ggml.tokens"]
-    rope = scaling_of(path, fields, tensors, width)
     return raw | {
         "vocab_size": len(tokens),
         "num_key_value_heads": fields.get("llama.attention.head_count_kv", raw["num_attention_heads"]),
         "head_dim": width,
         "rms_norm_eps": shortest(raw["rms_norm_eps"]),
         "rope_theta": shortest(fields.get("llama.rope.freq_base", 10000.0)),
-        "rope_scaling": rope,
+        "rope_scaling": scaling_of(path, fields, tensors, width),
         "tie_word_embeddings": "output.weight" not in tensors,
         "attention_bias": False,
         "mlp_bias": False,
@@ -127,9 +126,9 @@ def scaling_of(path: Path, fields: dict, tensors: dict, width: int) -> dict | No
     in 1/wavelength, whose slope and offset give original/low and high/low. The function depends on these two and on F
     alone, so low is 1 here, as it is in Llama 3. check_scaling compares the result with the stored factors.
     """
-    if "rope_freqs.weight" not in tensors:
+    if FACTORS not in tensors:
         return None
-    factors = dequantised(path, tensors["rope_freqs.weight"]).astype(np.float64)
+    factors = dequantised(path, tensors[FACTORS]).astype(np.float64)
     if (factors == 1).all():
         return None
 
@@ -154,7 +153,7 @@ def check_scaling(path: Path, config: Config, tensors: dict):
     """
     if config.rope is None:
         return
-    factors = torch.from_numpy(dequantised(path, tensors["rope_freqs.weight"]))
+    factors = torch.from_numpy(dequantised(path, tensors[FACTORS]))
     scaled = inverse_frequencies(config) * factors
     if not torch.allclose(scaled, inverse_frequencies(replace(config, rope=None)), rtol=1e-6, atol=0):
         raise InputError(f"{path}: rope_freqs.weight is not that of llama3 scaling")
@@ -165,7 +164,6 @@ def check_scaling(path: Path, config: Config, tensors: dict):
 OF_LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
             "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
             "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def stored_dtype(tensors: dict) -> str:
@@ -196,26 +194,17 @@ def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[st
     """Every tensor by Hugging Face's name. InputError for one that is missing, unknown, or of another shape or type."""
     names = names_of(config)
     shapes = tensor_shapes(config)
-    for name in tensors:
-        if name not in names and name != "rope_freqs.weight":
-            raise InputError(f"{path}: tensor {name} is not part of this architecture")
+    found = {name: tuple(tensor.shape[::-1].tolist()) for name, tensor in tensors.items() if name != FACTORS}
+    check_shapes(path, found, {theirs: shapes[ours] for theirs, ours in names.items()})
 
     weights = {}
     for theirs, ours in names.items():
-        if theirs not in tensors:
-            raise InputError(f"{path}: tensor {theirs} is missing")
-        shape = tuple(reversed(tensors[theirs].shape.tolist()))
-        if shape != shapes[ours]:
-            raise InputError(f"{path}: {theirs} is {list(shape)}, the metadata says {list(shapes[ours])}")
-
         numbers = dequantised(path, tensors[theirs])
         if ".attn_q." in theirs:
             numbers = half_split(numbers, config.heads)
         if ".attn_k." in theirs:
             numbers = half_split(numbers, config.kv_heads)
-        weights[ours] = torch.from_numpy(numbers).to(DTYPES[dtype])
-        if not weights[ours].isfinite().all():
-            raise InputError(f"{path}: {theirs} holds numbers that are not finite in {dtype}; try --dtype float32")
+        weights[ours] = torch.from_numpy(numbers).to(getattr(torch, dtype))
     return weights
 
 
@@ -227,20 +216,19 @@ SMALL = 300_000_000               # parameters
 SMALL_SETTINGS = {"chunk": 200, "window": 640, "summary_share": 0.3}
 
 
-def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
+def write_folder(path: Path, folder: Path) -> str:
     """Write the checkpoint of a GGUF file into an empty folder, and return a line about it."""
+    def write(name, content):
+        write_file(folder / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
     fields, tensors = open_gguf(path)
-    tensors = {tensor.name: tensor for tensor in tensors}
-    dtype = dtype or stored_dtype(tensors)
+    dtype = stored_dtype(tensors)
 
     # The small files come first: they are read again, so that whatever --model would refuse is refused here.
     with reading(path, "a value of its metadata does not fit a Llama"):
         raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
-        eos = {"bos_token_id": raw["bos_token_id"], "eos_token_id": raw["eos_token_id"]}
-        write_file(folder / "config.json", json.dumps(raw, indent=2, allow_nan=False) + "\n")
-        write_file(folder / "generation_config.json", json.dumps(eos, indent=2, allow_nan=False) + "\n")
-        settings = tokenizer_config(path, fields)
-        write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
+        write("config.json", raw)
+        write("tokenizer_config.json", tokenizer_config(fields))
         write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
         config = read_config(folder)
         check_scaling(path, config, tensors)
@@ -251,7 +239,7 @@ def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
 
     parameters = sum(weight.numel() for weight in weights.values())
     if parameters < SMALL and SMALL_SETTINGS["window"] <= config.max_length:
-        write_file(folder / "pecan.json", json.dumps(SMALL_SETTINGS, allow_nan=False) + "\n")
+        write("pecan.json", SMALL_SETTINGS)
     types = ", ".join(sorted({tensor.tensor_type.name for tensor in tensors.values()}))
     return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, {types} as {dtype}"
 
@@ -269,30 +257,31 @@ def find(name: str | Path) -> Path:
     return files[0]
 
 
-def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> str:
+def convert(file: str | Path, folder: str | Path) -> str:
     """Convert a GGUF file, or a package's, into a new folder; return a line about it. InputError leaves nothing."""
     path = find(file)
     folder = Path(folder)
     if folder.exists():
         raise InputError(f"{folder}: exists already; give the name of a new folder")
 
-    with replacing(folder) as partial:
-        partial.mkdir()
+    with writing(folder), tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        written = Path(temporary, folder.name)
+        written.mkdir()
         try:
-            return write_folder(path, partial, dtype)
+            line = write_folder(path, written)
         except InputError as error:                         # what was checked by reading it again names the GGUF file
-            place = folder if isinstance(error, OutputError) else path
-            raise type(error)(str(error).replace(str(partial), str(place))) from None
+            raise type(error)(str(error).replace(str(written), str(path))) from None
+        os.replace(written, folder)
+    return line
 
 
 def main(argv=None) -> int:
     parser = make_parser("python -m support.convert", __doc__)
     parser.add_argument("file", help="a GGUF file of one part, or an installed package that holds one")
     parser.add_argument("folder", help="the folder to write; it must not exist")
-    parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: as stored; quantised: float16)")
     args = parse_options(parser, argv)
 
-    print(f"{args.folder}: {convert(args.file, args.folder, args.dtype)}")
+    print(f"{args.folder}: {convert(args.file, args.folder)}")
     return 0
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from core.files import InputError, reading
+from core.checkpoint import check_implemented
+from core.files import InputError
 
 # --- tokenizer.json -------------------------------------------------------------------------------------------------
 
@@ -32,13 +33,10 @@ def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
     last = max((i for i, kind in enumerate(types) if kind in (NORMAL, BYTE)), default=0)
     vocabulary = {token: i for i, token in enumerate(tokens[:last + 1])}
     kind = fields.get("tokenizer.ggml.model")
-    with reading(path, "its tokens and merges make no tokenizer"):
-        if kind == "gpt2":
-            tokenizer = byte_level(path, fields, vocabulary)
-        elif kind == "llama":
-            tokenizer = sentencepiece_style(path, fields, vocabulary, types)
-        else:
-            raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
+    if kind not in ("gpt2", "llama"):
+        raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
+    make = byte_level if kind == "gpt2" else sentencepiece_style
+    tokenizer = make(path, fields, vocabulary)
 
     for i, token in enumerate(tokens):
         if types[i] in (NORMAL, BYTE):
@@ -62,8 +60,7 @@ def byte_level(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenize
     pre = fields.get("tokenizer.ggml.pre")
     if pre not in (*LLAMA3_NAMES, "smollm"):
         raise InputError(f"{path}: tokenizer.ggml.pre is {pre!r}; 'llama-bpe' and 'smollm' are implemented")
-    if fields.get("tokenizer.ggml.add_space_prefix", False):
-        raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is True; only False is implemented")
+    check_implemented(path, fields, {"tokenizer.ggml.add_space_prefix": False})
 
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre != "smollm"))
@@ -77,14 +74,10 @@ def byte_level(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenize
     return tokenizer
 
 
-def sentencepiece_style(path: Path, fields: dict, vocabulary: dict[str, int],
-                        types: list[int]) -> tokenizers.Tokenizer:
+def sentencepiece_style(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
     """Llama 2's BPE: of all neighbours that make a token, those are merged first whose token has the highest score."""
-    if fields.get("tokenizer.ggml.pre", "default") != "default":
-        raise InputError(f"{path}: tokenizer.ggml.pre is {fields['tokenizer.ggml.pre']!r}; only 'default' is "
-                         "implemented for a tokenizer.ggml.model of 'llama'")
-    if not fields.get("tokenizer.ggml.add_space_prefix", True):
-        raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is False; only True is implemented for 'llama'")
+    check_implemented(path, fields, {"tokenizer.ggml.pre": "default", "tokenizer.ggml.add_space_prefix": True})
+    types = fields["tokenizer.ggml.token_type"]
     scores = fields["tokenizer.ggml.scores"]
 
     normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
@@ -106,19 +99,12 @@ def sentencepiece_style(path: Path, fields: dict, vocabulary: dict[str, int],
 
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
 
-def tokenizer_config(path: Path, fields: dict) -> dict:
+def tokenizer_config(fields: dict) -> dict:
     """tokenizer_config.json: the names of the special tokens, and the chat template."""
-    template = fields.get("tokenizer.chat_template")
-    if not template:
-        raise InputError(f"{path}: no tokenizer.chat_template; PECAN asks in turns, take an Instruct or chat model")
-
-    tokens = fields["tokenizer.ggml.tokens"]
     raw = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
-           "model_max_length": fields["llama.context_length"]}
+           "model_max_length": fields["llama.context_length"], "chat_template": fields.get("tokenizer.chat_template")}
     for name, key in {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}.items():
         token = fields.get(f"tokenizer.ggml.{key}_token_id")
-        if token is not None and token >= len(tokens):
-            raise InputError(f"{path}: tokenizer.ggml.{key}_token_id is {token}, but there are {len(tokens)} tokens")
         if token is not None:
-            raw[f"{name}_token"] = tokens[token]
-    return raw | {"chat_template": template}
+            raw[f"{name}_token"] = fields["tokenizer.ggml.tokens"][token]
+    return raw
