@@ -2,7 +2,6 @@
 
 Only JSON and safetensors files are read.
 """
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from core.files import (
     read_json,
     reading,
     sha256,
-    write_file,
+    write_json,
     write_tensors,
 )
 
@@ -135,10 +134,7 @@ def _end_of_sequence(folder: Path, values: dict) -> tuple[int, ...]:
     if eos is None:
         eos = values.get("eos_token_id", [])
 
-    tokens = eos if isinstance(eos, list) else [eos]
-    if not all(type(token) is int for token in tokens):
-        raise InputError(f"{folder}: eos_token_id is {eos!r:.60}, not a token id or several")
-    return tuple(tokens)
+    return tuple(eos) if isinstance(eos, list) else (eos,)
 
 
 # --- weights --------------------------------------------------------------------------------------------------------
@@ -209,12 +205,10 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
         weights |= read_tensors(file, device, dtype, r".*rotary_emb\.inv_freq")
 
     # Some tied checkpoints store the output matrix, too.
-    wanted = tensor_shapes(config)
-    if config.tied and "lm_head.weight" in weights:
-        wanted["lm_head.weight"] = wanted["model.embed_tokens.weight"]
-    check_shapes(folder, {name: tuple(tensor.shape) for name, tensor in weights.items()}, wanted)
-    embedding = weights["model.embed_tokens.weight"]
-    if config.tied and not torch.equal(weights.pop("lm_head.weight", embedding), embedding):
+    shapes = tensor_shapes(config)
+    twice = {"lm_head.weight": (config.vocab, config.width)} if config.tied and "lm_head.weight" in weights else {}
+    check_shapes(folder, {name: tuple(tensor.shape) for name, tensor in weights.items()}, shapes | twice)
+    if twice and not torch.equal(weights.pop("lm_head.weight"), weights["model.embed_tokens.weight"]):
         raise InputError(f"{folder}: config.json ties lm_head.weight to the embedding, but the stored one differs")
     return weights
 
@@ -223,7 +217,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
     """Write config.json and model.safetensors in the form that read_config, read_weights and Hugging Face read."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / "config.json", json.dumps(raw, indent=2, allow_nan=False) + "\n")
+    write_json(folder / "config.json", raw)
 
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
@@ -232,7 +226,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
 # --- the folder and the device --------------------------------------------------------------------------------------
 
 # The files of a Hugging Face repository that are read: not its pickles, nor Meta's copy of the weights.
-READ_FROM_HUB = ["*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt"]
+READ_FROM_HUB = ["*.json", "*.safetensors", "*.model", "*.jinja"]
 
 
 def locate(model: str | Path) -> Path:
@@ -257,7 +251,7 @@ def locate(model: str | Path) -> Path:
 # What a checkpoint is loaded from, next to its weights: a language model's files, and a sentence encoder's.
 FILES = ("1_Pooling/config.json", "chat_template.jinja", "config.json", "generation_config.json",
          "model.safetensors.index.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer.model",
-         "tokenizer_config.json", "vocab.txt")
+         "tokenizer_config.json")
 
 
 def fingerprint(folder: Path) -> str:

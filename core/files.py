@@ -90,17 +90,14 @@ def reading(place, wanted: str = "cannot be read", remedy: str = ""):
 def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool = False):
     """The value in a JSON text, of this kind (any if None); InputError that begins with `place`.
 
-    Also rejects NaN, Infinity, numbers too large for a float, and (unless `halves`) lone surrogates.
+    Also rejects NaN and Infinity, and (unless `halves`) lone surrogates.
     """
-    def number(digits):
-        value = float(digits)
-        if not math.isfinite(value):
-            raise ValueError(f"{digits[:20]} is no number in JSON")
-        return value
+    def refuse(constant):
+        raise ValueError(f"{constant} is no number in JSON")
 
     with reading(place, "not valid JSON"):
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = json.loads(text, parse_constant=number, parse_float=number)
+        value = json.loads(text, parse_constant=refuse)
         if "\\u" in text and not halves:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
 
@@ -183,6 +180,11 @@ def write_file(path: str | Path, text: str):
     """Write a text file, at once or not at all."""
     with replacing(path) as partial:
         Path(partial).write_bytes(text.encode())
+
+
+def write_json(path: str | Path, content: dict):
+    """Write a JSON file that people can read, at once or not at all."""
+    write_file(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | None = None):

@@ -9,8 +9,6 @@ tokenizer is a list of tokens with the name of the rule that cuts text into word
 refused by name. The folder appears when it is complete, or not at all.
 """
 import importlib.util
-import json
-import math
 import os
 import sys
 import tempfile
@@ -22,7 +20,7 @@ import torch
 
 from core.checkpoint import Config, check_implemented, check_shapes, read_config, save_checkpoint, tensor_shapes
 from core.command import make_parser, parse_options, user_errors
-from core.files import InputError, optional, reading, write_file, writing
+from core.files import InputError, optional, reading, write_file, write_json, writing
 from core.tokenizer import Tokenizer
 from llama import inverse_frequencies
 from support.gguf_tokenizer import tokenizer_config, tokenizer_of
@@ -104,10 +102,8 @@ def config_of(path: Path, fields: dict, tensors: dict) -> dict:
         "head_dim": width,
         "rms_norm_eps": shortest(raw["rms_norm_eps"]),
         "rope_theta": shortest(fields.get("llama.rope.freq_base", 10000.0)),
-        "rope_scaling": scaling_of(path, fields, tensors, width),
+        "rope_scaling": scaling_of(path, tensors),
         "tie_word_embeddings": "output.weight" not in tensors,
-        "attention_bias": False,
-        "mlp_bias": False,
         "bos_token_id": fields.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": ends_of(fields, tokens)}
 
@@ -119,37 +115,22 @@ def ends_of(fields: dict, tokens: list[str]) -> list[int]:
     return sorted({token for token in [*named, *known] if token is not None})
 
 
-def scaling_of(path: Path, fields: dict, tensors: dict, width: int) -> dict | None:
-    """The parameters of llama3 scaling, from the factors [K/2] by which rope_freqs divides the frequencies; or None.
+def scaling_of(path: Path, tensors: dict) -> dict | None:
+    """The parameters of llama3 scaling as all published models have them, or None.
 
-    In the blended band a factor f has 1/f = (1 - s)/F + s with s = (original/wavelength - low) / (high - low): a line
-    in 1/wavelength, whose slope and offset give original/low and high/low. The function depends on these two and on F
-    alone, so low is 1 here, as it is in Llama 3. check_scaling compares the result with the stored factors.
+    The file holds what the frequencies are divided by, [K/2]; the largest is the factor. check_scaling compares all.
     """
-    if FACTORS not in tensors:
+    factor = shortest(dequantised(path, tensors[FACTORS]).max()) if FACTORS in tensors else 1
+    if factor == 1:
         return None
-    factors = dequantised(path, tensors[FACTORS]).astype(np.float64)
-    if (factors == 1).all():
-        return None
-
-    F = factors.max()
-    blended = (factors > 1 + 1e-6) & (factors < F * (1 - 1e-6))
-    if factors.shape != (width // 2,) or blended.sum() < 2:
-        raise InputError(f"{path}: rope_freqs.weight does not show the parameters of llama3 scaling for certain")
-
-    theta = shortest(fields.get("llama.rope.freq_base", 10000.0))
-    inverse_wavelength = theta ** (-2 * np.arange(width // 2) / width) / (2 * math.pi)
-    s = (1 / factors - 1 / F) / (1 - 1 / F)
-    slope, offset = np.polyfit(inverse_wavelength[blended], s[blended], 1)
-    high = round(1 - 1 / offset, 3)
-    return {"rope_type": "llama3", "factor": shortest(F), "low_freq_factor": 1.0, "high_freq_factor": high,
-            "original_max_position_embeddings": round(-slope / offset)}
+    return {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192}
 
 
 def check_scaling(path: Path, config: Config, tensors: dict):
     """Raise InputError unless config.json's scaling divides the frequencies by the factors that the file stores.
 
-    1e-6 allows for the rounding of float32 on both sides. An original context of 8191 for 8192 is off by 1e-5.
+    1e-6 allows for the rounding of float32 on both sides.
     """
     if config.rope is None:
         return
@@ -161,28 +142,10 @@ def check_scaling(path: Path, config: Config, tensors: dict):
 
 # --- weights --------------------------------------------------------------------------------------------------------
 
-OF_LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
-            "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-            "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-
-
 def stored_dtype(tensors: dict) -> str:
-    """The dtype that the matrices are stored in; float16 if they are quantised, float32 if the floats are mixed."""
+    """The dtype that the matrices are stored in; float16 if they are quantised, or of several."""
     types = {tensor.tensor_type.name for tensor in tensors.values() if len(tensor.shape) > 1}
-    if not types <= {"F32", "F16", "BF16"} or types == {"F16"}:
-        return "float16"
-    return "bfloat16" if types == {"BF16"} else "float32"
-
-
-def names_of(config: Config) -> dict[str, str]:
-    """GGUF's name of every tensor -> Hugging Face's."""
-    names = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
-    if not config.tied:
-        names["output.weight"] = "lm_head.weight"
-    for layer in range(config.layers):
-        for theirs, ours in OF_LAYER.items():
-            names[f"blk.{layer}.{theirs}.weight"] = f"model.layers.{layer}.{ours}.weight"
-    return names
+    return {"F32": "float32", "BF16": "bfloat16"}.get("".join(types), "float16")
 
 
 def half_split(rows: np.ndarray, heads: int) -> np.ndarray:
@@ -192,8 +155,10 @@ def half_split(rows: np.ndarray, heads: int) -> np.ndarray:
 
 def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[str, torch.Tensor]:
     """Every tensor by Hugging Face's name. InputError for one that is missing, unknown, or of another shape or type."""
-    names = names_of(config)
+    import gguf
     shapes = tensor_shapes(config)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.layers)
+    names = {f"{names.get_name(ours.removesuffix('.weight'))}.weight": ours for ours in shapes}    # theirs -> ours
     found = {name: tuple(tensor.shape[::-1].tolist()) for name, tensor in tensors.items() if name != FACTORS}
     check_shapes(path, found, {theirs: shapes[ours] for theirs, ours in names.items()})
 
@@ -218,17 +183,14 @@ SMALL_SETTINGS = {"chunk": 200, "window": 640, "summary_share": 0.3}
 
 def write_folder(path: Path, folder: Path) -> str:
     """Write the checkpoint of a GGUF file into an empty folder, and return a line about it."""
-    def write(name, content):
-        write_file(folder / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
     fields, tensors = open_gguf(path)
     dtype = stored_dtype(tensors)
 
     # The small files come first: they are read again, so that whatever --model would refuse is refused here.
     with reading(path, "a value of its metadata does not fit a Llama"):
         raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
-        write("config.json", raw)
-        write("tokenizer_config.json", tokenizer_config(fields))
+        write_json(folder / "config.json", raw)
+        write_json(folder / "tokenizer_config.json", tokenizer_config(fields))
         write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
         config = read_config(folder)
         check_scaling(path, config, tensors)
@@ -239,22 +201,18 @@ def write_folder(path: Path, folder: Path) -> str:
 
     parameters = sum(weight.numel() for weight in weights.values())
     if parameters < SMALL and SMALL_SETTINGS["window"] <= config.max_length:
-        write("pecan.json", SMALL_SETTINGS)
+        write_json(folder / "pecan.json", SMALL_SETTINGS)
     types = ", ".join(sorted({tensor.tensor_type.name for tensor in tensors.values()}))
     return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, {types} as {dtype}"
 
 
 def find(name: str | Path) -> Path:
     """The GGUF file of this name, or the one inside an installed package of this name."""
-    is_file = Path(name).exists() or not str(name).isidentifier()
-    package = None if is_file else importlib.util.find_spec(str(name))
-    if package is None:
+    if Path(name).exists() or not str(name).isidentifier():
         return Path(name)
-
-    files = [file for folder in package.submodule_search_locations or () for file in Path(folder).glob("*.gguf")]
-    if len(files) != 1:
-        raise InputError(f"{name}: this package holds {len(files)} GGUF files, not one; give the name of a file")
-    return files[0]
+    package = importlib.util.find_spec(str(name))
+    folders = package.submodule_search_locations if package else []
+    return next((file for folder in folders for file in Path(folder).glob("*.gguf")), Path(name))
 
 
 def convert(file: str | Path, folder: str | Path) -> str:

@@ -6,15 +6,11 @@ is refused, because another one would give other ids without a word.
 from pathlib import Path
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, pre_tokenizers, processors
 
 from core.checkpoint import check_implemented
 from core.files import InputError
-
-# --- tokenizer.json -------------------------------------------------------------------------------------------------
-
-NORMAL, UNKNOWN, USER_DEFINED, BYTE = 1, 2, 4, 6          # token types; the others are control and unused tokens
-SPACE = "▁"
+from core.tokenizer import add_specials, of_pieces, words_of
 
 # How text is cut into words before the merges of a byte-level BPE, by tokenizer.ggml.pre.
 LLAMA3_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -29,29 +25,22 @@ def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
     if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
         raise InputError(f"{path}: {len(tokens)} tokens, {len(set(tokens))} of them different, have {len(types)} types")
 
-    # Tokens after the last one that text can give are no part of the model: each is a special token.
-    last = max((i for i, kind in enumerate(types) if kind in (NORMAL, BYTE)), default=0)
-    vocabulary = {token: i for i, token in enumerate(tokens[:last + 1])}
     kind = fields.get("tokenizer.ggml.model")
-    if kind not in ("gpt2", "llama"):
+    if kind == "gpt2":
+        tokenizer = byte_level(path, fields, words_of(tokens, types))
+        add_specials(tokenizer, tokens, types)
+    elif kind == "llama":
+        check_implemented(path, fields, {"tokenizer.ggml.pre": "default", "tokenizer.ggml.add_space_prefix": True})
+        tokenizer = of_pieces(tokens, types, fields["tokenizer.ggml.scores"])
+    else:
         raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
-    make = byte_level if kind == "gpt2" else sentencepiece_style
-    tokenizer = make(path, fields, vocabulary)
-
-    for i, token in enumerate(tokens):
-        if types[i] in (NORMAL, BYTE):
-            continue
-        tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=types[i] != USER_DEFINED)])
-        if tokenizer.token_to_id(token) != i:
-            raise InputError(f"{path}: token {token!r} would not keep its id {i} in tokenizer.json")
 
     # A BOS before any text, as transformers adds it by default. Prompts are encoded without.
     bos = fields.get("tokenizer.ggml.bos_token_id")
     by_default = kind == "llama" or fields.get("tokenizer.ggml.pre") in LLAMA3_NAMES
     if bos is not None and fields.get("tokenizer.ggml.add_bos_token", by_default):
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[tokens[bos], "$A"], pair=[tokens[bos], "$A", f"{tokens[bos]}:1", "$B:1"],
-            special_tokens=[(tokens[bos], bos)])
+        tokenizer.post_processor = processors.TemplateProcessing(f"{tokens[bos]} $A",
+                                                                 special_tokens=[(tokens[bos], bos)])
     return tokenizer
 
 
@@ -73,31 +62,6 @@ def byte_level(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenize
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
-
-def sentencepiece_style(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
-    """Llama 2's BPE: of all neighbours that make a token, those are merged first whose token has the highest score."""
-    check_implemented(path, fields, {"tokenizer.ggml.pre": "default", "tokenizer.ggml.add_space_prefix": True})
-    types = fields["tokenizer.ggml.token_type"]
-    scores = fields["tokenizer.ggml.scores"]
-
-    normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
-    merges = []
-    for token in sorted(normal, key=lambda token: (-scores[vocabulary[token]], vocabulary[token])):
-        for cut in range(1, len(token)):
-            if token[:cut] in normal and token[cut:] in normal:
-                merges.append((token[:cut], token[cut:]))
-
-    names = list(vocabulary)
-    unknown = next((names[i] for i in vocabulary.values() if types[i] == UNKNOWN), None)
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True,
-                                                byte_fallback=BYTE in types))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(),
-                                           decoders.Strip(" ", 1, 0)])
-    return tokenizer
-
-
-# --- tokenizer_config.json ------------------------------------------------------------------------------------------
 
 def tokenizer_config(fields: dict) -> dict:
     """tokenizer_config.json: the names of the special tokens, and the chat template."""

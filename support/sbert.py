@@ -54,7 +54,7 @@ class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
     The last hidden states are pooled to one vector as in sentence-transformers (SBERT, Reimers and Gurevych 2019).
-    Reads config.json, tokenizer.json (or vocab.txt) and model.safetensors; also, if they exist, 1_Pooling/config.json
+    Reads config.json, tokenizer.json and model.safetensors; also, if they exist, 1_Pooling/config.json
     (which `pooling`, "mean" or "cls", overrides) and sentence_bert_config.json. Every tensor is used except the pooler,
     which neither way of pooling needs. Raises InputError naming the file, key or tensor.
 
@@ -87,7 +87,8 @@ class Encoder:
             self.eps = raw["layer_norm_eps"]
             wanted = self.shapes(raw)
 
-        self.tokenizer = _tokenizer(folder)
+        with reading(folder / "tokenizer.json", "not a readable tokenizer"):
+            self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(_max_length(folder, raw["max_position_embeddings"] - self.first_position))
         self.tokenizer.no_padding()
         if raw["hidden_size"] % self.heads or max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
@@ -227,20 +228,6 @@ class MPNet(Encoder):
 
 
 # --- the other files of an encoder's folder -------------------------------------------------------------------------
-
-def _tokenizer(folder: Path):
-    """tokenizer.json, or word pieces by vocab.txt, in lower case unless tokenizer_config.json says otherwise."""
-    path = folder / "tokenizer.json"
-    vocabulary = folder / "vocab.txt"
-    if path.exists() or not vocabulary.exists():
-        with reading(path, "not a readable tokenizer"):
-            return tokenizers.Tokenizer.from_file(str(path))
-
-    config = folder / "tokenizer_config.json"
-    given = {"do_lower_case": True} | (read_json(config) if config.exists() else {})
-    with reading(vocabulary, "not a readable tokenizer"):
-        return tokenizers.BertWordPieceTokenizer(str(vocabulary), lowercase=given["do_lower_case"])
-
 
 def _max_length(folder: Path, longest: int) -> int:
     """Tokens at which a sentence is cut: max_seq_length, but at most `longest`, the positions there are."""
