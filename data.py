@@ -67,8 +67,8 @@ class Step:
     attention: float              # of its tokens to the question's, the mean
     r: float                      # relevance to the query, position x attention
     cached: int                   # slots of the cache that are taken after it
-    tokens: int                   # read so far, probes included
     flops: int                    # spent so far; nodes that were read in one pass have its end
+    tokens: int                   # read so far, probes included; likewise
 
     # When it was chosen, so None for the nodes that a search starts with.
     z: float | None = None        # E^T r

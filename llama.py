@@ -1,6 +1,6 @@
 """The Llama-3 forward pass by hand. Attention to nodes is summed layer by layer, and the KV cache is made of nodes.
 
-    B   rows of a batch (windows)            L   layers            H   query heads
+    B   rows of a batch                      L   layers            H   query heads
     T   new tokens of a row                  D   model width       KV  key/value heads
     P   cached tokens, new ones included     K   head width        G   query heads per key/value head, H = KV G
     N   nodes whose attention is wanted
@@ -13,7 +13,6 @@ permuted for the half-split rotation, so nothing is permuted here.
 import math
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -51,8 +50,7 @@ def inverse_frequencies(config: Config) -> torch.Tensor:
     Wavelengths longer than original/low are divided by `factor`, those shorter than original/high are kept. Between
     the two, the frequency is blended.
     """
-    K = config.head_width
-    f = 1.0 / (config.rope_theta ** (torch.arange(0, K, 2, dtype=torch.int64).float() / K))
+    f = 1 / config.rope_theta ** (torch.arange(0, config.head_width, 2, dtype=torch.int64).float() / config.head_width)
     if config.rope is None:
         return f
     factor, low, high, original = (config.rope[key] for key in ("factor", "low", "high", "original"))
@@ -131,7 +129,7 @@ class Cache:
         Trap: keys are stored after their rotation, so a key is valid at its own position only.
         """
         rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
-        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)
+        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)              # Trap: the indexed shape is [B, T, KV, K]
         self.values[layer][rows, :, slots] = values.transpose(1, 2)
         P = max(self.lengths) + slots.shape[1]
         return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
@@ -139,8 +137,7 @@ class Cache:
     def rollback(self, lengths: list[int]):
         """Forget every token from lengths[b] on, and the nodes that end after it."""
         self.lengths = list(lengths)
-        self.nodes = [{node: span for node, span in row.items() if span[1] <= end}
-                      for row, end in zip(self.nodes, lengths)]
+        self.nodes = [{j: span for j, span in row.items() if span[1] <= end} for row, end in zip(self.nodes, lengths)]
 
     def keep_rows(self, rows: list[int]):
         """Keep only these rows of the batch."""
@@ -165,12 +162,6 @@ class Cache:
 
 # --- model ----------------------------------------------------------------------------------------------------------
 
-class Spent(NamedTuple):
-    """What a model has done."""
-    flops: int                    # flops_of every row that was read, as if it had run alone; padding is free
-    tokens: int                   # read or written, those that were rolled back included
-
-
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     """FLOPs of `tokens` tokens of one row that see `keys` keys each, and of `logits` rows of logits.
 
@@ -185,8 +176,8 @@ def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
 class Llama:
     """A checkpoint that reads, probes and generates, and counts what that costs.
 
-    `weights` maps the checkpoint's tensor names to tensors. `tokenizer` and `folder` are the checkpoint's. `flops` and
-    `tokens` count as Spent says.
+    `weights` maps the checkpoint's tensor names to tensors. `flops` counts every row as if it had run alone; padding is
+    free. `tokens` counts those read or written, also if they were rolled back.
     """
 
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
@@ -214,17 +205,16 @@ class Llama:
         """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
-    def spent(self, since: Spent = Spent(0, 0)) -> Spent:
-        """What was spent since an earlier call, or since the model was loaded."""
-        return Spent(self.flops - since.flops, self.tokens - since.tokens)
+    def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+        """FLOPs and tokens since an earlier call, or since the model was loaded."""
+        return self.flops - since[0], self.tokens - since[1]
 
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
         mask [B, T, P] is True where a query may see a key. Without one, T tokens see each other causally, a single one
-        all P. A cache stores the new keys and values at their positions. With averaging [B, P', N] (P' <= P,
-        Cache.averaging_matrix) every layer adds its mean over heads to a and drops the rest: nothing of shape [T, T]
-        outlives a layer.
+        all P. A cache stores the new keys and values at their positions. With averaging [B, P', N] (P' <= P, from
+        Cache.averaging_matrix) every layer adds its mean over heads to a and drops the rest.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """
@@ -267,14 +257,11 @@ class Llama:
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
     def logits(self, hidden):
-        """Next-token logits [.., vocabulary] of hidden states [.., D]."""
+        """Next-token logits [.., vocabulary] of hidden states [.., D]; what is not finite anywhere spreads to them."""
         self.flops += 2 * hidden.numel() * self.config.vocab
         logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
-
-        # What is not finite in any layer spreads to here.
         if not logits.isfinite().all():
-            raise InputError(f"the model gives numbers that are not finite in {str(self.dtype).removeprefix('torch.')};"
-                             " try --dtype float32 (float16 overflows easily), or the weights hold such numbers")
+            raise InputError(f"the model gives numbers that are not finite in {self.dtype}; try --dtype float32")
         return logits
 
     @torch.no_grad()
@@ -302,10 +289,8 @@ class Llama:
 
         # Trap: the fused kernel's causal mask starts at the first key, so it serves the first pass only. A single token
         # in a single row needs no mask. All else does: a query sees the keys up to its own position.
-        first_pass = max(start) == 0
-        single_token = T == 1 and len(rows) == 1
         mask = None
-        if not single_token and (averaging is not None or not first_pass):
+        if (T > 1 or len(rows) > 1) and (averaging is not None or max(start) > 0):
             mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]               # [B, T, P]
 
         hidden, a = self.forward(tokens, positions, mask, cache, averaging)

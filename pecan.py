@@ -1,8 +1,7 @@
 """PECAN: attention graph construction and dynamic graph search.
 
-PECAN (Wang et al., Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/) and GARLIC, its earlier
-version (https://arxiv.org/abs/2410.04790v1). "The paper" is PECAN; sections are its own unless GARLIC is named. The
-authors' code (github.com/xnyuwg) could not be obtained, so our choices where the paper is silent are unchecked.
+"The paper" is PECAN (Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/); sections are its own
+unless GARLIC, its earlier version, is named (https://arxiv.org/abs/2410.04790v1).
 
     V        nodes of the graph, |V| of them; level 1 are chunks, higher levels information points (IPs)
     a(x, j)  attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
@@ -11,13 +10,11 @@ authors' code (github.com/xnyuwg) could not be obtained, so our choices where th
     q        the query;  S  the visited nodes, in the order they were read
     r        relevance of the visited nodes to the query [|V|], 0 elsewhere
     z        retrieval score, z = E^T r [|V|]
-    c        cosine similarity of query and node [|V|]
-    t_p      confidence threshold;  t_n  stop patience
+    c        cosine similarity of query and node [|V|];  t_p  confidence threshold;  t_n  stop patience
 
-    window   s tokens, the most that a prompt and its reply may take
+    window   s tokens for a prompt and its reply;  room  what is left of it for nodes;  limit  the longest reply
     group    neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    room     tokens of a window that are left for nodes;  limit  tokens that a reply may have
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -31,7 +28,6 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     c / sum(c)              .30    .20    .50     negative cosines count as 0 (those of the IPs are 0 here)
     final                   .50    .65    .85     chunk 2 is read next
 """
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,14 +39,14 @@ from core.settings import CANDIDATES, PASS, RESERVE, Settings
 from core.text import bullets, split, tokens_of
 from data import Answer, Document, Prepared, Step
 from llama import Cache, Llama, Segment, length_of
-from support.graph import Graph, Node, check_place, edge_matrix, file_name, node_vectors
+from support.graph import Graph, Node, edge_matrix, file_name, node_vectors
 from support.kept import kept_summaries
 from support.sbert import similarities
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
-# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. We take the blank lines
-# that the paper prints between nodes for layout. (GARLIC's Table 4 has one more line, of dots, after the points.)
+# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines that
+# the paper prints between nodes are layout. (GARLIC's Table 4 has one more line, of dots, after the points.)
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
 Split your summary into different summary points according to the semantic information in these information points. \
@@ -74,9 +70,8 @@ Question:
 """, "\n\nInformation:")
 ANSWER = "Given the above information and question, answer the question as concisely as you can."
 
-# A prompt is a list of segments that are tokenised one by one. So reading it node by node gives the same tokens as
-# reading it in one pass. (A tokenizer may join the end of one segment with the start of the next, such as ".\n", if it
-# is given the whole text at once.)
+# A prompt is a list of segments that are tokenised one by one, so reading it node by node gives the same tokens as
+# reading it in one pass. (Given the whole text at once, a tokenizer may join two segments, as in ".\n".)
 
 
 def node_line(tokenizer, node, text: str) -> list[Segment]:
@@ -94,8 +89,6 @@ def summary_prompt(tokenizer, texts: list[str]) -> list[Segment]:
 
 def question_prompt(tokenizer, question: str) -> list[Segment]:
     """Table A2 up to its first node. The question is treated as a node, "q" (Appendix C)."""
-    if not question.strip():
-        raise InputError("the question is empty")
     return [(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), ("q", tokenizer.encode(question)),
             (None, tokenizer.encode(ASK[1]))]
 
@@ -107,15 +100,11 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 
 
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
-    """Tokens that the window leaves for nodes between the question and the answer; InputError if it leaves none.
-
-    The room for the answer stays free until the end. A check borrows it and gives it back.
-    """
+    """Tokens between the question and the answer, whose room stays free until the end (a check borrows it)."""
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
     if opening + closing >= settings.window:
-        raise InputError(f"window {settings.window} is too small: the question with its prompt and answer takes "
-                         f"{opening + closing} tokens")
+        raise InputError(f"window {settings.window} is too small: question and answer take {opening + closing} tokens")
     return settings.window - opening - closing
 
 
@@ -130,23 +119,22 @@ class InformationPoint(NamedTuple):
 def chunks(tokenizer, document: Document, limit: int) -> list[str]:
     """The chunks of a document, in order, of at most `limit` tokens; a chunk never mixes passages.
 
-    The paper does not say where to cut. We cut at the last white space that fits, because half a word says nothing.
-    Newlines become blanks, because the prompt separates segments by them.
+    The paper does not say where to cut: at the last white space that fits, because half a word says nothing. Newlines
+    become blanks, because the prompt separates segments by them.
     """
     return [text for passage in document.passages for text in split(tokenizer, passage, limit)]
 
 
 def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
-    """The limit of a summary and the room for nodes, in tokens of a window; InputError if no chunk fits.
+    """The limit of a summary and the room for nodes, in tokens; the window includes prompt and summary (GARLIC 3.1).
 
-    GARLIC (3.1) counts both prompt and summary. The paper does not say how much of the window a summary may take; a
-    quarter (settings.summary_share), because bullets are shorter than what they summarise.
+    The paper does not say how much a summary may take: a quarter (settings.summary_share), because bullets are short.
     """
     limit = int(settings.window * settings.summary_share)
     room = settings.window - limit - length_of(summary_prompt(tokenizer, []))
     if limit < 1 or room < settings.chunk + len(tokenizer.encode("\n*")):
-        raise InputError(f"window {settings.window} is too small: the prompt and a summary of up to {limit} tokens "
-                         f"leave {room}, a chunk takes up to {settings.chunk} and its marker; take a larger window")
+        raise InputError(f"window {settings.window} is too small for the prompt, a summary of {limit} tokens and a "
+                         f"chunk of {settings.chunk}; take a larger window")
     return limit, room
 
 
@@ -156,8 +144,8 @@ def pack(lengths: list[int], room: int) -> list[range]:
     start, used = 0, 0                                      # of the group that is being filled
     for i, length in enumerate(lengths):
         if length > room:
-            raise InputError(f"a node of {length} tokens does not fit the {room} that prompt and summary leave in the "
-                             "window; take a larger window or smaller chunks")
+            raise InputError(f"a node of {length} tokens does not fit the window, which has room for {room}; take a "
+                             "larger window or smaller chunks")
         if used + length > room:
             groups.append(range(start, i))
             start = i
@@ -173,23 +161,20 @@ def share(x: torch.Tensor) -> torch.Tensor:
 
 
 def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
-    """The edges of one IP to the N nodes of its group, [N]; they sum to 1.
+    """The edges of one IP to the N nodes of its group, [N]; they sum to 1, or are 0 if all attention rounds to 0.
 
     a [tokens of the reply, N] is a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
     "Extracting" and the first half of "Aggregating"). Here follow the mean over the IP's own tokens (their places in
     the reply), e'_ij = mean_x a(x, j), and the normalisation, e_ij = e'_ij / sum_j' e'_ij'. There is no second softmax.
-    If all attention rounds to 0, so do the edges.
     """
-    e = a[tokens].cpu().double().mean(0)
-    return share(e)
+    return share(a[tokens].cpu().double().mean(0))
 
 
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
     """The IPs of a reply: `ids` are its tokens, a [tokens, N] their a(x, j).
 
     With `tree` (w/o IP-based graph, section 4.2) the bullets joined are one summary node. The paper does not say what
-    becomes of a bullet that repeats another one of its reply word for word: the first one stays, with its own edges,
-    because a second adds nothing to read.
+    becomes of a bullet that repeats another word for word: the first stays, because a second adds nothing to read.
     """
     text, token_ends = tokenizer.ends(ids)
     tokens = {}                                             # text of a bullet -> its tokens
@@ -203,9 +188,9 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
 def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
     """Summarise each group of node texts in up to `limit` tokens; returns the IPs of each group.
 
-    The groups run together. Their prompts go through the fused kernel; attention is taken from the tokens of the
-    replies alone, as they are generated. The paper does not say: the nodes of a group whose reply is empty, or markers
-    alone, have no edges from above, and only similarity can find them.
+    The prompts go through the fused kernel; attention is taken from the tokens of the replies alone, as they are
+    generated. The paper does not say: the nodes of a group whose reply is empty have no edges from above, and only
+    similarity can find them.
     """
     tokenizer = model.tokenizer
 
@@ -268,7 +253,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             break
 
     return Graph(nodes, edge_matrix(edges, len(nodes)), document.hash, model.fingerprint, settings.of_construction(),
-                 model.spent(start).flops)
+                 model.spent(start)[0])
 
 
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
@@ -277,8 +262,8 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
     """z = E^T r (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
 
     PECAN adds the similarity to z; GARLIC (3.2.2) says that both are first normalised to sum to 1 over V. The paper
-    does not say what a negative cosine is worth: 0, because a share of the sum cannot be negative. The ablations of
-    section 4.2 score by c alone (attention=False) or by z alone (similarity=False).
+    does not say what a negative cosine is worth: 0, because a share of the sum cannot be negative. The ablations (4.2)
+    score by c alone (attention=False) or by z alone (similarity=False).
     """
     z = E.T @ r
     if not attention:
@@ -298,7 +283,8 @@ class Search:
         self.settings = settings
         self.c = c.double()                                               # [|V|]
         self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)       # [|V|]
-        self.trace: list[Step] = []                                       # of the nodes in S, in order
+        self.visited: list[int] = []                                      # S, the ids of the nodes in order
+        self.trace: list[Step] = []                                       # one for each of them
 
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
@@ -307,16 +293,10 @@ class Search:
         self.begin = model.spent()
         model.read(self.cache, [question_prompt(self.tokenizer, question)])
 
-    @property
-    def visited(self) -> list[int]:
-        """S: the ids of the nodes that were read, in order."""
-        return [step.node for step in self.trace]
-
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
 
-        The paper does not say what stays as the first assistant turn. We keep the last verdict, as the threshold gave
-        it, or "Yes" if no check was made.
+        The paper does not say what stays as the first assistant turn: the last verdict, or "Yes" if there was no check.
         """
         end = self.run()
 
@@ -328,10 +308,7 @@ class Search:
         return Answer(text, self.visited, *self.model.spent(self.begin), end, trace=self.trace)
 
     def run(self) -> str:
-        """Read until t_n checks (successive or not) have said Yes, a fixed number of nodes is read, or nothing fits.
-
-        Returns why reading ended, a key of data.ENDS.
-        """
+        """Read until t_n checks (successive or not) say Yes, fixed_nodes are read, or nothing fits; why (data.ENDS)."""
         self.start()
         yes = 0
         while True:
@@ -348,16 +325,14 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1), in document order. Raises InputError if not one of its nodes fits.
 
-        The paper does not say what happens if it does not fit the window. Then the nodes most similar to the query
-        start, as many as fit while RESERVE more chunks (at most half of the room) still have room; the others can still
-        be retrieved. Without progress control, section 4.2 limits documents with "many" top-level nodes: at most
-        fixed_nodes / levels of them start, the most similar ones.
+        The paper does not say what happens if it does not fit. Then the nodes most similar to the query start, as many
+        as fit while RESERVE more chunks (at most half of the room) still have room; the others can be retrieved later.
+        Without progress control, at most fixed_nodes / levels of them start, the most similar ones (4.2).
         """
         top_level = self.graph.top_level
         most = len(top_level)
         if self.settings.fixed_nodes is not None:
-            levels = self.graph.nodes[-1].level
-            most = min(most, max(1, self.settings.fixed_nodes // levels))
+            most = max(1, self.settings.fixed_nodes // self.graph.nodes[-1].level)
 
         room = self.room
         if self.lengths[top_level].sum() > room:
@@ -396,7 +371,6 @@ class Search:
         """
         z, score = final_scores(self.graph.E, self.r, self.c, self.settings.attention, self.settings.similarity)
 
-        # A node can be read if the question can still be answered after it.
         possible = self.lengths <= self.room                                               # [|V|]
         possible[self.visited] = False
         candidates = possible.nonzero()[:, 0]
@@ -413,15 +387,13 @@ class Search:
 
         Appendix C: the tokens of the node are the queries and those of the question the keys. Attention inside the node
         and to other nodes is left out, and r is not normalised. The factor compensates: a later node spreads its
-        attention over more nodes before it. With `probe`, the tokens that a check adds, which close the user's turn,
-        run in the same pass and are rolled back, so that the next node can continue the turn.
+        attention over more nodes. With `probe` the tokens that close the user's turn, which a check needs, run in the
+        same pass and are rolled back.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
-        checked = probe and self.settings.fixed_nodes is None
         before = self.cache.lengths[0]
-        tokens = self.model.spent(self.begin).tokens - before
-        self.hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]),       # [1, T, 1]
-                                         self.tokenizer.frame.close if checked else [])
+        close = self.tokenizer.frame.close if probe and self.settings.fixed_nodes is None else []
+        self.hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), close)  # [1, T, 1]
         self.room -= length_of(lines)
 
         for node in nodes:
@@ -429,17 +401,15 @@ class Search:
             attention = a[0, first - before:end - before, 0].cpu().double().mean().item()
             position = len(self.trace) + 2                                                 # the query has position 1
             self.r[node] = position * attention
-            self.trace.append(Step(node, self.graph.nodes[node].level, position, attention, self.r[node].item(), **why,
-                                   cached=end, tokens=tokens + end, flops=self.model.spent(self.begin).flops))
+            self.visited.append(node)
+            self.trace.append(Step(node, self.graph.nodes[node].level, position, attention, self.r[node].item(), end,
+                                   *self.model.spent(self.begin), **why))
 
 
 # --- both stages ----------------------------------------------------------------------------------------------------
 
 class Pecan:
-    """The method as it is run: prepare a document once, then answer its questions (data.Method).
-
-    `encoder` gives the embedding similarity. `builder`, if given, is another model that builds the graph (Table 2).
-    """
+    """The method as it is run (data.Method): `encoder` gives the similarity, `builder` the graph if given (Table 2)."""
 
     def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None):
         self.model = model
@@ -458,7 +428,6 @@ class Pecan:
         elif Path(path).exists():
             graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
         else:
-            check_place(path)
             with kept_summaries(path, self.file_name(document), summarise) as kept:
                 graph = build(self.builder, document, self.settings, kept, progress)
                 graph.save(path)
@@ -469,14 +438,13 @@ class Pecan:
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""
-        flops_before = self.encoder.flops
+        start = self.encoder.flops
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
-        of_query = self.encoder.flops - flops_before
         answer = Search(self.model, prepared.graph, question, c, self.settings).answer()
-        answer.flops += of_query
+        answer.flops += self.encoder.flops - start
         return answer
 
 
 if __name__ == "__main__":
     from view.ask import main  # the command line stands above the method
-    sys.exit(main())
+    raise SystemExit(main())

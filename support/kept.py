@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from core.files import append_line, complete_lines, reading
+from support.graph import check_place
 
 
 @contextlib.contextmanager
@@ -14,8 +15,10 @@ def kept_summaries(path: str | Path, construction: str, summarise):
     The file is PATH.CONSTRUCTION.summaries; `construction` names document, model and settings. A line holds the IPs of
     a batch of groups, what they cost, and a hash of the groups' texts, by which it is found again: so a line that is
     lost or torn is summarised anew, and one that stands twice does no harm. The FLOPs of a kept batch count as the
-    model's, as if it had run now. The file is removed when the block ends without an error.
+    model's, as if it had run now. The file is removed when the block ends without an error. OutputError if PATH cannot
+    be written.
     """
+    check_place(path)
     file = Path(f"{path}.{construction}.summaries")
     remedy = "; remove the file, and the graph is built from the start"
     kept = {}
@@ -34,7 +37,7 @@ def kept_summaries(path: str | Path, construction: str, summarise):
 
         start = model.spent()
         points = summarise(model, batch, limit, tree)
-        append_line(file, json.dumps([of, points, model.spent(start).flops], ensure_ascii=False, allow_nan=False))
+        append_line(file, json.dumps([of, points, model.spent(start)[0]], ensure_ascii=False, allow_nan=False))
         return points
 
     yield kept_or_new

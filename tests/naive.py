@@ -74,16 +74,16 @@ def split(tokenizer, passage, limit):
 
 
 def pack(level, lengths, space):
-    """Windows of nodes: each takes nodes in order until the next would exceed `space` tokens."""
-    windows = [[]]
+    """Groups of nodes: each takes nodes in order until the next would exceed `space` tokens."""
+    groups = [[]]
     used = 0
     for i in level:
         if used + lengths[i] > space:
-            windows.append([])
+            groups.append([])
             used = 0
-        windows[-1].append(i)
+        groups[-1].append(i)
         used += lengths[i]
-    return windows
+    return groups
 
 
 def points(tokenizer, reply, cut):
@@ -141,24 +141,10 @@ def without_repeats(tokenizer, reply, bullets):
     return list(kept.values())
 
 
-def loops(tokenizer, reply):
-    """Has the last token ended a line that is like the two lines before it? Empty lines are no lines."""
-    newlines = [*tokenizer.encode("\n"), *tokenizer.encode("\n\n")]
-    if reply[-1] not in newlines:
-        return False
-    lines = [[]]
-    for token in reply:
-        if token not in newlines:
-            lines[-1].append(token)
-        elif lines[-1]:
-            lines.append([])
-    return len(lines) > 3 and lines[-4] == lines[-3] == lines[-2]
-
-
 def edges_of(attend, ids, tokens, places):
     """e_ij of one IP: the mean over its tokens (positions in `ids`) and over the tokens of j, normalised to sum to 1.
 
-    `places` holds the positions of every node j of the window.
+    `places` holds the positions of every node j of the group.
     """
     e = {}
     for j in places:
@@ -171,17 +157,15 @@ def edges_of(attend, ids, tokens, places):
     return {j: weight / total for j, weight in e.items()}
 
 
-def summarise(tokenizer, attend, follow, eos, texts, window, limit, tree):
-    """The IPs of one window, as (text, {node: e_ij})."""
-    prompt = summary_prompt(tokenizer, texts, window)
+def summarise(tokenizer, attend, follow, eos, texts, group, limit, tree):
+    """The IPs of one group, as (text, {node: e_ij})."""
+    prompt = summary_prompt(tokenizer, texts, group)
     ids = list(prompt.ids)
     while len(ids) - len(prompt.ids) < limit:
         token = follow(ids[-1], len(ids) - 1)
         if token == eos:
             break
         ids.append(token)
-        if loops(tokenizer, ids[len(prompt.ids):]):
-            break
 
     reply = ids[len(prompt.ids):]
     bullets = points(tokenizer, reply, cut=len(reply) == limit) if reply else []
@@ -208,27 +192,27 @@ def build(tokenizer, attend, follow, eos, passages, chunk, window, summary_share
     level = list(range(len(texts)))
     while True:
         lengths = {i: line_length(tokenizer, texts[i]) for i in level}
-        windows = pack(level, lengths, space)
+        groups = pack(level, lengths, space)
         found = []
-        for nodes in windows:
+        for nodes in groups:
             found += summarise(tokenizer, attend, follow, eos, texts, nodes, limit, tree)
 
         # A level that does not get shorter is given up.
         if not found or sum(line_length(tokenizer, text) for text, _ in found) >= sum(lengths.values()):
             break
 
-        height = levels[-1] + 1
+        level_above = levels[-1] + 1
         level = []
         for text, e in found:
             i = len(texts)
             for j, weight in e.items():
                 edges[i, j] = weight
             level.append(i)
-            levels.append(height)
+            levels.append(level_above)
             texts.append(text)
 
-        # A single window has seen everything: its IPs are the top level.
-        if len(windows) == 1:
+        # A single group has seen everything: its IPs are the top level.
+        if len(groups) == 1:
             break
 
     E = np.zeros((len(texts), len(texts)))

@@ -3,31 +3,28 @@
 Every edge of a graph is computed again from Hugging Face's attention. (Stage 2: test_search.py. Random graphs and
 random attention: test_algorithm.py.)
 """
-import errno
-import io
 import json
 import random
 import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
-from core.command import user_errors
-
 import pytest
 import tokenizers
 import torch
 from oracle import TOLERANCE, ids_and_spans, mean_attention
-from tqdm import tqdm
 
 import pecan
 from core.files import InputError
 from core.settings import resolve
-from core.text import bullets, in_a_loop, split
+from core.text import bullets, split
 from core.tokenizer import Frame
 from data import Document
 from llama import Cache
-from pecan import Graph, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
+from pecan import Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
+from support.graph import Graph, edge_matrix
 from support.token_mean import TokenMean
+from view.ask import main
 
 # --- by hand --------------------------------------------------------------------------------------------------------
 
@@ -119,11 +116,11 @@ def test_a_word_longer_than_a_chunk_is_cut(tiny):
     assert all(len(tiny.tokenizer.encode(" " + chunk)) <= 8 for chunk in chunks)
 
 
-def test_windows():
+def test_groups():
     assert pack([4, 4, 4], 8) == [range(0, 2), range(2, 3)]
     assert pack([8, 8], 8) == [range(0, 1), range(1, 2)]
     assert pack([1], 8) == [range(0, 1)]
-    with pytest.raises(InputError, match="a node of 9 tokens does not fit the 8"):
+    with pytest.raises(InputError, match="a node of 9 tokens does not fit the window, which has room for 8"):
         pack([9], 8)
 
 
@@ -138,7 +135,7 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
             literal.append(text)
             return [0]
 
-    pecan.summary_prompt(Recorder(), {0: "Tom is fat.", 1: "He bursts."})
+    pecan.summary_prompt(Recorder(), ["Tom is fat.", "He bursts."])
     table_a1 = "".join(literal)
     assert table_a1 == (
         "Summary the following information. Each segment is separated by a new line symbol.\n\n* Tom is fat.\n"
@@ -192,8 +189,7 @@ def test_a_repeated_bullet_keeps_the_first(tiny, tree):
     reply = "* Mara's job is baker\n* Theo's job is pilot\n* Mara's job\nis baker\n* Mara's job is pilot"
     ids = tiny.tokenizer.encode(reply)
     sources = torch.eye(len(ids))                              # token x attends to "node" x alone
-    points, repeats = pecan.information_points(tiny.tokenizer, ids, sources, list(range(len(ids))), 99, tree)
-    assert repeats == 1
+    points = pecan.information_points(tiny.tokenizer, ids, sources, 99, tree)
 
     texts = ["Mara's job is baker", "Theo's job is pilot", "Mara's job is pilot"]
     assert [point.text for point in points] == ([" ".join(texts)] if tree else texts)
@@ -201,41 +197,6 @@ def test_a_repeated_bullet_keeps_the_first(tiny, tree):
     assert {x for x, e in enumerate(points[0].e) if e > 0 and x < 2 * first_line} >= set(range(1, first_line))
     third = range(2 * first_line + 3, 3 * first_line + 4)
     assert not any(points[0].e[x] for x in third), "the edges of the repeat"
-
-
-@pytest.mark.parametrize("reply, loops", [
-    ("Mara\nMara\nMara\n", True), ("* Mara\n\n* Mara\n\n* Mara\n", True), ("Theo\nMara\nMara\nMara\n\n", True),
-    ("Mara\nMara\n", False), ("Mara\nMara\nMara", False), ("Mara\nMara\nTheo\nMara\n", False), ("\n\n\n\n", False),
-    ("Mara\nTheo\nMara\nTheo\nMara\n", False), ("Mara\nMara\nMara\nTheo\n", False), ("", False)])
-def test_the_same_line_three_times_in_succession(tiny, reply, loops):
-    """It ends when the third is complete. Empty lines do not count."""
-    assert in_a_loop(tiny.tokenizer, tiny.tokenizer.encode(reply)) == loops
-
-
-def test_progress_counts_tokens(tiny, document, settings, graph, monkeypatch):
-    """So that tokens a second and the time left are shown; what a finished reply did not take is no longer expected."""
-    bars = []
-
-    class Bar(tqdm):
-        def __init__(self, **options):
-            super().__init__(**options, file=io.StringIO())
-            bars.append(self)
-
-        def close(self):
-            self.shown = self.fp.getvalue() + str(self)
-            super().close()
-    monkeypatch.setattr(pecan, "tqdm", Bar)
-    replies = []
-    monkeypatch.setattr(pecan, "note", lambda what, **values: replies.append(values.get("reply", [])))
-    build(tiny, document, settings, progress=True)
-    assert sum(bar.n for bar in bars) == sum(map(len, replies)) > 0
-    assert all(bar.total == bar.n for bar in bars), "a finished level expects no more"
-    assert all("token/s]" in bar.shown and "<" in bar.shown for bar in bars)
-
-    bars.clear()
-    search = pecan.Search(tiny, graph, "Who?", torch.zeros(len(graph.nodes)), settings, progress=True)
-    search.answer()
-    assert bars[0].n >= search.cache.lengths[0] > 100 and bars[0].total == settings.window
 
 
 def bullets_of(reply, star, newline):
@@ -250,7 +211,7 @@ def bullets_of(reply, star, newline):
 
 
 def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
-    """The IPs of the first two windows, prompt and reply in one pass of Hugging Face, averaged in loops."""
+    """The IPs of the first two groups, prompt and reply in one pass of Hugging Face, averaged in loops."""
     tokenizer = tiny.tokenizer
     star = tokenizer.encode("*")[0]
     newline = tokenizer.encode("\n")[0]
@@ -258,12 +219,12 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
 
     limit = int(settings.window * settings.summary_share)
     lengths = [length_of(node_line(tokenizer, i, graph.nodes[i].text)) for i in chunks]
-    windows = pack(lengths, settings.window - limit - length_of(pecan.summary_prompt(tokenizer, {})))
-    assert len(windows) > 1, "the embedded world must give several windows"
+    groups = pack(lengths, settings.window - limit - length_of(pecan.summary_prompt(tokenizer, [])))
+    assert len(groups) > 1, "the embedded world must give several groups"
 
     ip = len(chunks)                                          # id of the next IP
-    for window in windows[:2]:
-        ids, spans = ids_and_spans(pecan.summary_prompt(tokenizer, {i: graph.nodes[i].text for i in window}))
+    for group in groups[:2]:
+        ids, spans = ids_and_spans(pecan.summary_prompt(tokenizer, [graph.nodes[i].text for i in group]))
         cache = Cache(tiny, 1, settings.window)
         hidden, _ = tiny.read(cache, [[(None, ids)]])
         (reply,), _ = tiny.generate(cache, hidden, limit)
@@ -272,24 +233,24 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
         for bullet in bullets_of(reply, star, newline):
             assert graph.nodes[ip].text == tokenizer.decode([reply[x] for x in bullet])
             e = {}
-            for j in window:
-                total = sum(a[len(ids) + x, y].item() for x in bullet for y in spans[j])
-                e[j] = total / len(bullet) / len(spans[j])
+            for place, j in enumerate(group):
+                total = sum(a[len(ids) + x, y].item() for x in bullet for y in spans[place])
+                e[j] = total / len(bullet) / len(spans[place])
             for j in range(len(graph.nodes)):
-                wanted = e[j] / sum(e.values()) if j in window else 0
+                wanted = e[j] / sum(e.values()) if j in group else 0
                 assert graph.E.to_dense()[ip, j].item() == pytest.approx(wanted, rel=TOLERANCE), (ip, j)
             ip += 1
 
 
-def test_batches_of_windows_change_nothing(tiny, document, graph, settings):
+def test_batches_of_groups_change_nothing(tiny, document, graph, settings):
     alone = build(tiny, document, replace(settings, batch=1))
     assert [n.text for n in alone.nodes] == [n.text for n in graph.nodes]
     assert (alone.E.to_dense() - graph.E.to_dense()).abs().max() < TOLERANCE
-    assert alone.flops == graph.flops, "a window costs the same, alone or in a batch"
+    assert alone.flops == graph.flops, "a group costs the same, alone or in a batch"
 
 
 def test_tree_ablation(tiny, document, settings):
-    """w/o IP-based graph: one summary node for every window, hence one parent for every node."""
+    """w/o IP-based graph: one summary node for every group, hence one parent for every node."""
     tree = build(tiny, document, replace(settings, tree=True))
     lower = [i for i, node in enumerate(tree.nodes) if node.level < tree.nodes[-1].level]
     assert all((tree.E.to_dense()[:, j] > 0).sum() == 1 for j in lower)
@@ -320,18 +281,17 @@ def test_save_and_load(tmp_path, tiny, graph, document, settings):
 
 @pytest.mark.parametrize("damage, words", [
     (lambda g: g.update(format="pecan graph 0"), "this version reads"),
-    (lambda g: g["nodes"].pop(0), "do not count from 0"),
     (lambda g: g["nodes"][0].pop("text"), "not a complete graph"),
-    (lambda g: g["nodes"][0].update(text=""), "without text"),
+    (lambda g: g["nodes"][0].update(text=""), "node 0 has no text"),
     (lambda g: g["nodes"][0].update(level=2), "levels do not rise"),
     (lambda g: g["edges"].append([0, 1, 0.5]), "does not lead one level down"),
     (lambda g: g["edges"][0].__setitem__(2, 1.5), "does not lead one level down"),
     (lambda g: g["edges"].pop(), "sum to"),
-    (lambda g: g.pop("edges"), "not a complete graph"),
+    (lambda g: g.pop("edges"), "'edges' is missing"),
     (lambda g: g.update(flops="many"), "flops is 'many'"),
-    (lambda g: g.update(document="0" * 64), "another document"),
-    (lambda g: g.update(model="0" * 64), "another model"),
-    (lambda g: g["settings"].update(chunk=31), "another settings"),
+    (lambda g: g.update(document="0" * 64), "of another document"),
+    (lambda g: g.update(model="0" * 64), "of another model"),
+    (lambda g: g["settings"].update(chunk=31), "of another settings"),
 ])
 def test_a_damaged_graph_is_refused(tmp_path, tiny, graph, document, settings, damage, words):
     graph.save(tmp_path / "g.json")
@@ -396,21 +356,9 @@ def test_an_unwritable_graph_is_reported_before_the_work(tmp_path, tiny, documen
     assert tiny.flops == before
 
 
-@pytest.mark.parametrize("error, code, words", [
-    (InputError("x.json: bad"), 2, "error: x.json: bad"), (KeyboardInterrupt(), 130, "interrupted"),
-    (OSError(errno.ENOSPC, "No space left on device", "g.json"), 2, "error: g.json: No space left on device")])
-def test_an_error_of_a_command_is_one_line(capsys, error, code, words):
-    def main():
-        raise error
-
-    assert user_errors(main) == code
-    printed = capsys.readouterr().err
-    assert words in printed and printed.count("\n") == 1
-
-
 def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys):
     (tmp_path / "story.txt").write_text("Once upon a time there was a hungry caterpillar.")
-    assert pecan.main([str(tmp_path / "story.txt"), "Who was hungry?", "--device", "cpu"]) == 0
+    assert main([str(tmp_path / "story.txt"), "Who was hungry?", "--device", "cpu"]) == 0
     assert "of the document's words are unknown to this model" in capsys.readouterr().err
 
 
@@ -419,7 +367,7 @@ def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys):
 def test_E_costs_what_its_edges_cost():
     """A book's graph: 9,501 nodes would take 0.67 GiB as a dense matrix."""
     edges = [(i, j, 1 / 30) for i in range(9000, 9501) for j in range(30)]
-    E = pecan.edge_matrix(edges, 9501)
+    E = edge_matrix(edges, 9501)
     assert E.is_sparse and E.shape == (9501, 9501) and len(E.values()) == len(edges)
     assert (E.T @ torch.ones(9501, dtype=torch.float64))[:30].tolist() == pytest.approx([501 / 30] * 30)
 

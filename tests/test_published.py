@@ -237,38 +237,29 @@ def settings(smollm2):
 
 @pytest.fixture(scope="module")
 def built(smollm2, settings):
-    """The graph of the first document; and of each window its nodes, the reply, and a(x, j)."""
-    windows = []
-    generate = Llama.generate
-
-    def recorded(self, cache, *arguments):
-        nodes = list(cache.nodes[0])
-        (ids,), (a,) = result = generate(self, cache, *arguments)
-        windows.append((nodes, ids, a))
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Llama, "generate", recorded)
+    """The graph of the first document; and of each group the texts of its nodes, the reply, and a(x, j)."""
+    texts, replies = [], []
+    with watching(pecan, "summary_prompt", lambda _, tokenizer, group: texts.append(group)), \
+            watching(pecan, "information_points", lambda _, tokenizer, ids, a, *rest: replies.append((ids, a))):
         graph = build(smollm2, Document("first", PASSAGES[0][:2]), settings)
-    return graph, windows
+    return graph, [(group, *reply) for group, reply in zip(filter(None, texts), replies, strict=True)]
 
 
 def test_edges_of_a_real_construction(smollm2, theirs, settings, built):
     """a(x, j) of every token of every reply, and every edge of its bullets, from all rows that Hugging Face keeps.
 
-    The sum of a row of E is 1: e_ij is normalised over the nodes of the window only, although most attention goes
+    The sum of a row of E is 1: e_ij is normalised over the nodes of the group only, although most attention goes
     elsewhere.
     """
-    graph, windows = built
+    graph, groups = built
     E = graph.E.to_dense()
     ip = sum(node.level == 1 for node in graph.nodes)
     assert len(graph.nodes) > ip and graph.nodes[-1].level > 1, "the construction made no information points"
 
-    for window, reply, ours in windows:
-        texts = {i: graph.nodes[i].text for i in window}
+    for texts, reply, ours in groups:
         ids, spans = ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, texts))
         rows = mean_attention(theirs, ids + reply)[len(ids):]                              # [T, P + T]
-        a = torch.stack([rows[:, spans[j].start:spans[j].stop].mean(1) for j in window], 1)       # [T, N]
+        a = torch.stack([rows[:, spans[j].start:spans[j].stop].mean(1) for j in range(len(texts))], 1)     # [T, N]
         error = relative(ours, a)
         assert error < TOLERANCE, f"a(x, j): {error}"
 
@@ -279,10 +270,11 @@ def test_edges_of_a_real_construction(smollm2, theirs, settings, built):
             assert graph.nodes[ip].text == " ".join(text[start:end].split())
             tokens = [x for x in range(len(reply)) if ends[x] > start and (ends[x - 1] if x else 0) < end]
             e = a[tokens].mean(0)
-            assert (E[ip, window] - e / e.sum()).abs().max() < TOLERANCE
-            assert E[ip].sum().item() == pytest.approx(1, abs=1e-12) and E[ip].count_nonzero() == len(window)
+            below = E[ip].nonzero()[:, 0].tolist()
+            assert [graph.nodes[j].text for j in below] == texts
+            assert (E[ip, below] - e / e.sum()).abs().max() < TOLERANCE and E[ip].sum().item() == pytest.approx(1)
             assert rows[tokens].sum(1).mean() == pytest.approx(1, abs=1e-5)
-            assert sum(rows[tokens][:, spans[j].start:spans[j].stop].sum(1).mean() for j in window) < .5
+            assert sum(rows[tokens][:, spans[j].start:spans[j].stop].sum(1).mean() for j in range(len(texts))) < .5
             ip += 1
     assert ip == len(graph.nodes)
 
@@ -303,7 +295,7 @@ def test_a_real_search(smollm2, theirs, settings, built):
     a = mean_attention(theirs, ids)
     for position, step in enumerate(search.trace, 2):
         of_node = a[spans[step.node].start:spans[step.node].stop, spans["q"].start:spans["q"].stop].mean()
-        assert step.r == pytest.approx(position * of_node.item(), rel=TOLERANCE), step.describe()
+        assert step.r == pytest.approx(position * of_node.item(), rel=TOLERANCE), step.node
 
     checked = [step for step in search.trace if step.p_yes is not None]
     for step in (checked[0], checked[-1]):
@@ -452,7 +444,7 @@ def passed(hf, ids: list[int]):
 @pytest.fixture(scope="module")
 def short(smollm2):
     """Table A1 over the beginnings of two passages."""
-    return pecan.summary_prompt(smollm2.tokenizer, {i: PASSAGES[0][i][:200] for i in range(2)})
+    return pecan.summary_prompt(smollm2.tokenizer, [PASSAGES[0][i][:200] for i in range(2)])
 
 
 def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):
