@@ -58,7 +58,6 @@ RULES = {
 }
 LLAMA3 = {**dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), POSITIVE),
           "original_max_position_embeddings": COUNT}
-HEAD = {"head_dim": Rule((int,), lambda n: n >= 2 and n % 2 == 0, "an even number of at least 2 (RoPE turns pairs)")}
 
 
 def read_config(folder: str | Path) -> Config:
@@ -74,22 +73,16 @@ def read_config(folder: str | Path) -> Config:
         values = _with_rope({key: value for key, value in given.items() if value is not None})
         check_values(values, RULES, f"{path}: ")
 
-        heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]
-        if heads % kv_heads:
-            raise InputError(f"{path}: num_attention_heads {heads} query heads do not share {kv_heads} key/value heads "
-                             "evenly")
-        values = {"head_dim": values["hidden_size"] // heads} | values
-        check_values(values, HEAD, f"{path}: ")
-        if values["rope_type"] == "llama3":
-            check_values(values, LLAMA3, f"{path}: ")
+        values = {"head_dim": values["hidden_size"] // values["num_attention_heads"]} | values
+        check_values(values, {"head_dim": COUNT} | (LLAMA3 if values["rope_type"] == "llama3" else {}), f"{path}: ")
 
     return Config(
         vocab=values["vocab_size"],
         width=values["hidden_size"],
         hidden=values["intermediate_size"],
         layers=values["num_hidden_layers"],
-        heads=heads,
-        kv_heads=kv_heads,
+        heads=values["num_attention_heads"],
+        kv_heads=values["num_key_value_heads"],
         head_width=values["head_dim"],
         norm_eps=float(values["rms_norm_eps"]),
         max_length=values["max_position_embeddings"],
@@ -158,8 +151,9 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_shapes(place, found: dict[str, tuple], wanted: dict[str, tuple]):
+def check_shapes(place, tensors: dict[str, torch.Tensor], wanted: dict[str, tuple]):
     """Raise InputError for the first tensor that is missing, of another shape than config.json says, or unknown."""
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in [*wanted, *found]:
         if found.get(name) != wanted.get(name):
             raise InputError(f"{place}: tensor {name} is {found.get(name, 'missing')}; config.json wants "
@@ -207,7 +201,7 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
     # Some tied checkpoints store the output matrix, too.
     shapes = tensor_shapes(config)
     twice = {"lm_head.weight": (config.vocab, config.width)} if config.tied and "lm_head.weight" in weights else {}
-    check_shapes(folder, {name: tuple(tensor.shape) for name, tensor in weights.items()}, shapes | twice)
+    check_shapes(folder, weights, shapes | twice)
     if twice and not torch.equal(weights.pop("lm_head.weight"), weights["model.embed_tokens.weight"]):
         raise InputError(f"{folder}: config.json ties lm_head.weight to the embedding, but the stored one differs")
     return weights
@@ -230,10 +224,9 @@ READ_FROM_HUB = ["*.json", "*.safetensors", "*.model", "*.jinja"]
 
 
 def locate(model: str | Path) -> Path:
-    """The folder of a checkpoint: `model` itself, or the snapshot of a hub repository.
+    """The folder of a checkpoint: `model` itself, or the snapshot of a hub repository, owner/name or owner/name@revision.
 
-    A repository is `owner/name`, or `owner/name@revision` for one of its revisions. Raises InputError if `model` is
-    neither, or if the repository cannot be fetched.
+    Raises InputError if `model` is neither, or if the repository cannot be fetched.
     """
     if Path(model).is_dir():
         return Path(model)
@@ -248,10 +241,10 @@ def locate(model: str | Path) -> Path:
                                       allow_patterns=READ_FROM_HUB))
 
 
-# What a checkpoint is loaded from, next to its weights: a language model's files, and a sentence encoder's.
+# What a checkpoint is loaded from, next to its weights: the files of a language model and those of encoders.
 FILES = ("1_Pooling/config.json", "chat_template.jinja", "config.json", "generation_config.json",
-         "model.safetensors.index.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer.model",
-         "tokenizer_config.json")
+         "model.safetensors.index.json", "sentence_bert_config.json", "token_counts.json", "tokenizer.json",
+         "tokenizer.model", "tokenizer_config.json")
 
 
 def fingerprint(folder: Path) -> str:

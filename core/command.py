@@ -2,7 +2,7 @@
 import argparse
 import sys
 
-from core.files import InputError, MemoryShortage, OutputError, enough_memory
+from core.files import InputError, OutputError, enough_memory
 
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 
@@ -30,14 +30,14 @@ def user_errors(main, note: str = "") -> int:
     """Run a command line and return its exit code.
 
     An error that its user can correct is one line on stderr and exit code 2, an interruption exit code 130. `note` is
-    added if the cause is not the input but memory, the disk or an interruption.
+    added if the cause is the disk or an interruption.
     """
     try:
         with enough_memory():
             return main()
     except (InputError, OSError) as error:
         message = " ".join(str(error).split())
-        print(f"error: {message}{note if isinstance(error, OutputError | MemoryShortage) else ''}", file=sys.stderr)
+        print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"interrupted{note}", file=sys.stderr)

@@ -25,10 +25,6 @@ class OutputError(InputError):
     """A file cannot be written, so nothing that is computed after it could be kept."""
 
 
-class MemoryShortage(InputError):
-    """The memory does not suffice for what the user asked."""
-
-
 def one_line(error: BaseException) -> str:
     """The message of an error in one line of at most 300 characters; its type if the message is empty."""
     if isinstance(error, KeyError):
@@ -55,7 +51,7 @@ SHORTAGE = re.compile("out of memory|not enough memory|can('|no)t allocate memor
 
 @contextlib.contextmanager
 def enough_memory():
-    """The guard of what takes much memory: a shortage inside, in the words of any device, becomes a MemoryShortage.
+    """The guard of what takes much memory: a shortage inside, in the words of any device, becomes an InputError.
 
     What the calls inside held is free again when it is raised.
     """
@@ -65,7 +61,7 @@ def enough_memory():
         if not isinstance(error, MemoryError) and not SHORTAGE.search(str(error)):
             raise
         traceback.clear_frames(error.__traceback__)
-        raise MemoryShortage(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a "
+        raise InputError(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a "
                              "smaller --window or --dtype bfloat16") from None
 
 

@@ -18,6 +18,7 @@ from core.files import InputError, read_json, reading
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # those that are not set, a template prints as ""
 KEPT_TEXTS = 1 << 16                         # how many texts keep their ids
 KEPT_LENGTH = 1 << 13                        # in characters: longer texts do not
 
@@ -45,13 +46,19 @@ class Tokenizer:
         with reading(folder, "its tokenizer cannot be used"):
             settings = read_json(folder / "tokenizer_config.json")
             self.special, self.plain = _two_copies(folder, settings)
-            self.protective_newline = self._protective_newline()
+
+            # Some tokenizers add a blank to the start of any text. A segment from the middle of a prompt must not get
+            # it. So it is encoded after a newline, which takes the blank, and the newline's ids are cut off.
+            newline = self._segment("\n", False)
+            adds_blank = self._segment("\nx", False) != newline + self._segment("x", False)
+            self.protective_newline = newline if adds_blank else []
 
             # Nodes are encoded again for every query, so their ids are kept. Those of books are not.
             self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
             self.source, self.template = _template(folder, settings)
-            self.special_names = _special_names(settings)
+            self.special_names = {key: name["content"] if isinstance(name, dict) else name
+                                  for key in SPECIAL if (name := settings.get(key))}
             self.frame, self.reply_prefix = self._frame()
             if self.first("Yes") == self.first("No"):
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
@@ -61,16 +68,6 @@ class Tokenizer:
         if vocabulary is not None and largest >= vocabulary:
             raise InputError(f"{folder}: the tokenizer gives ids up to {largest}, and vocab_size of config.json is "
                              f"{vocabulary}; the two belong to different models")
-
-    def _protective_newline(self) -> list[int]:
-        """The ids of a newline if the tokenizer adds a blank to the start of any text, else [].
-
-        A segment from the middle of a prompt must not get that blank. So it is encoded after a newline, which takes
-        the blank, and the newline's ids are cut off.
-        """
-        newline = self._segment("\n", False)
-        adds_blank = self._segment("\nx", False) != newline + self._segment("x", False)
-        return newline if adds_blank else []
 
     def _frame(self) -> tuple[Frame, str]:
         """The frame and the reply prefix, cut out of a rendered conversation.
@@ -129,8 +126,7 @@ class Tokenizer:
     @property
     def bos(self) -> list[int]:
         """The token that begins a text; [] if the checkpoint has none."""
-        name = self.special_names.get("bos_token")
-        return self.encode(name, specials=True) if name else []
+        return self.encode(self.special_names.get("bos_token", ""), specials=True)
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens left out."""
@@ -194,10 +190,9 @@ def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tok
         plain = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
         plain.encode_special_tokens = True
 
-    unknown = raw["model"].get("unk_token"), raw["model"].get("unk_id")        # what any text may become
     for name in names:
-        i = special.token_to_id(name)
-        if name not in unknown and i not in unknown and i in plain.encode(name, add_special_tokens=False).ids:
+        ids = plain.encode(name, add_special_tokens=False).ids
+        if special.token_to_id(name) in ids and name != raw["model"].get("unk_token"):    # which any text may become
             raise InputError(f"{path}: {name} in a document's text would become that special token, because the "
                              "vocabulary itself has it; take a tokenizer.json without it there")
     return special, plain
@@ -214,18 +209,16 @@ def _of_sentencepiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
     with reading(path, "not a sentencepiece model"):
         model = sentencepiece.SentencePieceProcessor(model_file=str(path))
 
-    tokens, types, scores = [], [], []
-    for i in range(model.get_piece_size()):
-        tokens.append(model.id_to_piece(i))
-        scores.append(model.get_score(i))
-        types.append(UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else
-                     BYTE if model.is_byte(i) else NORMAL)
-    for i, added in sorted(settings.get("added_tokens_decoder", {}).items(), key=lambda item: int(item[0])):
-        if int(i) >= len(tokens):
-            tokens.append(added["content"])
-            types.append(CONTROL)
+    ids = list(range(model.get_piece_size()))
+    tokens = model.id_to_piece(ids)
+    types = [UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else BYTE if model.is_byte(i) else
+             NORMAL for i in ids]
+    added = {int(i): token["content"] for i, token in settings.get("added_tokens_decoder", {}).items()}
+    for i in sorted(added.keys() - ids):
+        tokens.append(added[i])
+        types.append(CONTROL)
 
-    tokenizer = of_pieces(tokens, types, scores)
+    tokenizer = of_pieces(tokens, types, model.get_score(ids))
     if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):
         raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
     return tokenizer
@@ -268,16 +261,6 @@ def add_specials(tokenizer: tokenizers.Tokenizer, tokens: list[str], types: list
 
 
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
-
-def _special_names(settings: dict) -> dict[str, str]:
-    """The names of the special tokens that are set; a template prints nothing for the others."""
-    names = {}
-    for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
-        token = settings.get(key)
-        if token:
-            names[key] = token["content"] if isinstance(token, dict) else token
-    return names
-
 
 def _template(folder: Path, settings: dict) -> tuple[Path, str]:
     """The file that holds the chat template, and the template's text; InputError if there is none."""

@@ -9,9 +9,8 @@ tokenizer is a list of tokens with the name of the rule that cuts text into word
 refused by name. The folder appears when it is complete, or not at all.
 """
 import importlib.util
-import os
+import shutil
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,11 +54,6 @@ def dequantised(path: Path, tensor) -> np.ndarray:
         return gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
 
 
-def shortest(x: float) -> float:
-    """The shortest decimal of a float32: 1e-05 and not 9.999999747378752e-06."""
-    return float(str(np.float32(x)))
-
-
 # --- config.json ----------------------------------------------------------------------------------------------------
 
 REQUIRED = {"hidden_size": "llama.embedding_length", "intermediate_size": "llama.feed_forward_length",
@@ -70,10 +64,8 @@ REQUIRED = {"hidden_size": "llama.embedding_length", "intermediate_size": "llama
 # Keys of a Llama that are read below, and others with the one value that changes nothing.
 READ = {*REQUIRED.values(), "llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base",
         "llama.vocab_size"}
-NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.count": 1, "llama.expert_count": 0,
-           "llama.expert_used_count": 0, "llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 1,
-           "llama.rope.scale_linear": 1, "tokenizer.ggml.remove_extra_whitespaces": False,
-           "tokenizer.ggml.add_eos_token": False, "tokenizer.ggml.precompiled_charsmap": []}
+NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.count": 1,
+           "tokenizer.ggml.remove_extra_whitespaces": False, "tokenizer.ggml.add_eos_token": False}
 
 FACTORS = "rope_freqs.weight"     # the tensor by which llama3 scaling divides the frequencies
 
@@ -81,8 +73,12 @@ FACTORS = "rope_freqs.weight"     # the tensor by which llama3 scaling divides t
 ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 
 
-def config_of(path: Path, fields: dict, tensors: dict) -> dict:
-    """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known."""
+def config_of(path: Path, fields: dict, tied: bool, factor: float) -> dict:
+    """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known.
+
+    The file has no parameters of llama3 scaling but what it divides the frequencies by. `factor` is the largest of
+    them; the other parameters are those of all published models.
+    """
     check_implemented(path, {"general.architecture": None} | fields, NEUTRAL)
     raw = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
     raw |= {name: fields[key] for name, key in REQUIRED.items()}
@@ -95,49 +91,32 @@ def config_of(path: Path, fields: dict, tensors: dict) -> dict:
         if key.startswith("llama.") and key not in {*READ, *NEUTRAL, *same}:
             raise InputError(f"{path}: {key} is not known, so the model may differ from a Llama")
 
-    tokens = fields["tokenizer.ggml.tokens"]
+    llama3 = {"rope_type": "llama3", "factor": float(factor), "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 8192}
     return raw | {
-        "vocab_size": len(tokens),
+        "vocab_size": len(fields["tokenizer.ggml.tokens"]),
         "num_key_value_heads": fields.get("llama.attention.head_count_kv", raw["num_attention_heads"]),
         "head_dim": width,
-        "rms_norm_eps": shortest(raw["rms_norm_eps"]),
-        "rope_theta": shortest(fields.get("llama.rope.freq_base", 10000.0)),
-        "rope_scaling": scaling_of(path, tensors),
-        "tie_word_embeddings": "output.weight" not in tensors,
+        "rope_theta": fields.get("llama.rope.freq_base", 10000.0),
+        "rope_scaling": None if factor == 1 else llama3,
+        "tie_word_embeddings": tied,
         "bos_token_id": fields.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": ends_of(fields, tokens)}
+        "eos_token_id": ends_of(fields)}
 
 
-def ends_of(fields: dict, tokens: list[str]) -> list[int]:
+def ends_of(fields: dict) -> list[int]:
     """The tokens that end a reply."""
+    tokens = fields["tokenizer.ggml.tokens"]
     named = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     known = [tokens.index(token) for token in ENDS_OF_LLAMA3 if token in tokens]
     return sorted({token for token in [*named, *known] if token is not None})
 
 
-def scaling_of(path: Path, tensors: dict) -> dict | None:
-    """The parameters of llama3 scaling as all published models have them, or None.
-
-    The file holds what the frequencies are divided by, [K/2]; the largest is the factor. check_scaling compares all.
-    """
-    factor = shortest(dequantised(path, tensors[FACTORS]).max()) if FACTORS in tensors else 1
-    if factor == 1:
-        return None
-    return {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192}
-
-
-def check_scaling(path: Path, config: Config, tensors: dict):
-    """Raise InputError unless config.json's scaling divides the frequencies by the factors that the file stores.
-
-    1e-6 allows for the rounding of float32 on both sides.
-    """
-    if config.rope is None:
-        return
-    factors = torch.from_numpy(dequantised(path, tensors[FACTORS]))
-    scaled = inverse_frequencies(config) * factors
-    if not torch.allclose(scaled, inverse_frequencies(replace(config, rope=None)), rtol=1e-6, atol=0):
-        raise InputError(f"{path}: rope_freqs.weight is not that of llama3 scaling")
+def check_scaling(path: Path, config: Config, factors: torch.Tensor):
+    """Raise InputError unless config.json's scaling divides the frequencies by the factors [K/2] of the file."""
+    unscaled = inverse_frequencies(replace(config, rope=None))
+    if not torch.allclose(unscaled / inverse_frequencies(config), factors, rtol=1e-6, atol=0):      # float32's rounding
+        raise InputError(f"{path}: {FACTORS} is not that of llama3 scaling")
 
 
 # --- weights --------------------------------------------------------------------------------------------------------
@@ -148,28 +127,28 @@ def stored_dtype(tensors: dict) -> str:
     return {"F32": "float32", "BF16": "bfloat16"}.get("".join(types), "float16")
 
 
-def half_split(rows: np.ndarray, heads: int) -> np.ndarray:
+def half_split(rows: torch.Tensor, heads: int) -> torch.Tensor:
     """Query or key rows [heads x K, D], ordered for the interleaved rotation, in the order of the half-split one."""
-    return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
+    return rows.view(heads, -1, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
 
 
 def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[str, torch.Tensor]:
     """Every tensor by Hugging Face's name. InputError for one that is missing, unknown, or of another shape or type."""
     import gguf
     shapes = tensor_shapes(config)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.layers)
-    names = {f"{names.get_name(ours.removesuffix('.weight'))}.weight": ours for ours in shapes}    # theirs -> ours
-    found = {name: tuple(tensor.shape[::-1].tolist()) for name, tensor in tensors.items() if name != FACTORS}
-    check_shapes(path, found, {theirs: shapes[ours] for theirs, ours in names.items()})
+    theirs = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.layers)
+    ours = {f"{theirs.get_name(name.removesuffix('.weight'))}.weight": name for name in shapes}
 
     weights = {}
-    for theirs, ours in names.items():
-        numbers = dequantised(path, tensors[theirs])
-        if ".attn_q." in theirs:
-            numbers = half_split(numbers, config.heads)
-        if ".attn_k." in theirs:
-            numbers = half_split(numbers, config.kv_heads)
-        weights[ours] = torch.from_numpy(numbers).to(getattr(torch, dtype))
+    for name, tensor in tensors.items():
+        weights[ours.get(name, name)] = torch.from_numpy(dequantised(path, tensor)).to(getattr(torch, dtype))
+    check_shapes(path, weights, shapes)
+
+    for name in weights:
+        if "q_proj" in name:
+            weights[name] = half_split(weights[name], config.heads)
+        if "k_proj" in name:
+            weights[name] = half_split(weights[name], config.kv_heads)
     return weights
 
 
@@ -185,16 +164,19 @@ def write_folder(path: Path, folder: Path) -> str:
     """Write the checkpoint of a GGUF file into an empty folder, and return a line about it."""
     fields, tensors = open_gguf(path)
     dtype = stored_dtype(tensors)
+    stored = tensors.pop(FACTORS, None)
+    factors = torch.ones(1) if stored is None else torch.from_numpy(dequantised(path, stored))
 
     # The small files come first: they are read again, so that whatever --model would refuse is refused here.
     with reading(path, "a value of its metadata does not fit a Llama"):
-        raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
+        raw = config_of(path, fields, "output.weight" not in tensors, factors.max()) | {"torch_dtype": dtype}
         write_json(folder / "config.json", raw)
         write_json(folder / "tokenizer_config.json", tokenizer_config(fields))
         write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
+    with reading(path, remedy=f" (written from {path})"):
         config = read_config(folder)
-        check_scaling(path, config, tensors)
         Tokenizer(folder)
+        check_scaling(path, config, factors)
 
     weights = weights_of(path, config, tensors, dtype)
     save_checkpoint(folder, raw, weights)
@@ -202,15 +184,12 @@ def write_folder(path: Path, folder: Path) -> str:
     parameters = sum(weight.numel() for weight in weights.values())
     if parameters < SMALL and SMALL_SETTINGS["window"] <= config.max_length:
         write_json(folder / "pecan.json", SMALL_SETTINGS)
-    types = ", ".join(sorted({tensor.tensor_type.name for tensor in tensors.values()}))
-    return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, {types} as {dtype}"
+    return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, in {dtype}"
 
 
 def find(name: str | Path) -> Path:
     """The GGUF file of this name, or the one inside an installed package of this name."""
-    if Path(name).exists() or not str(name).isidentifier():
-        return Path(name)
-    package = importlib.util.find_spec(str(name))
+    package = importlib.util.find_spec(str(name)) if str(name).isidentifier() else None
     folders = package.submodule_search_locations if package else []
     return next((file for folder in folders for file in Path(folder).glob("*.gguf")), Path(name))
 
@@ -219,18 +198,13 @@ def convert(file: str | Path, folder: str | Path) -> str:
     """Convert a GGUF file, or a package's, into a new folder; return a line about it. InputError leaves nothing."""
     path = find(file)
     folder = Path(folder)
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; give the name of a new folder")
-
-    with writing(folder), tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        written = Path(temporary, folder.name)
-        written.mkdir()
-        try:
-            line = write_folder(path, written)
-        except InputError as error:                         # what was checked by reading it again names the GGUF file
-            raise type(error)(str(error).replace(str(written), str(path))) from None
-        os.replace(written, folder)
-    return line
+    with writing(folder):
+        folder.mkdir()
+    try:
+        return write_folder(path, folder)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
 
 
 def main(argv=None) -> int:

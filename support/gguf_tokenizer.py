@@ -19,12 +19,9 @@ LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
 
 
 def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
-    """The tokenizer; InputError if its kind or its rule for words is not known, or if its lists do not agree."""
+    """The tokenizer; InputError if its kind or its rule for words is not known."""
     tokens = fields["tokenizer.ggml.tokens"]
     types = fields["tokenizer.ggml.token_type"]
-    if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
-        raise InputError(f"{path}: {len(tokens)} tokens, {len(set(tokens))} of them different, have {len(types)} types")
-
     kind = fields.get("tokenizer.ggml.model")
     if kind == "gpt2":
         tokenizer = byte_level(path, fields, words_of(tokens, types))

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from core.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
-from core.files import COUNT, POSITIVE, InputError, check_values, read_json, reading
+from core.files import COUNT, InputError, check_values, read_json, reading
 from llama import Llama
 from support.token_mean import TokenMean
 
@@ -45,8 +45,6 @@ def attention(q, k, v, mask, bias):
     return weights @ v, weights
 
 
-RULES = {**dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers",
-                          "max_position_embeddings"), COUNT), "layer_norm_eps": POSITIVE}
 NEITHER_POOLING_NEEDS = r"pooler\..*|embeddings\.position_ids"
 
 
@@ -66,14 +64,13 @@ class Encoder:
     qkv: tuple[str, str, str]                  # names of a layer's matrices for queries, keys and values
     output: str                                # name of the matrix after attention
     output_norm: str                           # name of the norm after that
+    batch = 32                                 # sentences that run together
 
-    def __init__(self, model: str | Path, device="cpu", batch: int = 32, pooling: str | None = None,
-                 unit: bool = True):
+    def __init__(self, model: str | Path, device="cpu", pooling: str | None = None, unit: bool = True):
         folder = locate(model)
         self.pooling = pooling or _pooling(folder)
         self.unit = unit
         self.device = device
-        self.batch = batch
         self.flops = 0
         self.fingerprint = fingerprint(folder)
 
@@ -81,24 +78,22 @@ class Encoder:
         with reading(path, "not the config.json of a sentence encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
-            check_values(raw, RULES, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
-            self.eps = raw["layer_norm_eps"]
+            self.eps = float(raw["layer_norm_eps"])
             wanted = self.shapes(raw)
 
         with reading(folder / "tokenizer.json", "not a readable tokenizer"):
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(_max_length(folder, raw["max_position_embeddings"] - self.first_position))
-        self.tokenizer.no_padding()
-        if raw["hidden_size"] % self.heads or max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
-            raise InputError(f"{path}: num_attention_heads must divide hidden_size, and vocab_size be larger than all "
-                             "ids of the tokenizer")
+        self.tokenizer.enable_padding()
+        if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
+            raise InputError(f"{path}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
 
         path = folder / "model.safetensors"
         stored = read_tensors(path, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
         self.weights = {name.removeprefix(self.prefix): tensor for name, tensor in stored.items()}
-        check_shapes(path, {name: tuple(tensor.shape) for name, tensor in self.weights.items()}, wanted)
+        check_shapes(path, self.weights, wanted)
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
@@ -163,13 +158,11 @@ class Encoder:
         """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included."""
         vectors = []
         for start in range(0, len(sentences), self.batch):
-            ids = [encoding.ids for encoding in self.tokenizer.encode_batch(sentences[start:start + self.batch])]
-            lengths = [len(row) for row in ids]
-            T = max(lengths)
-            tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)
-            mask = torch.arange(T, device=self.device) < torch.tensor(lengths, device=self.device)[:, None]    # [B, T]
+            encodings = self.tokenizer.encode_batch(sentences[start:start + self.batch])
+            tokens = torch.tensor([encoding.ids for encoding in encodings], device=self.device)                 # [B, T]
+            mask = torch.tensor([encoding.attention_mask for encoding in encodings], device=self.device).bool()
 
-            self.flops += sum(map(self.cost, lengths))
+            self.flops += sum(map(self.cost, mask.sum(1).tolist()))
             hidden = self.forward(tokens, mask)
             if self.pooling == "cls":
                 vectors.append(hidden[:, 0])
@@ -247,8 +240,7 @@ def _pooling(folder: Path) -> str:
     raw = read_json(path) if path.exists() else {"pooling_mode": "mean"}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     modes = [names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on]
-    if not modes:                                            # sentence-transformers 6 writes one key
-        modes = [raw.get("pooling_mode")]
+    modes = modes or [raw.get("pooling_mode")]               # sentence-transformers 6 writes one key
     if modes not in (["mean"], ["cls"]):
         raise InputError(f"{path}: pooling by {modes} is not implemented; 'mean' or 'cls' alone is")
     return modes[0]

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from core.files import read_json, sha256
+from core.files import read_json
 from llama import Llama
 
 COUNTS = "token_counts.json"      # next to a checkpoint: how often each token comes in some texts
@@ -28,12 +28,12 @@ class TokenMean:
 
     def __init__(self, model: Llama, unit: bool = True):
         self.table = model.weights["model.embed_tokens.weight"]
-        self.weights, known = token_weights(model)
+        self.weights = token_weights(model)
         self.tokenizer = model.tokenizer
         self.mean = self.table.mean(0, dtype=torch.float32)
         self.unit = unit
         self.flops = 0
-        self.fingerprint = f"whitened mean {model.fingerprint}{known}"
+        self.fingerprint = f"whitened mean {model.fingerprint}"
 
     @cached_property
     def whitening(self) -> torch.Tensor:
@@ -61,8 +61,8 @@ class TokenMean:
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
 
-def token_weights(model: Llama) -> tuple[torch.Tensor, str]:
-    """What each token counts in a mean [V], and what tells these weights from others.
+def token_weights(model: Llama) -> torch.Tensor:
+    """What each token counts in a mean, [V].
 
     With COUNTS next to the checkpoint it is a / (a + p), where p is the token's share of all (SIF: Arora, Liang and Ma
     2017). Without it all tokens count alike.
@@ -70,8 +70,8 @@ def token_weights(model: Llama) -> tuple[torch.Tensor, str]:
     table = model.weights["model.embed_tokens.weight"]
     path = model.folder and model.folder / COUNTS
     if not path or not path.exists():
-        return torch.ones(len(table), device=table.device), ""
+        return torch.ones(len(table), device=table.device)
 
     counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64)
     p = counts / counts.sum()
-    return (RARE / (RARE + p)).float().to(table.device), f", SIF {sha256([path])[:16]}"
+    return (RARE / (RARE + p)).float().to(table.device)
