@@ -224,7 +224,7 @@ READ_FROM_HUB = ["*.json", "*.safetensors", "*.model", "*.jinja"]
 
 
 def locate(model: str | Path) -> Path:
-    """The folder of a checkpoint: `model` itself, or the snapshot of a hub repository, owner/name or owner/name@revision.
+    """The folder of a checkpoint: `model` itself, or the snapshot of a hub repository, owner/name[@revision].
 
     Raises InputError if `model` is neither, or if the repository cannot be fetched.
     """
