@@ -251,13 +251,13 @@ def words_of(tokens: list[str], types: list[int]) -> dict[str, int]:
 
 
 def add_specials(tokenizer: tokenizers.Tokenizer, tokens: list[str], types: list[int]):
-    """Add the tokens that text cannot give; InputError if one would not keep its id."""
+    """Add the tokens that text cannot give; ValueError if one would not keep its id."""
     for i, token in enumerate(tokens):
         if types[i] in (NORMAL, BYTE):
             continue
         tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=types[i] != USER_DEFINED)])
         if tokenizer.token_to_id(token) != i:
-            raise InputError(f"token {token!r} would not keep its id {i} in tokenizer.json")
+            raise ValueError(f"token {token!r} would not keep its id {i} in tokenizer.json")
 
 
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
