@@ -97,6 +97,7 @@ def config_of(path: Path, fields: dict, tied: bool, factor: float) -> dict:
         "vocab_size": len(fields["tokenizer.ggml.tokens"]),
         "num_key_value_heads": fields.get("llama.attention.head_count_kv", raw["num_attention_heads"]),
         "head_dim": width,
+        "rms_norm_eps": float(str(np.float32(raw["rms_norm_eps"]))),                # 1e-05, not 9.999999747378752e-06
         "rope_theta": fields.get("llama.rope.freq_base", 10000.0),
         "rope_scaling": None if factor == 1 else llama3,
         "tie_word_embeddings": tied,

@@ -74,9 +74,7 @@ def test_plain_numbers_come_back(tmp_path, kind, changes):
     dtype = str(next(iter(found.values())).dtype).removeprefix("torch.")
     tokens = fields_of(source)["tokenizer.ggml.tokens"]
     eos = (tokens.index("</s>"), tokens.index("<|eot_id|>"))
-    found = read_config(tmp_path / "m")
-    assert np.float32(found.norm_eps) == np.float32(1e-5)
-    assert replace(found, norm_eps=1e-5) == replace(read_config(source), dtype=dtype, eos=eos)
+    assert read_config(tmp_path / "m") == replace(read_config(source), dtype=dtype, eos=eos)
 
 
 # Half a step of the largest number of a block, or one where the range is not symmetric. A wrong row is off by far more.
