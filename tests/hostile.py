@@ -1,15 +1,9 @@
-"""Kills a run at random moments, lets it go on, and compares its answers with those of a run left alone.
-
-    python tests/hostile.py [60]                  so many kills; kill -9, SIGINT and SIGTERM, one process and torchrun
-"""
+"""Kills a run at some moment and lets it go on; what a run has answered."""
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -65,26 +59,3 @@ def go_on(command: list[str]):
     """Run a command again to its end."""
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-
-
-def main(kills: int) -> int:
-    folder = Path(tempfile.mkdtemp())
-    data = short_set(folder)
-    subprocess.run([*COMMAND, "--dataset", data, "--output", folder / "alone"], cwd=ROOT, check=True,
-                   capture_output=True)
-    rng = random.Random(kills)
-    for n in range(kills):
-        sent = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[n % 3]
-        processes = 1 + n % 2
-        after = rng.uniform(0, 3)
-        moment = f"{n + 1}: {sent.name} after {after:.2f} s, {processes} processes"
-        command, in_time = kill(data, folder / str(n), sent, processes, after)
-        go_on(command)
-        assert answers(folder / str(n)) == answers(folder / "alone"), f"{moment}: other answers"
-        print(f"{moment}: every answer is the same{'' if in_time else ' (it had ended before)'}", flush=True)
-    shutil.rmtree(folder)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 60))

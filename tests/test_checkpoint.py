@@ -61,9 +61,10 @@ def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 def change(folder, **changes):
-    """Change keys of config.json."""
-    raw = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(raw | changes))
+    """Change keys of config.json; None removes one."""
+    raw = json.loads((folder / "config.json").read_text()) | changes
+    kept = {key: value for key, value in raw.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(kept))
 
 
 def change_tensors(folder, changes):
@@ -75,11 +76,6 @@ def change_tensors(folder, changes):
 
 def edit_file(folder, name, content):
     (folder / name).write_text(content)
-
-
-def tie(folder):
-    """Say that the output matrix is the embedding; the file has another one."""
-    change(folder, tie_word_embeddings=True)
 
 
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -95,7 +91,7 @@ NORM = "model.norm.weight"
     (partial(change, hidden_act="gelu"), ["hidden_act", "'gelu'"]),
     (partial(change, num_key_value_heads=4), ["k_proj", "(32, 64)", "(64, 64)"]),
     (partial(change, vocab_size=7), ["vocab_size of config.json is 7"]),
-    (tie, ["config.json ties lm_head.weight"]),
+    (partial(change, tie_word_embeddings=True), ["config.json ties lm_head.weight"]),
     (partial(change_tensors, changes={UP: None}), ["missing", UP]),
     (partial(change_tensors, changes={"extra": torch.zeros(1)}), ["extra", "no such tensor"]),
     (partial(change_tensors, changes={NORM: torch.zeros(3)}), [NORM, "(3,)", "(64,)"]),

@@ -15,6 +15,7 @@ import tokenizers
 import torch
 from oracle import write_checkpoint
 from safetensors.torch import load_file, save_file
+from test_checkpoint import change, change_tensors, edit_file
 from transformers import BertConfig, BertModel, BertTokenizer, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
@@ -96,19 +97,6 @@ def write(folder, name, **content):
     """Write a JSON file."""
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(json.dumps(content))
-
-
-def change(folder, **content):
-    """Change keys of config.json; None removes one."""
-    raw = json.loads((folder / "config.json").read_text()) | content
-    write(folder, "config.json", **{key: value for key, value in raw.items() if value is not None})
-
-
-def change_tensors(folder, changes):
-    """Change tensors of model.safetensors; None removes one."""
-    path = folder / "model.safetensors"
-    tensors = load_file(path) | changes
-    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
 
 
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
@@ -194,10 +182,6 @@ def test_names_may_have_a_prefix(kind, copy, encoder):
 NORM = "encoder.layer.1.output.LayerNorm.weight"
 
 
-def damage_file(folder, name, content):
-    (folder / name).write_bytes(content)
-
-
 # What each row changes in a checkpoint, and what the error says (a regular expression).
 @pytest.mark.parametrize("damage, words", [
     (partial(change, model_type="distilbert"), "config.json: model_type 'distilbert' is not implemented"),
@@ -207,7 +191,7 @@ def damage_file(folder, name, content):
     (partial(change, num_hidden_layers=2), r"encoder.layer.2.\S+ is \(.*wants no such tensor"),
     (partial(change, vocab_size=5), "config.json: vocab_size is 5, and the tokenizer has larger ids"),
     (partial(change_tensors, changes={NORM: None}), f"{NORM} is missing"),
-    (partial(damage_file, name="tokenizer.json", content=b"["), "not a readable tokenizer"),
+    (partial(edit_file, name="tokenizer.json", content="["), "not a readable tokenizer"),
     (partial(write, name="1_Pooling/config.json", pooling_mode_max_tokens=True), "1_Pooling.*pooling_mode_max_tokens"),
     (partial(write, name="1_Pooling/config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=True),
      "'cls', 'mean'.* is not implemented"),
