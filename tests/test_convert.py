@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf_file import factors_of, fields_of, naive_ids, stored, tensors_of, write_gguf
 from oracle import LLAMA3, write_checkpoint
 from safetensors.torch import load_file
-from test_tokenizer import NASTY, PLAIN, write_bpe, write_sentencepiece
+from test_tokenizer import NASTY, write_bpe, write_sentencepiece
 
 from core.checkpoint import read_config
 from core.files import InputError
@@ -152,32 +152,18 @@ def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
         assert ours.special.encode(text).ids == wanted.special.encode(text).ids
 
 
-def sentencepiece_fields(folder, fields) -> dict:
-    """The same fields with the tokens of a sentencepiece model: unknown 2, control 3, byte 6."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    places = range(processor.get_piece_size())
-    types = [2 if processor.is_unknown(i) else 3 if processor.is_control(i) else 6 if processor.is_byte(i) else 1
-             for i in places]
-    changed = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default",
-               "tokenizer.ggml.tokens": [processor.id_to_piece(i) for i in places],
-               "tokenizer.ggml.scores": [processor.get_score(i) for i in places], "tokenizer.ggml.token_type": types,
-               "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
-               "tokenizer.ggml.unknown_token_id": 0, "llama.vocab_size": len(places), "tokenizer.chat_template": PLAIN}
-    return {key: value for key, value in fields.items() if key != "tokenizer.ggml.merges"} | changed
-
-
-def test_sentencepiece_ids(tmp_path, content):
-    """Those of sentencepiece itself, with its bytes for unknown characters and its blank before any text."""
+def test_sentencepiece_ids(tmp_path):
+    """Those of sentencepiece itself, with a BOS by default."""
     write_sentencepiece(tmp_path)
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
-    fields, tensors = content()
-    fields = sentencepiece_fields(tmp_path, fields)
-    tokenizer = tokenizer_of(Path("m"), fields)
-    for text in [*TEXTS, "Tabitha has 3 kittens;  Tom Kitten bursts his buttons, Yes or No?"]:
-        if text:                                          # sentencepiece gives an empty text no blank
-            plain = text.replace("<s>", "").replace("</s>", "").replace("<unk>", "")
-            assert tokenizer.encode(plain, add_special_tokens=False).ids == processor.encode(plain), text
-    assert tokenizer.encode("Tom").ids == [1, *processor.encode("Tom")], "with a BOS by default"
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
+    places = range(model.get_piece_size())
+    tokenizer = tokenizer_of(Path("m"), {
+        "tokenizer.ggml.model": "llama", "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.tokens": [model.id_to_piece(i) for i in places],
+        "tokenizer.ggml.scores": [model.get_score(i) for i in places],
+        "tokenizer.ggml.token_type": [2, 3, 3] + [6 if model.is_byte(i) else 1 for i in places[3:]]})
+    for text in (*TEXTS[1:4], "Tabitha has 3 kittens;  Tom Kitten bursts his buttons, Yes or No?"):
+        assert tokenizer.encode(text).ids == [1, *model.encode(text)], text
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

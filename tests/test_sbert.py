@@ -16,7 +16,7 @@ import torch
 from oracle import write_checkpoint
 from safetensors.torch import load_file, save_file
 from test_checkpoint import change, change_tensors, edit_file
-from transformers import BertConfig, BertModel, BertTokenizer, MPNetConfig, MPNetModel
+from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from core.files import InputError
@@ -280,41 +280,17 @@ def test_a_real_encoder(variable, tiny):
 
 # --- Dragon's two encoders ------------------------------------------------------------------------------------------
 
-@pytest.fixture
-def towers(tmp_path):
-    """Two random BERTs in the form of Dragon's repositories, with word pieces."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tom", "kitten", "##s", "moppet", "where", "is", "?", "the"]
-    for seed, name in enumerate(("questions", "passages")):
-        torch.manual_seed(seed)
-        model = BertModel(BertConfig(vocab_size=len(words), hidden_size=D, num_hidden_layers=LAYERS,
-                                     num_attention_heads=4, intermediate_size=HIDDEN, max_position_embeddings=64))
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.add_(torch.randn_like(weight) * .15)
-
-        model.save_pretrained(tmp_path / name)
-        (tmp_path / name / "vocab.txt").write_text("\n".join(words) + "\n")
-        vocabulary = str(tmp_path / name / "vocab.txt")
-        tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True).save(str(tmp_path / name / "tokenizer.json"))
-    return [tmp_path / "questions", tmp_path / "passages"]
-
-
-def test_two_towers_equal_hugging_face(towers, tiny):
-    """Lower-cased word pieces, the state of [CLS] without normalisation, and separate weights for each side."""
-    texts, ours = ["Where is Tom ?", "Moppet kittens the the", "TOM"], []
-    for folder, tower in zip(towers, load_towers(towers, tiny)):
-        tokenizer = BertTokenizer(vocab=str(folder / "vocab.txt"), do_lower_case=True)
-        model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
-        with torch.no_grad():
-            theirs = torch.cat([model(torch.tensor([tokenizer(text).input_ids])).last_hidden_state[:, 0]
-                                for text in texts])
-
-        ours.append(tower.encode(texts))
-        error = ((ours[-1] - theirs).norm() / theirs.norm()).item()
-        assert error < 1e-6, f"{folder.name}: {error:.1e}"
-        assert (ours[-1].norm(dim=1) - 1).abs().min() > .1                                 # not normalised
-    assert (ours[0] - ours[1]).abs().max() > .1
-    assert load_towers(towers, tiny)[0].fingerprint != load_towers(towers, tiny)[1].fingerprint
+@pytest.mark.parametrize("kind", ["bert"], indirect=True)
+def test_two_towers_equal_hugging_face(folder, copy, hf, tiny):
+    """The state of the first token, [CLS], without normalisation, and separate weights for each side."""
+    change_tensors(copy, {NORM: torch.full([D], 2.0)})
+    questions, passages = load_towers([folder, copy], tiny)
+    ours = questions.encode(SENTENCES)
+    theirs = torch.stack([hf(ids_of(sentence))[0] for sentence in SENTENCES])
+    error = ((ours - theirs).norm() / theirs.norm()).item()
+    assert error < 1e-6, f"{error:.1e}"
+    assert (ours.norm(dim=1) - 1).abs().min() > .1                                         # not normalised
+    assert (passages.encode(SENTENCES) - ours).abs().max() > .1 and questions.fingerprint != passages.fingerprint
 
 
 def test_towers_without_encoders_are_the_mean_not_normalised(tiny):

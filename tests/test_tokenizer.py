@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from oracle import write_checkpoint
 from transformers import PreTrainedTokenizerFast
 
-from core.checkpoint import read_config
 from core.files import InputError
 from core.text import split
 from core.tokenizer import Tokenizer
@@ -237,15 +236,6 @@ def test_a_prompt_does_not_change_overnight(chat, monkeypatch):
     assert ours.render(turns("Tom")).startswith("26 Jul 2024<|im_start|>")
 
 
-def test_other_features_of_templates(chat):
-    """A token that is not set prints nothing, tojson does not escape letters, and loops may break."""
-    ours, theirs = chat("{{ bos_token }}{% for message in messages %}{{ message | tojson }}{% if loop.index == 3 %}"
-                        "{% break %}{% endif %}{% endfor %}", bos_token=None)
-    assert ours.render(turns("Élan", "é", "'<'")) == theirs("Élan", "é", "'<'")[0] == (
-        '{"role": "user", "content": "Élan"}{"role": "assistant", "content": "é"}{"role": "user", "content": "\'<\'"}')
-    assert ours.unknown("Élan") == 0, "the unknown token is not set either"
-
-
 def test_which_template_is_used(bpe, tmp_path):
     """chat_template.jinja; without it the one of tokenizer_config.json, alone or the default of several."""
     folder = shutil.copytree(bpe, tmp_path / "m")
@@ -418,7 +408,7 @@ GOLDEN = [128000, 128006, 9125, 128007, 271, 38766, 1303, 33025, 2696, 25, 6790,
 @pytest.mark.skipif("PECAN_LLAMA3_TOKENIZER" not in os.environ, reason="it is licensed and not in this repository: set "
                     "PECAN_LLAMA3_TOKENIZER to the tokenizer.json of Llama 3.1 or 3.2 Instruct, or to its folder")
 def test_golden_ids_of_llama_3(tmp_path):
-    """The prompt "test" in ids written out by hand, the verdicts, and the tokens that end a reply."""
+    """The prompt "test" in ids written out by hand, the verdicts, and special tokens."""
     folder = Path(os.environ["PECAN_LLAMA3_TOKENIZER"])
     if not (folder / "tokenizer_config.json").exists():
         shutil.copy(folder / "tokenizer.json" if folder.is_dir() else folder, tmp_path / "tokenizer.json")
@@ -430,12 +420,9 @@ def test_golden_ids_of_llama_3(tmp_path):
     assert (t.reply_prefix, t.first("Yes"), t.first("No")) == ("", 9642, 2822)
     assert t.encode("Yes") == [9642] and t.encode("No") == [2822]
 
-    assert t.encode("a<|eot_id|>b", specials=True) == [64, 128009, 65]
     text = "a<|eot_id|>b<|begin_of_text|><|python_tag|>"
     assert max(t.encode(text)) < 128000 and t.decode(t.encode(text)) == text
-    stops = t.encode("<|end_of_text|><|eom_id|><|eot_id|>", specials=True)
-    assert stops == [128001, 128008, 128009]
-    assert not (folder / "config.json").exists() or set(read_config(folder).eos) == set(stops)
+    assert t.encode("<|end_of_text|><|eom_id|><|eot_id|>", specials=True) == [128001, 128008, 128009]
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
