@@ -184,11 +184,8 @@ def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tok
     raw |= {"truncation": None, "padding": None}
     with reading(path, "not a readable tokenizer"):
         special = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
+        plain = tokenizers.Tokenizer.from_str(json.dumps(raw | {"added_tokens": []}, allow_nan=False))
         names = [token["content"] for token in raw["added_tokens"] if token["special"]]
-        for token in raw["added_tokens"]:
-            token["special"] = True
-        plain = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
-        plain.encode_special_tokens = True
 
     for name in names:
         ids = plain.encode(name, add_special_tokens=False).ids

@@ -168,7 +168,7 @@ MUTATIONS = {
                                "return tokenizer.encode(text)",
                                "test_tokenizer.py::test_turns_equal_apply_chat_template"),
     "special tokens recognised in documents": (
-        "core/tokenizer.py", "plain.encode_special_tokens = True", "pass",
+        "core/tokenizer.py", "raw | {\"added_tokens\": []}", "raw",
         "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens"),
     "the template prints today": ("core/tokenizer.py", "TODAY = datetime.datetime(2024, 7, 26)",
                                   "TODAY = datetime.datetime.now()",
