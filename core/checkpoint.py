@@ -264,8 +264,7 @@ def choose_device(device: str = "auto", dtype: str = "auto",
     and float32 elsewhere. Raises InputError for a device that cannot be used and an unknown dtype.
     """
     if device == "auto":
-        available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-        device = next(name for name in available if available[name])
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     with reading(f"device {device!r}", "cannot be used here"):
         chosen = torch.device(device)
         torch.empty(1, device=chosen)

@@ -136,7 +136,6 @@ class Rule(NamedTuple):
 COUNT = Rule((int,), lambda n: 1 <= n <= 1 << 24, "a whole number from 1 to 16,777,216")
 POSITIVE = Rule((int, float), lambda x: 0 < x < 1e12, "a number above 0 and below 1e12")
 NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
-ANY = Rule((type(None), bool, int, float, str, list, dict), lambda _: True, "there")
 FLAG = Rule((bool,), lambda _: True, "true or false")
 TEXT = Rule((str,), lambda _: True, "a text")
 TEXTS = Rule((list,), lambda texts: texts and all(isinstance(text, str) for text in texts), "a non-empty list of texts")

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from core.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
-from core.files import COUNT, InputError, check_values, read_json, reading
+from core.files import InputError, read_json, reading
 from llama import Llama
 from support.token_mean import TokenMean
 
@@ -75,7 +75,7 @@ class Encoder:
         self.fingerprint = fingerprint(folder)
 
         path = folder / "config.json"
-        with reading(path, "not the config.json of a sentence encoder"):
+        with reading(folder, "not a sentence encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
             self.layers = raw["num_hidden_layers"]
@@ -83,12 +83,18 @@ class Encoder:
             self.eps = float(raw["layer_norm_eps"])
             wanted = self.shapes(raw)
 
+            # A sentence is cut at max_seq_length, or where the positions end.
+            longest = raw["max_position_embeddings"] - self.first_position
+            path = folder / "sentence_bert_config.json"
+            asked = read_json(path).get("max_seq_length") if path.exists() else None
+            longest = min(asked or longest, longest)
+
         with reading(folder / "tokenizer.json", "not a readable tokenizer"):
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.tokenizer.enable_truncation(_max_length(folder, raw["max_position_embeddings"] - self.first_position))
+        self.tokenizer.enable_truncation(longest)
         self.tokenizer.enable_padding()
         if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
-            raise InputError(f"{path}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
+            raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
 
         path = folder / "model.safetensors"
         stored = read_tensors(path, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
@@ -221,16 +227,6 @@ class MPNet(Encoder):
 
 
 # --- the other files of an encoder's folder -------------------------------------------------------------------------
-
-def _max_length(folder: Path, longest: int) -> int:
-    """Tokens at which a sentence is cut: max_seq_length, but at most `longest`, the positions there are."""
-    path = folder / "sentence_bert_config.json"
-    given = read_json(path) if path.exists() else {}
-    if given.get("max_seq_length") is None:
-        return longest
-    check_values(given, {"max_seq_length": COUNT}, f"{path}: ")
-    return min(given["max_seq_length"], longest)
-
 
 def _pooling(folder: Path) -> str:
     """"mean" or "cls", as 1_Pooling/config.json says; "mean" without that file."""
