@@ -16,6 +16,7 @@ from core.files import (
     append_line,
     check_values,
     complete_lines,
+    open_own,
     parse_json,
     reading,
     write_file,
@@ -32,7 +33,7 @@ def lock(output: Path):
     """
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
-    file = open(output / "lock", "ab")
+    file = open_own(output / "lock")
     try:
         import fcntl
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
