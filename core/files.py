@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -50,16 +49,12 @@ SHORTAGE = re.compile("out of memory|not enough memory|can('|no)t allocate memor
 
 @contextlib.contextmanager
 def enough_memory():
-    """The guard of what takes much memory: a shortage inside, in the words of any device, becomes an InputError.
-
-    What the calls inside held is free again when it is raised.
-    """
+    """The guard of what takes much memory: a shortage, in the words of any device, becomes an InputError."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
         if not isinstance(error, MemoryError) and not SHORTAGE.search(str(error)):
             raise
-        traceback.clear_frames(error.__traceback__)
         raise InputError(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a "
                              "smaller --window or --dtype bfloat16") from None
 

@@ -724,8 +724,6 @@ MUTATIONS = {
     "a shortage of memory ends the run": (
         "evaluation/together.py", "with enough_memory():\n            return method.answer", "if True:\n            "
         "return method.answer", "test_eval.py::test_a_shortage_of_memory_does_not_end_the_run"),
-    "what ran out of memory is kept": ("core/files.py", "        traceback.clear_frames(error.__traceback__)\n", "",
-                                       "test_eval.py::test_what_ran_out_of_memory_is_free_again"),
     "a group's cache is kept for nothing": ("evaluation/together.py", "            self.cache = None   ",
                                             "            pass   ",
                                             "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from test_house import files
 
 import eval as evaluation_main
 from core.command import user_errors
@@ -15,8 +14,9 @@ from core.files import OutputError
 from view import ask
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = sorted(str(file.with_suffix("")).replace("/", ".") for file in map(Path, files())
-                  if "\nif __name__ == \"__main__\":\n" in (ROOT / file).read_text(encoding="utf-8"))
+COMMANDS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts)
+                  for path in [*ROOT.glob("*.py"), *ROOT.glob("*/*.py")] if path.parent.name != "tests"
+                  and "\nif __name__ == \"__main__\":\n" in path.read_text(encoding="utf-8"))
 STORY = str(ROOT / "tiny" / "story.txt")
 
 
