@@ -55,8 +55,8 @@ def enough_memory():
     except (MemoryError, RuntimeError, OSError) as error:
         if not isinstance(error, MemoryError) and not SHORTAGE.search(str(error)):
             raise
-        raise InputError(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a "
-                             "smaller --window or --dtype bfloat16") from None
+        raise InputError(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a smaller "
+                         "--window or --dtype bfloat16") from None
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

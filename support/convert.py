@@ -6,7 +6,7 @@
 GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways: the rows of query and key matrices are
 ordered for the interleaved rotation, a tied output matrix is absent, llama3 scaling is a tensor of factors, and the
 tokenizer is a list of tokens with the name of the rule that cuts text into words. What is not known for certain is
-refused by name. The folder appears when it is complete, or not at all.
+refused by name. An error leaves no folder.
 """
 import importlib.util
 import shutil
@@ -156,7 +156,7 @@ def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[st
 # --- the folder -----------------------------------------------------------------------------------------------------
 
 # Settings for models of SmolLM2-135M's size. In the paper's window of 8,192 tokens it repeats one line to the limit. Of
-# those that `python -m study settings` compares, these cover the most chunks (study/README.md).
+# the settings that were compared, these cover the most chunks.
 SMALL = 300_000_000               # parameters
 SMALL_SETTINGS = {"chunk": 200, "window": 640, "summary_share": 0.3}
 
