@@ -135,41 +135,47 @@ MUTATIONS = {
         "2 * config.layers * H",
         "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
     # GGUF files
-    "query rows left interleaved": ("support/convert.py", "numbers = half_split(numbers, config.heads)", "pass",
-                                    "test_convert.py::test_plain_numbers_come_back"),
-    "key rows by the query heads": ("support/convert.py", "half_split(numbers, config.kv_heads)",
-                                    "half_split(numbers, config.heads)",
-                                    "test_convert.py::test_plain_numbers_come_back"),
+    "query rows left interleaved": (
+        "support/convert.py", "weights[name] = half_split(weights[name], config.heads)",
+        "pass",
+        "test_convert.py::test_plain_numbers_come_back"),
+    "key rows by the query heads": (
+        "support/convert.py", "half_split(weights[name], config.kv_heads)",
+        "half_split(weights[name], config.heads)",
+        "test_convert.py::test_plain_numbers_come_back"),
     "a GGUF file's eos alone ends a reply": (
         "support/convert.py", "for token in [*named, *known]", "for token in named",
         "test_convert.py::test_plain_numbers_come_back"),
-    "recovered scaling unchecked": ("support/convert.py", "        check_scaling(path, config, tensors)\n", "",
-                                    "test_convert.py::test_what_is_not_known_is_refused_by_name"),
+    "recovered scaling unchecked": (
+        "support/convert.py", "        check_scaling(path, config, factors)\n",
+        "",
+        "test_convert.py::test_what_is_not_known_is_refused_by_name"),
     "unknown keys of a GGUF file passed over": (
         "support/convert.py", "key.startswith(\"llama.\") and", "False and",
         "test_convert.py::test_what_is_not_known_is_refused_by_name"),
-    "a half-written folder stays": ("core/files.py", "            _remove(partial)", "            pass",
-                                    "test_convert.py::test_what_is_not_known_is_refused_by_name"),
-    "a full disk in safetensors' words": ("core/files.py", "except (OSError, SafetensorError)", "except OSError",
-                                          "test_checkpoint.py::test_a_full_disk_is_named"),
     "SmolLM's digits taken together": (
         "support/gguf_tokenizer.py", "pre_tokenizers.Digits(individual_digits=True)",
         "pre_tokenizers.Digits(individual_digits=False)", "test_convert.py::test_byte_level_ids"),
     "Llama 3's words always merged": ("support/gguf_tokenizer.py", "ignore_merges=pre != \"smollm\"",
                                       "ignore_merges=False", "test_convert.py::test_byte_level_ids"),
-    "the lowest score is merged first": ("support/gguf_tokenizer.py", "(-scores[vocabulary[token]], ",
-                                         "(scores[vocabulary[token]], ", "test_convert.py::test_sentencepiece_ids"),
-    "control tokens are words": ("support/gguf_tokenizer.py", "special=types[i] != USER_DEFINED", "special=False",
-                                 "test_convert.py::test_the_original_tokenizer_and_the_converted_one"),
+    "the lowest score is merged first": (
+        "core/tokenizer.py", "(-scores[vocabulary[token]], ",
+        "(scores[vocabulary[token]], ",
+        "test_tokenizer.py::test_ids_equal_sentencepiece"),
+    "control tokens are words": (
+        "core/tokenizer.py", "special=types[i] != USER_DEFINED",
+        "special=False",
+        "test_convert.py::test_the_original_tokenizer_and_the_converted_one"),
     "no BOS by default": ("support/gguf_tokenizer.py", "by_default = kind == \"llama\" or", "by_default =",
                           "test_convert.py::test_sentencepiece_ids"),
     # tokenizer and template
     "BOS before every piece": ("core/tokenizer.py", "return tokenizer.encode(text, add_special_tokens=False)",
                                "return tokenizer.encode(text)",
                                "test_tokenizer.py::test_turns_equal_apply_chat_template"),
-    "special tokens recognised in documents": ("core/tokenizer.py", "self.plain.encode_special_tokens = True",
-                                               "pass",
-                                               "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens"),
+    "special tokens recognised in documents": (
+        "core/tokenizer.py", "raw | {\"added_tokens\": []}",
+        "raw",
+        "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens"),
     "the template prints today": ("core/tokenizer.py", "TODAY = datetime.datetime(2024, 7, 26)",
                                   "TODAY = datetime.datetime.now()",
                                   "test_tokenizer.py::test_turns_equal_apply_chat_template"),
@@ -373,8 +379,10 @@ MUTATIONS = {
                                  "test_attention.py::test_the_keys_of_a_group_are_never_repeated"),
     "half a node stays a node": ("llama.py", "if span[1] <= end}", "if span[0] < end}",
                                  "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
-    "head width of a config without one": ("core/checkpoint.py", ", raw[\"hidden_size\"] // heads)", ", 128)",
-                                           "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
+    "head width of a config without one": (
+        "core/checkpoint.py", "values[\"hidden_size\"] // values[\"num_attention_heads\"]",
+        "128",
+        "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
     "another wording of Table A2": ("pecan.py", "as concisely as you can.", "as shortly as you can.",
                                     "test_pecan.py::test_prompts_are_the_tables_of_the_paper"),
     "half of construction's FLOPs": (
@@ -608,7 +616,8 @@ MUTATIONS = {
         "core/settings.py", "if name != \"batch\"}", "if name not in (\"batch\", \"tree\")}",
         "test_wires.py::test_a_setup_keeps_readers_apart"),
     "one fingerprint for all embeddings": (
-        "support/token_mean.py", "f\"whitened mean {model.fingerprint}{known}\"", "\"whitened mean\"",
+        "support/token_mean.py", "f\"whitened mean {model.fingerprint}\"",
+        "\"whitened mean\"",
         "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
     "a text that just fits is not read": ("baselines/common.py", "len(lines) + len(line) <= room:",
                                           "len(lines) + len(line) < room:",
@@ -654,9 +663,7 @@ MUTATIONS = {
     "numbers that are not finite go on": (
         "llama.py", "if not logits.isfinite().all():",
         "if False:",
-        "test_finite.py::test_a_model_that_is_not_finite_is_refused"),
-    "logits that are not finite go on": ("llama.py", "if not logits.isfinite().all():", "if False:",
-                                         "test_finite.py::test_logits_that_are_not_finite_are_named"),
+        "test_checkpoint.py::test_logits_that_are_not_finite_are_named"),
     "E keeps zeros": (
         "support/graph.py", "torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).coalesce()",
         "torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).to_dense()",
@@ -679,8 +686,10 @@ MUTATIONS = {
         "pecan.py", "strict=True) if weight > 0]",
         "strict=True)]",
         "test_graph_file.py::test_attention_that_rounds_to_0_is_no_edge"),
-    "a torn batch is kept": ("core/files.py", "file.truncate(len(complete + end))", "pass",
-                             "test_graph_file.py::test_an_interrupted_construction_goes_on"),
+    "a torn batch is kept": (
+        "core/files.py", "file.truncate(file.read().rfind(b\"\\n\") + 1)",
+        "pass",
+        "test_hostile.py::test_a_torn_line_is_cut_off_before_the_next"),
     "vectors of other texts": ("support/graph.py", "if texts_of == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
     "the dry run forgets what a layer computes": ("support/memory.py", "computed * tokens)", "0 * tokens)",
@@ -710,12 +719,14 @@ MUTATIONS = {
     "threads by the reader alone": (
         "support/options.py", "for checkpoint in (model, builder or model))\n        torch",
         "for checkpoint in (model,))\n        torch", "test_options.py::test_a_small_model_runs_on_one_thread"),
-    "an encoder's padding is counted": ("support/sbert.py", "sum(map(self.cost, lengths))",
-                                        "len(lengths) * self.cost(T)", "test_sbert.py::test_flops_by_hand"),
-    "vectors of NaN": ("support/sbert.py", "if not vectors.isfinite().all()", "if False",
-                       "test_sbert.py::test_vectors_that_are_not_finite_are_refused"),
-    "embeddings of NaN": ("support/token_mean.py", "if not self.mean.isfinite().all()", "if False",
-                          "test_finite.py::test_an_embedding_that_is_not_finite_gives_no_similarity"),
+    "an encoder's padding is counted": (
+        "support/sbert.py", "mask.sum(1).tolist()",
+        "[mask.shape[1]] * len(mask)",
+        "test_sbert.py::test_flops_by_hand"),
+    "vectors of NaN": (
+        "support/sbert.py", "if not products.isfinite().all()",
+        "if False",
+        "test_sbert.py::test_equal_vectors_have_equal_similarities"),
     "pages in quadratic time": ("baselines/jerr.py", '\\s*+(?:\\[\\s*+)?(\\d++(', '\\s*\\[?\\s*(\\d++(',
                                 "test_hostile.py::test_replies_to_the_systems_take_linear_time"),
     "threads left alone": ("support/options.py", "1 if widest < SMALL else THREADS", "THREADS",
@@ -726,11 +737,6 @@ MUTATIONS = {
     "a shortage of memory ends the run": (
         "evaluation/together.py", "with enough_memory():\n            return method.answer", "if True:\n            "
         "return method.answer", "test_eval.py::test_a_shortage_of_memory_does_not_end_the_run"),
-    "what ran out of memory is kept": ("core/files.py", "        traceback.clear_frames(error.__traceback__)\n", "",
-                                       "test_eval.py::test_what_ran_out_of_memory_is_free_again"),
-    "a shortage is no file of tensors": ("core/files.py", "        with enough_memory():\n            yield\n",
-                                         "        yield\n",
-                                         "test_eval.py::test_what_ran_out_of_memory_is_free_again"),
     "a group's cache is kept for nothing": ("evaluation/together.py", "            self.cache = None   ",
                                             "            pass   ",
                                             "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
@@ -741,8 +747,8 @@ MUTATIONS = {
         "evaluation/together.py", "with enough_memory():\n                    replies", "if True:\n                    "
         "replies", "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
     "a fingerprint of the whole folder": (
-        "core/checkpoint.py", "for name in [*FILES, *_weight_files(folder)]",
-        "for name in [p.name for p in folder.iterdir() if p.is_file()]",
+        "core/checkpoint.py", "*(folder / name for name in FILES)",
+        "*(path for path in folder.iterdir() if path.is_file())",
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
     # the systems of other papers
     "the queue read from its end": (
@@ -925,8 +931,6 @@ MUTATIONS = {
     # command lines and pictures
     "examples left out of --help": ("core/command.py", '("    python ", "    torchrun ")', '("    none ",)',
                                     "test_command.py::test_help_has_examples_that_are_understood"),
-    "a traceback during the imports": ("core/command.py", "if kind is KeyboardInterrupt else", "if False else",
-                                       "test_command.py::test_an_interruption_during_the_imports"),
     "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
                                "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
     "a shared cost of too many queries": ("evaluation/pictures.py", "s + c / q for", "s + c / (q + 1) for",
@@ -945,9 +949,6 @@ MUTATIONS = {
                                              '{f"{name}_interval": metrics.interval(values[:2])',
                                              "test_results.py::test_a_summary_by_hand"),
     # bad input
-    "not a number read from JSON": ("core/files.py", "parse_constant=number, parse_float=number",
-        "parse_float=float",
-        "test_hostile.py::test_a_number_that_is_none"),
     "old answers deleted at once": ("evaluation/runner.py", "        set_aside(path)\n",
         "        set_aside(path)\n        __import__(\"shutil\").rmtree(path.with_name(path.name + \".old\"))\n",
         "test_hostile.py::test_old_answers_wait_for_the_first_new_one"),
@@ -996,12 +997,6 @@ MUTATIONS = {
         "test_hostile.py::test_a_garbage_line_can_be_overwritten"),
     "a folder is never free again": ("evaluation/runner.py", "            self.lock.close()", "            pass",
                                      "test_eval.py::test_a_run_that_failed_frees_its_folder"),
-    "a file of the lock's name emptied": ("core/files.py", "os.O_RDWR | os.O_APPEND |",
-        "os.O_RDWR | os.O_TRUNC |",
-        "test_hostile.py::test_a_file_called_lock_is_not_emptied"),
-    "links followed": ("core/files.py", "getattr(os, \"O_NOFOLLOW\", 0)",
-        "0",
-        "test_hostile.py::test_a_link_is_not_followed"),
     "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *OTHER_DATASETS, *TAKEN)",
         "in DATASETS",
         "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
@@ -1040,12 +1035,10 @@ MUTATIONS = {
     "what is truthy as true": ("core/files.py", "FLAG = Rule((bool,)",
         "FLAG = Rule((bool, int, str, list)",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
-    "quantised weights cast": ("core/checkpoint.py", "if header.get_dtype() not in STORED:",
-        "if not header.get_dtype():",
-        "test_hostile.py::test_weights_that_are_no_floating_point_numbers"),
-    "empty options taken": ("core/command.py", "            if text == \"\":",
-        "            if text is ...:",
-        "test_hostile.py::test_bad_options"),
+    "quantised weights cast": (
+        "core/checkpoint.py", "if not tensor.is_floating_point():",
+        "if False:",
+        "test_checkpoint.py::test_broken_checkpoints_are_named"),
     "--patience next to --nodes ignored": ("support/options.py", "if args.nodes is not None and (",
         "if False and (",
         "test_hostile.py::test_bad_options"),
@@ -1053,10 +1046,10 @@ MUTATIONS = {
         "limit, space = room_for_summary(builder.tokenizer, settings)  ",
         "limit, space = settings.window // 4, 10 ** 9  ",
         "test_hostile.py::test_bad_options"),
-    "a document may say a special token": ("core/tokenizer.py",
-        "        self._check_special_tokens(path, specials, raw.get(\"model\", {}))\n",
-        "",
-        "test_hostile.py::test_a_special_token_that_a_document_could_say"),
+    "a document may say a special token": (
+        "core/tokenizer.py", "if special.token_to_id(name) in ids and",
+        "if False and",
+        "test_tokenizer.py::test_damage_is_named"),
     "an open comment hides the rest": ("evaluation/layouts/contents.py", "                del closing[name]",
         "                position = len(page)",
         "test_hostile.py::test_a_page_with_open_ends_loses_nothing"),
@@ -1078,9 +1071,6 @@ MUTATIONS = {
     "a short row drops its document": ("evaluation/layouts/narrativeqa.py", "if None in row or None in row.values():",
         "if None in row:",
         "test_hostile.py::test_a_short_row_drops_itself_alone"),
-    "halves of dead processes stay": ("core/files.py",
-        "        if left == partial or _has_ended(left.name.split(\".\")[-2]):", "        if left is None:",
-        "test_hostile.py::test_what_a_dead_process_left_is_removed"),
     "no room for a summary": ("core/settings.py", "lambda x: 0 < x < 1,",
         "lambda x: 0 <= x < 1,",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
@@ -1094,10 +1084,6 @@ MUTATIONS = {
     "a letter cut from its accent": ("core/text.py", "return not mark and word",
         "return word",
         "test_hostile.py::test_a_long_word_is_cut_between_characters"),
-    "numbers out of range in config.json": ("core/checkpoint.py",
-        "    check_values(raw, RULES, f\"{path}: \")\n",
-        "",
-        "test_hostile.py::test_a_bad_value_in_config"),
     "the file of a bad setting not named": ("core/settings.py",
         "    check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f\"{path}: \")\n",
         "",
@@ -1235,8 +1221,6 @@ MUTATIONS |= {
     "information points have a place among the chunks": (
         "study/steps.py", "[i for i in order if record.nodes[i].level == 1]", "list(order)",
         "test_study.py::test_the_order_of_a_replay"),
-    "the first file of a package": ("support/convert.py", "if len(files) != 1:", "if not files:",
-                                    "test_convert.py::test_other_refusals"),
     "a verdict at the threshold stops": (
         "study/steps.py", "enumerate(checks) if p > t_p)", "enumerate(checks) if p >= t_p)",
         "test_study.py::test_progress_by_hand"),
@@ -1295,6 +1279,10 @@ MUTATIONS |= {
         "llama.py", "weights.mean((1, 2))[",
         "weights[:, :, 0].mean(1)[",
         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
+    "a tokenizer.model of other rules": (
+        "core/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",
+        "if False:",
+        "test_tokenizer.py::test_damage_is_named"),
 }
 
 
