@@ -28,13 +28,7 @@ class Qasper(Layout):
         sections = []
         for section in row["full_text"]:
             sections += [section.get("section_name") or "", *texts(section["paragraphs"])]
-        if not sections:
-            report.problem("a paper without full text", where)
-
-        parts = []
-        for part in (row["title"], row["abstract"], *sections):
-            if part and part.strip():
-                parts.append(part)
+        parts = [part for part in (row["title"], row["abstract"], *sections) if part and part.strip()]
 
         questions = []
         for row_of_question in row["qas"]:
