@@ -27,13 +27,15 @@ from core.tokenizer import Tokenizer
 from data import EMBEDDED
 from evaluation import cells, cost, metrics, pictures, tables
 from evaluation.layouts import Dataset
-from evaluation.methods import COMPARE, METHODS, name_of
+from evaluation.methods import COMPARE, METHODS
 from evaluation.plan import Run, plan, planned, settle
 from evaluation.predictions import lock
 from evaluation.runner import Runner, Team
 from support.options import add_model_options
 
 DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
+NOTE = ("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted, not "
+        "timed.")
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ def parse(argv) -> argparse.Namespace:
 
     # What a table decides itself cannot be chosen as well.
     decided = {"patience": args.table == "patience", "nodes": args.table, "without": args.table,
-               "method": args.table not in COMPARE}
+               "method": args.table not in COMPARE, "builder": args.table == "2"}
     for option, by_table in decided.items():
         if by_table and getattr(args, option):
             raise InputError(f"--{option} cannot be chosen with --table {args.table}, which decides itself what is run")
@@ -118,10 +120,12 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
 
     for failure in failures:
         print(f"not answered: {failure}", file=sys.stderr)
-    if args.pictures:
-        files = pictures.draw(args.table, results, path.with_name(f"picture{suffix}"))
-        print("pictures: " + ", ".join(map(str, files)), file=sys.stderr)
-    output(args, everything, shown, *tables.remarks(args.table, args.encoder), f"Results: {path}")
+    for dataset in results if args.pictures else ():
+        if results[dataset]["runs"]:
+            picture = path.with_name(f"picture{suffix}-{dataset}")
+            pictures.draw(args.table, dataset, results[dataset]["runs"], picture)
+            print(f"drawn: {picture}.png, .svg", file=sys.stderr)
+    output(args, everything, shown, *([] if args.table == "A3" else [NOTE]), f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------
@@ -135,21 +139,17 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
     pecan = {}                                                   # data set -> the rows of PECAN's run
     for run in runs:
         name = run.dataset.name
-        done, not_run = results[name]["runs"], results[name]["not run"]
+        done = results[name]["runs"]
         try:
             rows, setup, reasons = runner.do(settle(run, done.get("pecan")))
         except OutputError:
             raise
         except InputError as error:
-            not_run[run.row.name] = {"label": run.label, "reason": str(error)}
             failures.append(f"{run.label} on {name}: {error}")
             continue
 
         failures += reasons
-        of = run.checkpoints
-        found = {"label": run.label, "search by": name_of(of.model), "graph by": name_of(of.builder or of.model),
-                 "setup": setup} | metrics.summary(rows)
-        done[run.row.name] = found
+        done[run.row.name] = found = {"label": run.label, "setup": setup} | metrics.summary(rows)
 
         # PECAN's run comes first; the others are compared with it.
         if run.row.name == "pecan":
@@ -170,28 +170,26 @@ def main(argv=None) -> int:
         score_files(args)
         return 0
 
-    datasets = {dataset.name: dataset for dataset in (Dataset(path, args.limit) for path in args.dataset)}
-    if len(datasets) < len(args.dataset):
+    datasets = [Dataset(path, args.limit) for path in args.dataset]
+    results = {dataset.name: {"report": asdict(dataset.report), "runs": {}} for dataset in datasets}
+    if len(results) < len(datasets):
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one")
-    runs = plan(args, datasets.values())
+    runs = plan(args, datasets)
     if args.dry_run:
-        costs, table = cost.dry_run([(planned(args, dataset, METHODS["pecan"]), planned(args, dataset, METHODS["whole"]))
-                                     for dataset in datasets.values()])
-        output(args, costs, [table], cost.NOTE)
+        pairs = [[planned(args, dataset, METHODS[name]) for name in ("pecan", "whole")] for dataset in datasets]
+        output(args, *cost.dry_run(pairs), cost.NOTE)
         return 0
 
     team = Team()
-    results = {name: {"report": asdict(dataset.report), "runs": {}, "not run": {}} for name, dataset in datasets.items()}
     with contextlib.ExitStack() as held:
         team.first(lambda: held.enter_context(lock(Path(args.output))))
         if team.rank == 0:
-            print(*(line for dataset in datasets.values() for line in dataset.report.lines()), sep="\n",
-                  file=sys.stderr)
+            print(*(line for dataset in datasets for line in dataset.report.lines()), sep="\n", file=sys.stderr)
         failures = do_all(runs, Runner(team, args.overwrite), results)
         if args.table == "A3":
             encode = Tokenizer(locate(args.model)).encode
-            for name, dataset in datasets.items():
-                results[name]["lengths"] = dataset.lengths(encode)
+            for dataset in datasets:
+                results[dataset.name]["lengths"] = dataset.lengths(encode)
         if team.rank == 0:
             show(args, results, failures)
         team.leave()

@@ -10,7 +10,6 @@ NONE = "none"
 
 
 class Table(NamedTuple):
-    """A row may have one cell more than the header: why it was not run."""
     title: str
     header: list[str]
     rows: list[list[str]]
@@ -20,14 +19,12 @@ class Table(NamedTuple):
 
 def quantity(flops: float) -> str:
     """Three digits and a power of 1000: 955M, 1.67G, 31.0T."""
-    unit, letter = 1, ""
-    for power, its_letter in ((1e3, "K"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
-        if flops >= .9995 * power:                               # 999.6M is rounded to 1.00G
-            unit, letter = power, its_letter
-
-    value = flops / unit
-    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{decimals}f}{letter}"
+    for letter in ("", "K", "M", "G", "T"):
+        if flops < 999.5 or letter == "T":                       # 999.6M is rounded to 1.00G
+            break
+        flops /= 1000
+    decimals = 0 if flops >= 99.95 else 1 if flops >= 9.995 else 2
+    return f"{flops:.{decimals}f}{letter}"
 
 
 def one_decimal(value: float) -> str:
@@ -69,24 +66,12 @@ def measured(run: dict | None, columns: list[str]) -> list[str]:
 # --- text -----------------------------------------------------------------------------------------------------------
 
 def as_text(table: Table) -> str:
-    """The table in aligned columns, below its title."""
+    """The table in aligned columns, below its title: numbers to the right, bars and the first words to the left."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
-        columns.append(aligned(column, first_two=n < 2))
-    reasons = ["", *("  " + row[-1] if len(row) > len(table.header) else "" for row in table.rows)]
-    lines = ["  ".join(cells).rstrip() + reason for cells, reason in zip(zip(*columns), reasons, strict=True)]
+        words = n < 2 and not any(cell[:1].isdigit() for cell in column)
+        to_the_left = words or any("#" in cell for cell in column)
+        width = max(map(len, column))
+        columns.append([cell.ljust(width) if to_the_left else cell.rjust(width) for cell in column])
+    lines = ["  ".join(cells).rstrip() for cells in zip(*columns)]
     return "\n".join([table.title, *lines] if table.title else lines)
-
-
-def aligned(column: tuple[str, ...], first_two: bool) -> list[str]:
-    """The cells of a column at one width.
-
-    Bars, and the words of the first two columns, are aligned to the left, numbers to the right.
-    """
-    has_bars = any("#" in cell for cell in column)
-    has_numbers = any(cell[:1].isdigit() for cell in column)
-    to_the_left = has_bars or (first_two and not has_numbers)
-
-    width = max(len(cell) for cell in column)
-    return [cell.ljust(width) if to_the_left else cell.rjust(width) for cell in column]
-

@@ -31,20 +31,20 @@ NODE = 60                         # tokens of a node
 NODES = 30                        # nodes read for a query
 
 NOTE = (f"FLOPs of construction, of searches and of the whole document; bytes of the weights, and of what a batch of "
-        f"groups and the longest whole document add. Assumed: summaries of {SUMMARY:.0%} of what they summarise, {NODE} "
-        f"tokens a node (no more than a chunk has), the paper's number of nodes a query ({NODES} for other data). This "
-        "is one run of PECAN and one of the whole document; the other methods and rows of a table are not included.")
+        f"groups and the longest whole document add.\nAssumed: summaries of {SUMMARY:.0%} of what they summarise, "
+        f"{NODE} tokens a node (no more than a chunk has), the paper's number of nodes a query ({NODES} for other "
+        "data).\nThis is one run of PECAN and one of the whole document, without other methods and rows of a table.")
 
 
-def dry_run(pairs: list[tuple[Run, Run]]) -> tuple[dict, Table]:
-    """What runs would cost, in numbers and as a table; each pair is PECAN's run and the whole document's.
+def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:
+    """What runs would cost, in numbers and as tables; each pair is PECAN's run and the whole document's.
 
     Reads text, config and tokenizer, but no weights.
     """
     costs = {run.dataset.name: expected(run, whole.settings.window) for run, whole in pairs}
     header = ["data", *next(iter(costs.values()))]
     rows = [[name, *(f"{n:,}" if n < 1e6 else quantity(n) for n in cost.values())] for name, cost in costs.items()]
-    return costs, Table("", header, rows)
+    return costs, [Table("", header, rows)]
 
 
 def unloaded(name: str) -> SimpleNamespace:

@@ -146,11 +146,12 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
 
 def pairs_of_models(model: str, searchers: list[str]) -> list[Row]:
     """Table 2: `model` alone, then every searcher on its own graphs and on those of `model`."""
-    rows = [Row("pecan", name_of(model))]
+    rows = [Row("pecan", f"{name_of(model)} + {name_of(model)}")]
     for searcher in searchers:
-        name = name_of(searcher)
-        for label, builder in ((name, None), (f"{name_of(model)}-{name}", model)):
-            rows.append(Row(f"pecan-{label}", label, checkpoints={"model": searcher, "builder": builder}))
+        for builder in (searcher, model):
+            pair = name_of(builder), name_of(searcher)
+            rows.append(Row("pecan-" + "-".join(pair), " + ".join(pair),
+                            checkpoints={"model": searcher, "builder": None if builder == searcher else builder}))
     return rows
 
 

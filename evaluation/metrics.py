@@ -107,14 +107,13 @@ def mean(values: list) -> float:
     return sum(values) / len(values)
 
 
-def interval(values: list[float], resamples: int = 1000, seed: int = 0) -> list[float]:
+def interval(values: list[float]) -> list[float]:
     """The 95 % bootstrap interval of a mean, [low, high].
 
-    The 2.5th and 97.5th percentile of the means of `resamples` samples, drawn with replacement.
+    The 2.5th and 97.5th percentile of the means of 1,000 samples, drawn with replacement.
     """
-    values = np.asarray(values)
-    rng = np.random.default_rng(seed)
-    means = values[rng.integers(0, len(values), (resamples, len(values)))].mean(1)
+    places = np.random.default_rng(0).integers(0, len(values), (1000, len(values)))
+    means = np.asarray(values)[places].mean(1)
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
@@ -174,8 +173,6 @@ def read_predictions(path: str | Path) -> list[dict]:
     for number, line in enumerate(lines, 1):
         place = f"{path}, line {number}"
         row = parse_json(line, place, dict)
-        key = "prediction" if "prediction" in row else "pred"
-        check_values(row, {key: TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
-        of_options = {name: row[name] for name in OPTIONS if name in row}
-        rows.append({"prediction": row[key], "answers": row["answers"]} | of_options)
+        rows.append({"prediction": row.get("pred")} | row)
+        check_values(rows[-1], {"prediction": TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
     return rows

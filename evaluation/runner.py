@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from core.files import InputError, OutputError, enough_memory, reading, writing
+from core.files import InputError, OutputError, enough_memory, writing
 from data import Document, Method
 from evaluation.methods import Models
 from evaluation.plan import Run
@@ -19,15 +19,11 @@ class Team:
     """The processes of a run: one, or those that torchrun started. All of them must see the output folder."""
 
     def __init__(self):
-        with reading("RANK and WORLD_SIZE", "torchrun sets them, with LOCAL_RANK, MASTER_ADDR and MASTER_PORT"):
-            self.rank = int(os.environ.get("RANK", 0))
-            self.size = int(os.environ.get("WORLD_SIZE", 1))
-            self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
-            if not 0 <= self.rank < self.size:
-                raise ValueError(f"rank {self.rank} of {self.size}")
-            if self.size > 1:
-                # The first to finish waits for the last, however long; if one fails, torchrun ends all.
-                dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
+        self.rank, self.size, self.local_rank = (int(os.environ.get(name, default)) for name, default in (
+            ("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+        if self.size > 1:
+            # The first to finish waits for the last, however long; if one fails, torchrun ends all.
+            dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
 
     def device(self, wanted: str) -> str:
         """The device of this process. If there are several GPUs, each process takes its own."""

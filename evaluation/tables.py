@@ -1,9 +1,12 @@
 """The tables and figures of the paper: measured results next to published ones (cells.py says how they are shown).
 
-Results are data set -> {"runs": name of a run -> its summary, "not run": name -> {"label", "reason"}}.
+Results are data set -> {"runs": name of a run -> its summary}; of Table A3, data set -> {"lengths": ...}. A run that
+could not be done is missing.
 """
+from collections import Counter
+
 from evaluation import paper
-from evaluation.cells import COLUMNS, NONE, NOT_RUN, Table, measured, one_decimal, quantity
+from evaluation.cells import NONE, NOT_RUN, Table, measured, one_decimal, quantity
 from evaluation.methods import TABLE_1, rows_of
 
 
@@ -11,60 +14,32 @@ def tables_of(table: str | None, results: dict) -> list[Table]:
     """What --table shows (None: a run without it). The paper's data sets come last if they were not run."""
     if table is None:
         return [overview(results)]
-    datasets = list(dict.fromkeys([*results, *paper.DATASETS]))
+    datasets = dict.fromkeys([*results, *paper.DATASETS])
     if table == "A3":
         return [table_a3(datasets, results)]
     if table == "systems":
-        datasets = dict.fromkeys([*datasets, *paper.OTHER_DATASETS])
-
-    shown = []
-    for dataset in datasets:
-        entry = results.get(dataset, {})
-        shown.append(SHOW[table](dataset, entry.get("runs", {}), entry.get("not run", {})))
-    return shown
-
-
-def reason(not_run: dict, name: str) -> list[str]:
-    """The cell that says why a run could not be done, if it is among those that could not."""
-    return [f"{NOT_RUN}: {not_run[name]['reason']}"] if name in not_run else []
+        datasets |= dict.fromkeys(paper.OTHER_DATASETS)
+    return [SHOW[table](dataset, results.get(dataset, {"runs": {}})["runs"]) for dataset in datasets]
 
 
 def overview(results: dict) -> Table:
     """What was run, without the paper's figures."""
-    columns = ["F1", "95 %", "accuracy", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document", "cut", "n",
-               "F1 - PECAN"]
-    if not any("accuracy" in run for entry in results.values() for run in entry["runs"].values()):
-        columns.remove("accuracy")
-
-    rows = []
-    for dataset, entry in results.items():
-        for run in entry["runs"].values():
-            replies = f", refused {COLUMNS['refused'](run)}" if run["refused"] else ""
-            rows.append([dataset, run["label"] + replies, *measured(run, columns)])
-        for name, missing in entry["not run"].items():
-            rows.append([dataset, missing["label"], *measured(None, columns), *reason(entry["not run"], name)])
-    return Table("", ["data", "method", *columns], rows)
-
-
-def remarks(table: str | None, encoder: str | None) -> list[str]:
-    """The lines below a table: what its numbers are."""
-    lines = []
-    if table == "2" and not encoder:
-        lines.append("Similarity: the mean of the searching model's own embeddings (--encoder takes a sentence "
-                     "encoder).")
-    if table != "A3":
-        lines.append("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are "
-                     "counted, not timed.")
-    return lines
+    done = [(dataset, run) for dataset, entry in results.items() for run in entry["runs"].values()]
+    columns = ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document", "cut", "n", "F1 - PECAN"]
+    if any("accuracy" in run for _, run in done):
+        columns.insert(2, "accuracy")
+    return Table("", ["data", "method", *columns],
+                 [[dataset, run["label"], *measured(run, columns)] for dataset, run in done])
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
 
-def compared(title: str, header: list[str], columns: list[str], rows: list, runs: dict, not_run: dict) -> Table:
-    """A table of runs; each of `rows` is a label, the name of its run, and published cells. `header` goes around
-    `columns`: its first title above the labels, the others above what is published."""
-    cells = [[label, *measured(runs.get(name), columns), *figures, *reason(not_run, name)]
-             for label, name, figures in rows]
+def compared(title: str, header: list[str], columns: list[str], rows: list, runs: dict) -> Table:
+    """A table of runs; each of `rows` is a label, the name of its run, and published cells.
+
+    `header` has a title for the labels, and one for each of the published cells, which come after `columns`.
+    """
+    cells = [[label, *measured(runs.get(name), columns), *figures] for label, name, figures in rows]
     return Table(title, [header[0], *columns, *header[1:]], cells)
 
 
@@ -81,14 +56,14 @@ def published(row: dict, dataset: str) -> list[str]:
 TABLE1_RUNS = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8B": "whole"}
 
 
-def table1(dataset: str, runs: dict, not_run: dict) -> Table:
+def table1(dataset: str, runs: dict) -> Table:
     """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
     rows = []
     for label, row in paper.TABLE1.items():
         name = TABLE1_RUNS[label]
         rows.append((label_of_whole(dataset) if name == "whole" else label, name, published(row, dataset)))
     return compared(f"Table 1, {dataset}", ["method", "published F1", "ROUGE-L", "FLOPs", "ratio"],
-                    ["F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio", "cut", "n", "F1 - PECAN"], rows, runs, not_run)
+                    ["F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio", "cut", "n", "F1 - PECAN"], rows, runs)
 
 
 def label_of_whole(dataset: str) -> str:
@@ -97,60 +72,50 @@ def label_of_whole(dataset: str) -> str:
     return "whole document" + (f" (published: Llama-3.1-8B{cut})" if dataset in paper.DATASETS else "")
 
 
-def systems(dataset: str, runs: dict, not_run: dict) -> Table:
+def systems(dataset: str, runs: dict) -> Table:
     """Whole systems of several papers, each figure of theirs with the model that made it (it is not ours)."""
-    rows = [(row.label, row.name, paper.SYSTEMS[row.name].get(dataset, (NONE, NONE))) for row in rows_of("systems")]
+    rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, (NONE, NONE)))
+            for row in rows_of("systems")]
     return compared(f"Systems, {dataset}", ["system", "published", "by"],
                     ["F1", "95 %", "EM", "accuracy", "ROUGE-L", "FLOPs/query", "FLOPs/document", "refused", "n",
-                     "F1 - PECAN"], rows, runs, not_run)
+                     "F1 - PECAN"], rows, runs)
 
 
-def table2(dataset: str, runs: dict, not_run: dict) -> Table:
-    """One model builds the graph, another searches it: F1."""
-    columns = ["F1", "95 %", "n", "F1 - first row"]
+def table2(dataset: str, runs: dict) -> Table:
+    """One model builds the graph, another searches it: F1. What the paper publishes of other pairs comes last."""
     figures = {pair: one_decimal(row[dataset]) for pair, row in paper.TABLE2.items() if dataset in row}
-
-    # A published figure moves to the row of its run; the others get their own rows below.
     rows = []
-    for run in runs.values():
-        pair = run["graph by"], run["search by"]
-        rows.append([*pair, *measured(run, columns), figures.pop(tuple(map(name_in_paper, pair)), NONE)])
-    for pair, figure in figures.items():
-        rows.append([*pair, *measured(None, columns), figure])
-    for name, missing in not_run.items():
-        rows.append([missing["label"], "", *measured(None, columns), NONE, *reason(not_run, name)])
-    return Table(f"Table 2, {dataset}", ["graph by", "search by", *columns, "published F1"], rows)
+    for name, run in runs.items():
+        in_paper = run["label"].replace("-Instruct", "").replace("Meta-", "")
+        rows.append((run["label"], name, [figures.pop(in_paper, NONE)]))
+    rows += [(pair, None, [figure]) for pair, figure in figures.items()]
+    return compared(f"Table 2, {dataset}", ["graph by + search by", "published F1"],
+                    ["F1", "95 %", "n", "F1 - first row"], rows, runs)
 
 
-def name_in_paper(model: str) -> str:
-    """The name that the paper gives a checkpoint: Llama-3.1-8B for Meta-Llama-3.1-8B-Instruct."""
-    return model.removesuffix("-Instruct").removeprefix("Meta-")
-
-
-def table3(dataset: str, runs: dict, not_run: dict) -> Table:
+def table3(dataset: str, runs: dict) -> Table:
     """Ablations: F1, ROUGE-L."""
     rows = [(row.label, row.name, published(paper.TABLE3[row.label], dataset)[:2]) for row in rows_of("3")]
     return compared(f"Table 3, {dataset}", ["method", "published F1", "ROUGE-L"],
-                    ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "n", "F1 - PECAN"], rows, runs, not_run)
+                    ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "n", "F1 - PECAN"], rows, runs)
 
 
-def table_a3(datasets: list[str], results: dict) -> Table:
+def table_a3(datasets: dict, results: dict) -> Table:
     """Lengths: average, least and most tokens of a document, and how many there are."""
     rows = []
     for dataset in datasets:
-        lengths = results.get(dataset, {}).get("lengths")
+        lengths = results[dataset]["lengths"].values() if dataset in results else [None] * 5
         figures = [*paper.TABLE_A3.get(dataset, [None] * 3), paper.QUESTIONS.get(dataset)]
-        rows.append([dataset, *([NOT_RUN] * 5 if lengths is None else [f"{n:,.0f}" for n in lengths.values()]),
+        rows.append([dataset, *(NOT_RUN if n is None else f"{n:,.0f}" for n in lengths),
                      *(NONE if figure is None else f"{figure:,}" for figure in figures)])
     return Table("Table A3, tokens of a document", ["data", "average", "min", "max", "documents", "questions",
                                                     "published average", "min", "max", "questions"], rows)
 
 
-def table_a4(dataset: str, runs: dict, not_run: dict) -> Table:
+def table_a4(dataset: str, runs: dict) -> Table:
     """FLOPs: construction of a document, search of a query, both for 1 to 8 queries."""
     whole, pecan = runs.get("whole"), runs.get("pecan")
-    cut = f", {COLUMNS['cut'](whole)} documents cut" if whole else ""
-    rows = [[label_of_whole(dataset) + cut, *measured(whole, ["FLOPs/query", "n"])],
+    rows = [[label_of_whole(dataset), *measured(whole, ["FLOPs/query", "n"])],
             ["PECAN Attention Graph Construction", *measured(pecan, ["FLOPs/document", "documents"])],
             ["PECAN Graph Search", *measured(pecan, ["FLOPs/query", "n"])]]
     for queries in (1, 2, 4, 8):
@@ -163,20 +128,18 @@ def table_a4(dataset: str, runs: dict, not_run: dict) -> Table:
     return Table(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows)
 
 
-def patience(dataset: str, runs: dict, not_run: dict) -> Table:
+def patience(dataset: str, runs: dict) -> Table:
     """Figure 4: F1 and FLOPs for t_n from 1 to 8.
 
     The paper prints a picture. Its numbers for t_n = 1 are in Table 1.
     """
-    rows = []
-    for row in rows_of("patience"):
-        figures = published(paper.TABLE1["PECAN"] if row.name == "pecan" else {}, dataset)
-        rows.append((row.label, row.name, figures[0:3:2]))
+    rows = [(row.label, row.name, published(paper.TABLE1["PECAN"] if row.name == "pecan" else {}, dataset)[::2])
+            for row in rows_of("patience")]
     return compared(f"Figure 4, {dataset}", ["stop patience", "published F1", "FLOPs"],
-                    ["F1", "95 %", "FLOPs/query", "nodes", "n", "F1 - first row"], rows, runs, not_run)
+                    ["F1", "95 %", "FLOPs/query", "nodes", "n", "F1 - first row"], rows, runs)
 
 
-def nodes(dataset: str, runs: dict, not_run: dict) -> Table:
+def nodes(dataset: str, runs: dict) -> Table:
     """Figure 3: queries by the number of nodes read.
 
     The paper prints a picture. GARLIC 4.4 has the averages.
@@ -188,16 +151,15 @@ def nodes(dataset: str, runs: dict, not_run: dict) -> Table:
 
 
 def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
-    """A row with a bar for each number of nodes; for ranges of numbers, if there are more than 20."""
-    end = max(histogram) + 1
-    width = -(-end // 20)                                         # of a range, rounded up
-    counts = {first: sum(histogram.get(n, 0) for n in range(first, first + width)) for first in range(0, end, width)}
+    """A row with a bar for every five numbers of nodes."""
+    counts = Counter()
+    for n, queries in histogram.items():
+        counts[n // 5] += queries
 
     rows = []
-    for first, count in counts.items():
-        label = str(first) if width == 1 else f"{first}-{first + width - 1}"
-        bar = "#" * -(-40 * count // max(counts.values()))       # rounded up; the longest has 40 signs
-        rows.append([label, str(count), bar, NONE])
+    for place in range(max(counts) + 1):
+        bar = "#" * -(-40 * counts[place] // max(counts.values()))       # rounded up; the longest has 40 signs
+        rows.append([f"{5 * place}-{5 * place + 4}", str(counts[place]), bar, NONE])
     return rows
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from core.files import InputError, parse_json, sha256
 from data import EMBEDDED, Document
-from evaluation.layouts.contents import File, files_below
+from evaluation.layouts.contents import File, files_below, read_bytes
 from evaluation.layouts.hotpotqa import HotpotQA, TwoWiki
-from evaluation.layouts.layout import UNTITLED, Layout, Start
-from evaluation.layouts.longbench import LongBench, choose_longbench_task, fetch_longbench
+from evaluation.layouts.layout import Layout
+from evaluation.layouts.longbench import LongBench, choose_longbench_task
 from evaluation.layouts.musique import MuSiQue
 from evaluation.layouts.narrativeqa import TABLE, NarrativeQA, choose_narrativeqa_set
 from evaluation.layouts.own import Own
@@ -96,14 +96,11 @@ def find(path: str) -> tuple[str, list[File]]:
     """The layout at `path`, and the files to read: a file, or those in a folder or a zip file.
 
     The layout is given by a name in LAYOUTS, followed by the part that is read, if there is one. PATH:SET is one of
-    NarrativeQA's sets, PATH:TASK one task of LongBench's zip file; LongBench:TASK is fetched from the hub.
-    PATH:untitled is HotpotQA, 2WikiMultihopQA or MuSiQue without the titles of its paragraphs.
+    NarrativeQA's sets, PATH:TASK one task of LongBench's zip file.
     """
     place, part = path, ""
     if not Path(path).exists() and ":" in path:
         place, _, part = path.rpartition(":")
-    if place == "LongBench":
-        place = fetch_longbench()
     if not Path(place).exists():
         raise InputError(f"{path}: cannot be read (there is no such file or folder)")
 
@@ -113,32 +110,32 @@ def find(path: str) -> tuple[str, list[File]]:
     if tables and not json_files:
         return choose_narrativeqa_set(path, part, files)
 
-    json_files = choose_longbench_task(path, place, "" if part == UNTITLED else part, json_files)
-    labels = {recognise(file) for file in json_files + tables}
-    if len(labels) != 1 or None in labels:
-        found = " and ".join(sorted(map(str, labels - {None}))) or "no row of a known layout"
-        raise InputError(f"{path}: holds {found}; one of these layouts is wanted: {', '.join(LAYOUTS)}")
+    json_files = choose_longbench_task(path, place, part, json_files)
+    labels = {recognise(file) for file in json_files}
+    if tables or len(labels) != 1 or None in labels:
+        found = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no JSON"
+        raise InputError(f"{path}: holds {found}; files of one of these layouts are wanted: {', '.join(LAYOUTS)}")
     label, = labels
-    if part == UNTITLED:
-        if label not in (TwoWiki.name, HotpotQA.name, MuSiQue.name):
-            raise InputError(f"{path}: {label} has no titles of paragraphs that could be left out")
-        label += f" {UNTITLED}"
     return label, json_files
 
 
 def recognise(file: File) -> str | None:
-    """The layout of a file, with the part that it names; None if it is unknown.
+    """The layout of a file, with the part that it names; None if it is unknown. InputError if it is not JSON.
 
-    Raises InputError if the file is called JSON lines and its first line is not JSON.
+    Its first row decides: that of its first line, or else the first that the file's only JSON value holds.
     """
-    start = Start(file)
-    for layout in LAYOUTS.values():
-        label = layout.recognise(start)
-        if label:
-            return label
+    text = read_bytes(file).decode("utf-8-sig", "replace").lstrip()
+    try:
+        value = parse_json(text.partition("\n")[0], file, halves=True)
+    except InputError:
+        value = parse_json(text, file, halves=True)
 
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
-        parse_json(start.line, f"{file}, line 1", halves=True)
+    rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
+    for row in rows[:2]:
+        for layout in LAYOUTS.values():
+            label = isinstance(row, dict) and layout.recognise(row)
+            if label:
+                return label
     return None
 
 

@@ -16,7 +16,7 @@ class MuSiQue(Layout):
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         paragraphs = sorted(row["paragraphs"], key=lambda row: row["idx"])
-        passages = [paragraph(row["title"], row["paragraph_text"], report) for row in paragraphs]
+        passages = [paragraph(row["title"], row["paragraph_text"]) for row in paragraphs]
 
         questions = []
         answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
