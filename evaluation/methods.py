@@ -100,7 +100,7 @@ TABLE_1 = {row.name: row for row in (
     Row("raptor-tt", "RAPTOR-TT", partial(Raptor, collapsed=False), ("encoder",), 5),
     TOP_5[3],
     Row("longllmlingua", "LongLLMLingua", LongLLMLingua, ("scorer",)),
-    *(replace(row, name=f"{row.name}-x", label=row.label.replace("5", "X"), top_k="X") for row in TOP_5),
+    *(replace(row, name=f"{row.name}-x", label=row.label.replace("Top-5", "Top-X"), top_k="X") for row in TOP_5),
     Row("whole", "whole document", Whole, (), paper={"window": WHOLE_DOCUMENT}),
     # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
     Row("garlic", "GARLIC", changes={"confidence": 0.5}),

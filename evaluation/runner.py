@@ -52,7 +52,10 @@ class Team:
 
     def first(self, function):
         """What only the first process does, while the others wait. InputError as in `together`."""
-        self.together(lambda: function() if self.rank == 0 else None)
+        def only_here():
+            if self.rank == 0:
+                function()
+        self.together(only_here)
 
     def leave(self):
         if self.size > 1:
