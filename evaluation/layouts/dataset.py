@@ -111,10 +111,10 @@ def find(path: str) -> tuple[str, list[File]]:
         return choose_narrativeqa_set(path, part, files)
 
     json_files = choose_longbench_task(path, place, part, json_files)
-    labels = {recognise(file) for file in json_files}
-    if tables or len(labels) != 1 or None in labels:
+    labels = {*map(recognise, json_files), *(NarrativeQA.name for _ in tables)}
+    if len(labels) != 1 or None in labels:
         found = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no JSON"
-        raise InputError(f"{path}: holds {found}; files of one of these layouts are wanted: {', '.join(LAYOUTS)}")
+        raise InputError(f"{path}: holds {found}; one of these layouts is wanted: {', '.join(LAYOUTS)}")
     label, = labels
     return label, json_files
 
