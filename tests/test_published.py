@@ -29,15 +29,16 @@ from baselines.graphreader import GraphReader
 from baselines.graphreader_prompts import EXTRACT
 from core.settings import Settings, resolve
 from core.text import bullets
+from core.watch import watching
 from data import Document
 from llama import Cache, Llama
 from pecan import ANSWER, ASK, SUMMARISE, Pecan, Search, build
 from support.convert import convert, dequantised, find, open_gguf
 from support.token_mean import TokenMean
-from support.trace import Recorder
 from view import walk
-from view.replay import checked_replay
-from view.trace_file import read_traces
+from view.dump import dumping
+from view.replay import replay
+from view.trace import read_traces, tracing
 
 # One process converts the file once, and holds the model once.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published")]
@@ -86,7 +87,7 @@ def theirs(smollm2):
 @pytest.fixture(scope="module")
 def prompt(smollm2):
     """Table A1 over the first document's passages, and the places of these nodes."""
-    return ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, dict(enumerate(PASSAGES[0]))))
+    return ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, PASSAGES[0]))
 
 
 def test_the_file_and_the_checkpoint(source, smollm2):
@@ -308,24 +309,26 @@ def test_a_real_search(smollm2, theirs, settings, built):
 
 def test_a_search_on_real_text_is_written_down_and_shown(smollm2, settings, browser, tmp_path):
     """One passage: the trace follows, the page shows it, and E is computed again from the dump."""
-    method = Recorder(Pecan(smollm2, TokenMean(smollm2), settings), tmp_path / "t.jsonl", tmp_path / "t.safetensors")
-    answer = method.answer(method.prepare(Document("d", PASSAGES[0][:1]), tmp_path / "graph.json"), QUESTIONS[0])
+    method = Pecan(smollm2, TokenMean(smollm2), settings)
+    graph = tmp_path / "graph.json"
+    with tracing(method, graph, tmp_path / "t.jsonl"), dumping(method, tmp_path / "t.safetensors"):
+        answer = method.answer(method.prepare(Document("d", PASSAGES[0][:1]), graph), QUESTIONS[0])
     trace, = read_traces(tmp_path / "t.jsonl")
-    checked_replay(trace)
-    assert trace.answer["answer"] == answer.text and sum(step["candidates"] is not None for step in trace.steps) > 1
+    replay(trace)
+    assert trace.answer.text == answer.text and sum(step.candidates is not None for step in answer.trace) > 1
 
     open_page(browser, tmp_path, [trace])
-    for number in range(1, len(trace.steps) + 1):
+    for number in range(1, len(answer.trace) + 1):
         browser.find_element(By.ID, "forward").click()
         assert_shows(browser, trace, number)
     assert browser.get_log("browser") == []
 
     dump = load_file(tmp_path / "t.safetensors")
     E = {(i, j): e for (i, j), e in zip(dump["E.indices"].T.tolist(), dump["E.values"].tolist())}
-    a, tokens = dump["window.0.a"].astype(np.float64), dump["point.0.tokens"]
+    a, tokens = dump["group.0.a"].astype(np.float64), dump["point.0.tokens"]
     first = int((dump["levels"] == 1).sum())                                      # of level 2
     e = a[tokens].mean(0)
-    for j, weight in zip(dump["window.0.nodes"], e / e.sum()):
+    for j, weight in zip(dump["group.0.nodes"], e / e.sum()):
         assert E[first, int(j)] == pytest.approx(weight, rel=1e-9)
 
 
