@@ -236,11 +236,11 @@ def test_ones_own_format(tmp_path):
 def test_the_limit_counts_documents(tmp_path):
     """The report is that of all."""
     path = lines(tmp_path / "m.jsonl", *(musique(id=f"m{n}", paragraphs=[
-        {"idx": 0, "title": "T", "paragraph_text": f"Text {n % 4}."}]) for n in range(5)))
+        {"idx": 0, "title": "T", "paragraph_text": "more " * (n % 4 + 1)}]) for n in range(5)))
     dataset = Dataset(path, limit=3)
     assert dataset.questions == ["m0", "m4", "m1", "m2"] and len(dataset.documents) == 3
     assert (dataset.report.documents, dataset.report.questions) == (4, 5)
-    assert dataset.lengths(str.split) == {"average": 3, "least": 3, "most": 3, "documents": 3, "questions": 4}
+    assert dataset.lengths(str.split) == {"average": 3, "least": 2, "most": 4, "documents": 3, "questions": 4}
 
 
 def test_the_hash_is_that_of_the_files(tmp_path):
@@ -308,3 +308,19 @@ def test_half_a_surrogate_pair_is_skipped(tmp_path):
     _, documents, report = read(lines(tmp_path / "hotpotqa.jsonl", longbench(context="A \ud83d b."),
                                       longbench(_id="l2", input="Who \ud83d?"), longbench(_id="l3")))
     assert [d.id for d in documents] == ["l3"] and sum(counts(report.skipped).values()) == 2
+
+
+def test_what_is_of_another_kind_drops_itself_alone(tmp_path):
+    """Text in the place of a list, null in the place of text, a table's row with a column too few."""
+    good = musique(id="good")
+    rows = [good, musique(id="m2", answer_aliases="Ann")]
+    for n, part in enumerate(({"title": None}, {"paragraph_text": None})):
+        rows.append(musique(id=f"m3-{n}", paragraphs=[good["paragraphs"][0] | part]))
+    assert Dataset(lines(tmp_path / "m.jsonl", *rows)).questions == ["good"]
+    assert Dataset(lines(tmp_path / "l.jsonl", longbench(), longbench(_id="l2", answers="Ann"))).questions == ["l1"]
+
+    narrativeqa(tmp_path / "n", a=b"One.")
+    table = (tmp_path / "n" / "qaps.csv").read_text()
+    for row, wanted in (("At home", 1), ("At home,Home,x,x,x,x", 1), ("At home,Home", 2)):
+        (tmp_path / "n" / "qaps.csv").write_text(table.replace("At home,Home,x,x,x", row))
+        assert len(Dataset(tmp_path / "n").questions) == wanted

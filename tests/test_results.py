@@ -56,9 +56,10 @@ def test_a_summary_by_hand():
 
 # --- from the results to the tables ---------------------------------------------------------------------------------
 
-RESULT = {"label": "x", "n": 11, "documents": 12, "f1": 21.0, "f1_interval": [20.0, 22.0], "rouge_l": 31.0, "em": 41.0,
-          "nodes": 61.0, "flops": 81e9, "construction_flops": 91e9, "cut_documents": 5, "histogram": {60: 5, 62: 6},
-          "calls": 13, "refused": 7, "ratio": 1.5, "difference": {"f1": 2.5, "interval": [1.5, 3.5]}}
+RESULT = {"label": "x", "n": 11, "documents": 12, "f1": 21.0, "f1_interval": [20.0, 22.0], "rouge_l": 31.0,
+          "rouge_l_interval": [30.0, 32.0], "em": 41.0, "nodes": 61.0, "flops": 81e9, "construction_flops": 91e9,
+          "cut_documents": 5, "histogram": {60: 5, 62: 6}, "calls": 13, "refused": 7, "ratio": 1.5,
+          "difference": {"f1": 2.5, "interval": [1.5, 3.5]}}
 WHERE = {"F1": "21.0", "95 %": "20.0-22.0", "ROUGE-L": "31.0", "EM": "41.0", "accuracy": "none", "nodes": "61.0",
          "FLOPs/query": "81.0G", "FLOPs/document": "91.0G", "ratio": "1.50x", "cut": "5/12", "refused": "7 of 13",
          "n": "11", "F1 - PECAN": "+2.5 (+1.5 to +3.5)", "F1 - first row": "+2.5 (+1.5 to +3.5)"}
