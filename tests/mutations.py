@@ -382,9 +382,8 @@ MUTATIONS = {
         "{\"confidence\": PAPER.get(dataset.name, {}).get(\"confidence\")} | row.paper",
         "test_wires.py::test_settings_of_the_papers_data_sets"),
     "a data set's t_p beats --confidence": (
-        "evaluation/plan.py",
-        "PAPER.get(dataset.name, {}) | row.paper,\n                       chosen_settings(args), changes)",
-        "chosen_settings(args),\n                       PAPER.get(dataset.name, {}) | row.paper, changes)",
+        "evaluation/plan.py", "chosen_settings(args), changes)",
+        "chosen_settings(args), PAPER.get(dataset.name, {}) | changes)",
         "test_wires.py::test_settings_of_the_papers_data_sets"),
     "Table 3 ignores the fixed number of nodes": (
         "evaluation/methods.py", "paper.FIXED_NODES.get(dataset, \"mean\")", "\"mean\"",
