@@ -22,7 +22,7 @@ import torch
 
 from core.checkpoint import locate
 from core.command import make_parser, parse_options, user_errors
-from core.files import InputError, OutputError, write_file
+from core.files import InputError, OutputError, write_file, write_json
 from core.tokenizer import Tokenizer
 from data import EMBEDDED
 from evaluation import cells, cost, metrics, pictures, tables
@@ -114,7 +114,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
                   "not answered": failures}
     suffix = f"-{args.table}" if args.table else ""
     path = Path(args.output) / f"results{suffix}.json"
-    write_file(path, json.dumps(everything, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(path, everything)
     shown = tables.tables_of(args.table, results)
     write_file(path.with_name(f"table{suffix}.txt"), "\n\n".join(map(cells.as_text, shown)) + "\n")
 

@@ -22,6 +22,7 @@ from core.files import (
     read_json,
     reading,
     write_file,
+    write_json,
     writing,
 )
 from data import Answer, Document, Prepared, Question
@@ -130,7 +131,7 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
                 if before.get(name) != value:
                     raise InputError(f"{path} holds answers of another {name} ({before.get(name)!s:.20} there, "
                                      f"{value!s:.20} here)")
-    write_file(place, json.dumps(setup, indent=2, allow_nan=False) + "\n")
+    write_json(place, setup)
 
 
 def lock(output: Path):

@@ -135,41 +135,47 @@ MUTATIONS = {
         "2 * config.layers * H",
         "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
     # GGUF files
-    "query rows left interleaved": ("support/convert.py", "numbers = half_split(numbers, config.heads)", "pass",
-                                    "test_convert.py::test_plain_numbers_come_back"),
-    "key rows by the query heads": ("support/convert.py", "half_split(numbers, config.kv_heads)",
-                                    "half_split(numbers, config.heads)",
-                                    "test_convert.py::test_plain_numbers_come_back"),
+    "query rows left interleaved": (
+        "support/convert.py", "weights[name] = half_split(weights[name], config.heads)",
+        "pass",
+        "test_convert.py::test_plain_numbers_come_back"),
+    "key rows by the query heads": (
+        "support/convert.py", "half_split(weights[name], config.kv_heads)",
+        "half_split(weights[name], config.heads)",
+        "test_convert.py::test_plain_numbers_come_back"),
     "a GGUF file's eos alone ends a reply": (
         "support/convert.py", "for token in [*named, *known]", "for token in named",
         "test_convert.py::test_plain_numbers_come_back"),
-    "recovered scaling unchecked": ("support/convert.py", "        check_scaling(path, config, tensors)\n", "",
-                                    "test_convert.py::test_what_is_not_known_is_refused_by_name"),
+    "recovered scaling unchecked": (
+        "support/convert.py", "        check_scaling(path, config, factors)\n",
+        "",
+        "test_convert.py::test_what_is_not_known_is_refused_by_name"),
     "unknown keys of a GGUF file passed over": (
         "support/convert.py", "key.startswith(\"llama.\") and", "False and",
         "test_convert.py::test_what_is_not_known_is_refused_by_name"),
-    "a half-written folder stays": ("core/files.py", "            _remove(partial)", "            pass",
-                                    "test_convert.py::test_what_is_not_known_is_refused_by_name"),
-    "a full disk in safetensors' words": ("core/files.py", "except (OSError, SafetensorError)", "except OSError",
-                                          "test_checkpoint.py::test_a_full_disk_is_named"),
     "SmolLM's digits taken together": (
         "support/gguf_tokenizer.py", "pre_tokenizers.Digits(individual_digits=True)",
         "pre_tokenizers.Digits(individual_digits=False)", "test_convert.py::test_byte_level_ids"),
     "Llama 3's words always merged": ("support/gguf_tokenizer.py", "ignore_merges=pre != \"smollm\"",
                                       "ignore_merges=False", "test_convert.py::test_byte_level_ids"),
-    "the lowest score is merged first": ("support/gguf_tokenizer.py", "(-scores[vocabulary[token]], ",
-                                         "(scores[vocabulary[token]], ", "test_convert.py::test_sentencepiece_ids"),
-    "control tokens are words": ("support/gguf_tokenizer.py", "special=types[i] != USER_DEFINED", "special=False",
-                                 "test_convert.py::test_the_original_tokenizer_and_the_converted_one"),
+    "the lowest score is merged first": (
+        "core/tokenizer.py", "(-scores[vocabulary[token]], ",
+        "(scores[vocabulary[token]], ",
+        "test_tokenizer.py::test_ids_equal_sentencepiece"),
+    "control tokens are words": (
+        "core/tokenizer.py", "special=types[i] != USER_DEFINED",
+        "special=False",
+        "test_convert.py::test_the_original_tokenizer_and_the_converted_one"),
     "no BOS by default": ("support/gguf_tokenizer.py", "by_default = kind == \"llama\" or", "by_default =",
                           "test_convert.py::test_sentencepiece_ids"),
     # tokenizer and template
     "BOS before every piece": ("core/tokenizer.py", "return tokenizer.encode(text, add_special_tokens=False)",
                                "return tokenizer.encode(text)",
                                "test_tokenizer.py::test_turns_equal_apply_chat_template"),
-    "special tokens recognised in documents": ("core/tokenizer.py", "self.plain.encode_special_tokens = True",
-                                               "pass",
-                                               "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens"),
+    "special tokens recognised in documents": (
+        "core/tokenizer.py", "raw | {\"added_tokens\": []}",
+        "raw",
+        "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens"),
     "the template prints today": ("core/tokenizer.py", "TODAY = datetime.datetime(2024, 7, 26)",
                                   "TODAY = datetime.datetime.now()",
                                   "test_tokenizer.py::test_turns_equal_apply_chat_template"),
@@ -331,8 +337,10 @@ MUTATIONS = {
                                  "test_attention.py::test_the_keys_of_a_group_are_never_repeated"),
     "half a node stays a node": ("llama.py", "if span[1] <= end}", "if span[0] < end}",
                                  "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
-    "head width of a config without one": ("core/checkpoint.py", ", raw[\"hidden_size\"] // heads)", ", 128)",
-                                           "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
+    "head width of a config without one": (
+        "core/checkpoint.py", "values[\"hidden_size\"] // values[\"num_attention_heads\"]",
+        "128",
+        "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
     "another wording of Table A2": ("pecan.py", "as concisely as you can.", "as shortly as you can.",
                                     "test_pecan.py::test_prompts_are_the_tables_of_the_paper"),
     "half of construction's FLOPs": (
@@ -530,7 +538,8 @@ MUTATIONS = {
         "core/settings.py", "if name != \"batch\"}", "if name not in (\"batch\", \"tree\")}",
         "test_wires.py::test_a_setup_keeps_readers_apart"),
     "one fingerprint for all embeddings": (
-        "support/token_mean.py", "f\"whitened mean {model.fingerprint}{known}\"", "\"whitened mean\"",
+        "support/token_mean.py", "f\"whitened mean {model.fingerprint}\"",
+        "\"whitened mean\"",
         "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
     "a text that just fits is not read": ("baselines/common.py", "len(lines) + len(line) <= room:",
                                           "len(lines) + len(line) < room:",
@@ -576,9 +585,7 @@ MUTATIONS = {
     "numbers that are not finite go on": (
         "llama.py", "if not logits.isfinite().all():",
         "if False:",
-        "test_finite.py::test_a_model_that_is_not_finite_is_refused"),
-    "logits that are not finite go on": ("llama.py", "if not logits.isfinite().all():", "if False:",
-                                         "test_finite.py::test_logits_that_are_not_finite_are_named"),
+        "test_checkpoint.py::test_logits_that_are_not_finite_are_named"),
     "E keeps zeros": (
         "support/graph.py", "torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).coalesce()",
         "torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).to_dense()",
@@ -601,8 +608,10 @@ MUTATIONS = {
         "pecan.py", "strict=True) if weight > 0]",
         "strict=True)]",
         "test_graph_file.py::test_attention_that_rounds_to_0_is_no_edge"),
-    "a torn batch is kept": ("core/files.py", "file.truncate(len(complete + end))", "pass",
-                             "test_graph_file.py::test_an_interrupted_construction_goes_on"),
+    "a torn batch is kept": (
+        "core/files.py", "file.truncate(file.read().rfind(b\"\\n\") + 1)",
+        "pass",
+        "test_hostile.py::test_a_torn_line_is_cut_off_before_the_next"),
     "vectors of other texts": ("support/graph.py", "if texts_of == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
     "the dry run forgets what a layer computes": (
@@ -623,12 +632,14 @@ MUTATIONS = {
     "threads by the reader alone": (
         "support/options.py", "for checkpoint in (model, builder or model))\n        torch",
         "for checkpoint in (model,))\n        torch", "test_options.py::test_a_small_model_runs_on_one_thread"),
-    "an encoder's padding is counted": ("support/sbert.py", "sum(map(self.cost, lengths))",
-                                        "len(lengths) * self.cost(T)", "test_sbert.py::test_flops_by_hand"),
-    "vectors of NaN": ("support/sbert.py", "if not vectors.isfinite().all()", "if False",
-                       "test_sbert.py::test_vectors_that_are_not_finite_are_refused"),
-    "embeddings of NaN": ("support/token_mean.py", "if not self.mean.isfinite().all()", "if False",
-                          "test_finite.py::test_an_embedding_that_is_not_finite_gives_no_similarity"),
+    "an encoder's padding is counted": (
+        "support/sbert.py", "mask.sum(1).tolist()",
+        "[mask.shape[1]] * len(mask)",
+        "test_sbert.py::test_flops_by_hand"),
+    "vectors of NaN": (
+        "support/sbert.py", "if not products.isfinite().all()",
+        "if False",
+        "test_sbert.py::test_equal_vectors_have_equal_similarities"),
     "pages in quadratic time": ("baselines/jerr.py", '\\s*+(?:\\[\\s*+)?(\\d++(', '\\s*\\[?\\s*(\\d++(',
                                 "test_hostile.py::test_replies_to_the_systems_take_linear_time"),
     "threads left alone": ("support/options.py", "1 if widest < SMALL else THREADS", "THREADS",
@@ -640,14 +651,9 @@ MUTATIONS = {
         "evaluation/runner.py", "with enough_memory():\n                    answer = method",
         "if True:\n                    answer = method",
         "test_eval.py::test_one_method_that_fails_does_not_end_the_run"),
-    "what ran out of memory is kept": ("core/files.py", "        traceback.clear_frames(error.__traceback__)\n", "",
-                                       "test_eval.py::test_what_ran_out_of_memory_is_free_again"),
-    "a shortage is no file of tensors": ("core/files.py", "        with enough_memory():\n            yield\n",
-                                         "        yield\n",
-                                         "test_eval.py::test_what_ran_out_of_memory_is_free_again"),
     "a fingerprint of the whole folder": (
-        "core/checkpoint.py", "for name in [*FILES, *_weight_files(folder)]",
-        "for name in [p.name for p in folder.iterdir() if p.is_file()]",
+        "core/checkpoint.py", "*(folder / name for name in FILES)",
+        "*(path for path in folder.iterdir() if path.is_file())",
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
     # the systems of other papers
     "the queue read from its end": (
@@ -827,8 +833,6 @@ MUTATIONS = {
     # command lines and pictures
     "examples left out of --help": ("core/command.py", '("    python ", "    torchrun ")', '("    none ",)',
                                     "test_command.py::test_help_has_examples_that_are_understood"),
-    "a traceback during the imports": ("core/command.py", "if kind is KeyboardInterrupt else", "if False else",
-                                       "test_command.py::test_an_interruption_during_the_imports"),
     "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
                                "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
     "a shared cost of too many queries": (
@@ -846,9 +850,6 @@ MUTATIONS = {
         "evaluation/metrics.py", "(\"nodes\", rows), ", "(\"nodes\", documents), ",
         "test_results.py::test_a_summary_by_hand"),
     # bad input
-    "not a number read from JSON": ("core/files.py", "parse_constant=number, parse_float=number",
-        "parse_float=float",
-        "test_hostile.py::test_a_number_that_is_none"),
     "the last question of a line": ("baselines/mkrag.py", "(?>.*?Question", "(?>.*Question",
         "test_mkrag.py::test_pairs_in_a_reply"),
     "a dry run of another builder": (
@@ -868,12 +869,6 @@ MUTATIONS = {
     "null as a paragraph": (
         "evaluation/layouts/layout.py", "{of_kind(text, str)}", "{text}",
         "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
-    "a file of the lock's name emptied": ("core/files.py", "os.O_RDWR | os.O_APPEND |",
-        "os.O_RDWR | os.O_TRUNC |",
-        "test_hostile.py::test_a_file_called_lock_is_not_emptied"),
-    "links followed": ("core/files.py", "getattr(os, \"O_NOFOLLOW\", 0)",
-        "0",
-        "test_hostile.py::test_a_link_is_not_followed"),
     "every file like HotpotQA's is HotpotQA": (
         "evaluation/layouts/hotpotqa.py", "keys = HotpotQA.keys | {\"evidences\"}",
         "keys = HotpotQA.keys | {\"evidence\"}", "test_datasets.py::test_2wikimultihopqa"),
@@ -907,38 +902,29 @@ MUTATIONS = {
     "what is truthy as true": ("core/files.py", "FLAG = Rule((bool,)",
         "FLAG = Rule((bool, int, str, list)",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
-    "quantised weights cast": ("core/checkpoint.py", "if header.get_dtype() not in STORED:",
-        "if not header.get_dtype():",
-        "test_hostile.py::test_weights_that_are_no_floating_point_numbers"),
-    "empty options taken": ("core/command.py", "            if text == \"\":",
-        "            if text is ...:",
-        "test_hostile.py::test_bad_options"),
+    "quantised weights cast": (
+        "core/checkpoint.py", "if not tensor.is_floating_point():",
+        "if False:",
+        "test_checkpoint.py::test_broken_checkpoints_are_named"),
     "--patience next to --nodes ignored": ("support/options.py", "if args.nodes is not None and (",
         "if False and (",
         "test_hostile.py::test_bad_options"),
-    "a document may say a special token": ("core/tokenizer.py",
-        "        self._check_special_tokens(path, specials, raw.get(\"model\", {}))\n",
-        "",
-        "test_hostile.py::test_a_special_token_that_a_document_could_say"),
+    "a document may say a special token": (
+        "core/tokenizer.py", "if special.token_to_id(name) in ids and",
+        "if False and",
+        "test_tokenizer.py::test_damage_is_named"),
     "blanks before a marker shared out in every way": ("core/text.py", "re.compile(r\"\\s*+(?:(",
         "re.compile(r\"\\s*\\s*(?:(",
         "test_hostile.py::test_bullets_take_linear_time"),
     "weights sought from every blank": (
         "baselines/mkrag.py", "re.sub(r\"^\\W+\", \"\", name)", "re.sub(r\"\\W+$\", \"\", name)",
         "test_hostile.py::test_replies_to_the_systems_take_linear_time"),
-    "halves of dead processes stay": ("core/files.py",
-        "        if left == partial or _has_ended(left.name.split(\".\")[-2]):", "        if left is None:",
-        "test_hostile.py::test_what_a_dead_process_left_is_removed"),
     "no room for a summary": ("core/settings.py", "lambda x: 0 < x < 1,",
         "lambda x: 0 <= x < 1,",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
     "a letter cut from its accent": ("core/text.py", "return not mark and word",
         "return word",
         "test_hostile.py::test_a_long_word_is_cut_between_characters"),
-    "numbers out of range in config.json": ("core/checkpoint.py",
-        "    check_values(raw, RULES, f\"{path}: \")\n",
-        "",
-        "test_hostile.py::test_a_bad_value_in_config"),
     "the file of a bad setting not named": ("core/settings.py",
         "    check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f\"{path}: \")\n",
         "",
@@ -1005,153 +991,98 @@ MUTATIONS = {
 
 # The bench: what is captured from outside, what is taken for true, and each measure.
 MUTATIONS |= {
-    "every row takes the first one's attention": (
-        "study/capture.py", "a = seen.a[b, :, :, 0]", "a = seen.a[0, :, :, 0]",
-        "test_study.py::test_rows_that_end_at_different_times"),
-    "the sink is the second token": ("study/capture.py", "of_heads[..., 0]))", "of_heads[..., 1]))",
-                                     "test_study.py::test_heads_by_hand"),
-    "attention of other points goes unnoticed": ("study/capture.py", "- E).abs().max() < 1e-4", "- E).abs().max() < 2",
-                                                 "test_study.py::test_attention_of_other_points_is_noticed"),
     "the marker counts for a head's r": (
-        "study/capture.py", "seen.pop().a[0, :, :, len(marker[1]):, 0]", "seen.pop().a[0, :, :, :, 0]",
+        "study/seen.py", "[\"q\"])[:, :, len(marker[1]):, 0]", "[\"q\"])[:, :, :, 0]",
         "test_study.py::test_r_of_heads_is_that_of_the_search"),
     "nodes after the top level stay": (
-        "study/capture.py", "            cache.rollback(before)\n    return", "    return",
+        "study/seen.py", "        if i not in top:\n            cache.rollback(before)\n", "",
         "test_study.py::test_r_of_heads_is_that_of_the_search"),
-    "the question stays before the next node": (
-        "study/capture.py", "cache.rollback(after if", "0 and cache.rollback(after if",
-        "test_study.py::test_the_query_after_the_nodes"),
-    "gold likelihood one token late": ("study/reading.py", "-len(gold) - 1:-1", "-len(gold):",
-                                       "test_study.py::test_the_gold_likelihood"),
-    "the gold probe is counted": ("study/reading.py", "    model.flops = spent\n", "",
-                                  "test_study.py::test_the_gold_likelihood"),
-    "chosen heads for r alone are forgotten": (
-        "study/reading.py", "replace(settings, relevance_heads=relevance_heads)", "settings",
-        "test_study.py::test_rows_beyond_the_paper"),
-    "facts of whoever the post was": ("study/truth.py", "facts_in([text], posts)", "facts_in([text], {})",
-                                      "test_study.py::test_the_embedded_world_has_exact_truth"),
-    "r above its mean is kept so": ("study/reading.py", "        self.r = r\n        return", "        return",
-                                    "test_study.py::test_r_above_its_mean"),
-    "a cut sentence needs one chunk": ("study/truth.py", "if chunk_start < end and start < chunk_end:",
-                                       "if chunk_start <= start < chunk_end:", "test_study.py::test_needed_chunks"),
-    "the lightest edge leads": ("study/truth.py", "heaviest[i] = max(", "heaviest[i] = min(",
-                                "test_study.py::test_what_leads_where"),
-    "everybody leads to what is needed": ("study/truth.py", "for fact in stated & wanted", "for fact in stated",
-                                          "test_study.py::test_what_leads_where"),
-    "words of every node count as a source": ("study/truth.py", "& bag - common)", "& bag)",
-                                              "test_study.py::test_sources_of_a_bullet"),
-    "a source need not be clear": ("study/truth.py", "shared[best] >= 2 * runner_up", "shared[best] >= runner_up",
-                                   "test_study.py::test_sources_of_a_bullet"),
-    "a needed fact is enough": ("study/truth.py", "return wanted <= facts_in", "return wanted & facts_in",
-                                "test_study.py::test_enough"),
-    "every text counts as read": ("study/truth.py", "facts_in([texts[i] for i in nodes])", "facts_in(texts)",
-                                  "test_study.py::test_a_post_that_was_not_read"),
+    "gold likelihood one token late": (
+        "study/collect.py", "-len(gold) - 1:-1", "-len(gold):",
+        "test_study.py::test_the_gold_likelihood"),
+    "the gold probe is counted": (
+        "study/collect.py", "    model.flops, model.tokens = spent\n", "",
+        "test_study.py::test_the_gold_likelihood"),
+    "facts of whoever the post was": (
+        "study/truth.py", "facts_in([text], posts)", "facts_in([text], {})",
+        "test_study.py::test_the_embedded_world_has_exact_truth"),
+    "a cut sentence needs one chunk": (
+        "study/truth.py", "if chunk_start < end and start < chunk_end:", "if chunk_start <= start < chunk_end:",
+        "test_study.py::test_needed_chunks"),
+    "the lightest edge leads": (
+        "study/truth.py", "leads[max(range(len(row))", "leads[min(range(len(row))",
+        "test_study.py::test_what_leads_where"),
+    "everybody leads to what is needed": (
+        "study/truth.py", "for fact in stated & wanted", "for fact in stated",
+        "test_study.py::test_what_leads_where"),
+    "words of every node count as a source": (
+        "study/truth.py", "& bag - common)", "& bag)",
+        "test_study.py::test_sources_of_a_bullet"),
+    "a source need not be clear": (
+        "study/truth.py", "shared[best] >= 2 * runner_up", "shared[best] >= runner_up",
+        "test_study.py::test_sources_of_a_bullet"),
+    "a needed fact is enough": (
+        "study/truth.py", "return wanted <= facts_in", "return wanted & facts_in",
+        "test_study.py::test_enough"),
+    "every text counts as read": (
+        "study/truth.py", "facts_in([texts[i] for i in nodes])", "facts_in(texts)",
+        "test_study.py::test_enough"),
     "a post is needed though a bullet has the name": (
         "study/truth.py", "question.extra.get(\"facts\", question.extra[\"evidence\"])", "question.extra[\"evidence\"]",
-        "test_study.py::test_a_post_that_was_not_read"),
+        "test_study.py::test_enough"),
     "a small model searches beyond its window": (
-        "study/run.py", "if self.model.config.max_length >= SEARCH_WINDOW:", "if True:",
+        "study/collect.py", "if self.model.config.max_length >= SEARCH_WINDOW:", "if True:",
         "test_study.py::test_the_window_of_a_search"),
-    "nodes without a check have no verdict": (
-        "study/reading.py", "[step.verdict for step in answer.trace]",
-        "[step.verdict for step in answer.trace if step.verdict]", "test_study.py::test_rows_beyond_the_paper"),
-    "r uniform but for what it was": ("study/reading.py", "self.r[self.visited] = 1.0", "self.r[self.visited] += 1.0",
-                                      "test_study.py::test_other_choices_of_the_next_node"),
-    "E uniform is the paper's": (
-        "study/reading.py", "searched(model, uniform, question,", "searched(model, graph, question,",
-        "test_study.py::test_other_choices_of_the_next_node"),
-    "chance is joined with z": (
-        "study/reading.py", "question, chance, replace(settings, attention=False)", "question, chance, settings",
-        "test_study.py::test_other_choices_of_the_next_node"),
-    "another chance in every run": (
-        "study/run.py", "random.Random(f\"{document.id} {question.id}\")", "random.Random()",
-        "test_study_world.py::test_what_is_random_depends_on_the_question_alone"),
-    "one chance for all questions": (
-        "study/run.py", "random.Random(f\"{document.id} {question.id}\")", "random.Random(document.id)",
-        "test_study_world.py::test_what_is_random_depends_on_the_question_alone"),
-    "kinds of all ways together": ("study/answers.py", "kinds.add(name, str(kind)", "kinds.add(\"PECAN\", str(kind)",
-                                   "test_study.py::test_f1_by_kind_of_question"),
-    "all differences are to chance": ("study/searches.py", "- rows[other][\"f1\"]", "- rows[\"random\"][\"f1\"]",
-                                      "test_study.py::test_what_z_is_worth"),
+    "all differences are to chance": (
+        "study/steps.py", "100 * (row[\"f1\"] - pecan[\"f1\"])", "100 * (pecan[\"f1\"] - row[\"f1\"])",
+        "test_study.py::test_answers_by_hand"),
     "a verdict is scored before its node is read": (
-        "study/world.py", "complete(row[\"nodes\"][:n])", "complete(row[\"nodes\"][:n - 1])",
-        "test_study_world.py::test_a_search_against_the_truth"),
-    "F1 of what was not all read": ("study/world.py", "    if complete(row[\"nodes\"]):\n", "    if True:\n",
-                                    "test_study_world.py::test_a_search_against_the_truth"),
-    "old homes count as true bullets": ("study/world.py", "stated <= truth - past", "stated <= truth",
-                                        "test_study_world.py::test_bullets_against_the_truth"),
-    "bullets that state anything are true": (
-        "study/world.py", "bool(stated) and stated <= truth - past", "bool(stated)",
-        "test_study_world.py::test_bullets_against_the_truth"),
-    "what any level keeps is kept": (
-        "study/world.py", "len(kept & of_level[level])", "len(kept & set().union(*of_level.values()))",
-        "test_study_world.py::test_bullets_against_the_truth"),
-    "a tie is lost": ("study/figures.py", "counts.cumsum() - (counts - 1) / 2", "counts.cumsum() - counts + 1",
-                      "test_study.py::test_the_area_under_the_curve"),
-    "bins weigh the same": ("study/figures.py", " * (places == b).mean() for", " / len(set(places)) for",
-                            "test_study.py::test_calibration"),
-    "intervals of the bench of 90 %": ("study/figures.py", "[2.5, 97.5]", "[5, 95]",
-                                       "test_study.py::test_intervals_are_over_documents"),
-    "a mean of documents' means": ("study/figures.py", "sums[drawn].sum(1) / counts[drawn].sum(1)",
-                                   "(sums / counts)[drawn].mean(1)",
-                                   "test_study.py::test_intervals_are_over_documents"),
-    "intervals over items": ("study/figures.py", "    value = statistic(np.concatenate(documents))\n",
-                             "    value = statistic(np.concatenate(documents))\n"
-                             "    documents = [item[None] for item in np.concatenate(documents)]\n",
-                             "test_study.py::test_intervals_are_over_documents"),
-    "the lower half of the layers": ("study/choices.py", "e[:, e.shape[1] // 2:]", "e[:, :e.shape[1] // 2]",
-                                     "test_study.py::test_edges_by_hand"),
-    "edges by sum divide by the tokens": ("study/choices.py", "* raw.lengths[j]", "/ raw.lengths[j]",
-                                          "test_study.py::test_edges_by_hand"),
-    "positions of the bench from 1": ("study/choices.py", "np.arange(2, len(S) + 2)", "np.arange(1, len(S) + 1)",
-                                      "test_study.py::test_relevance_by_hand"),
-    "divergence is not squared": ("study/choices.py", "shares @ (divergence ** 2) / total",
-                                  "shares @ divergence / divergence.sum()", "test_study.py::test_concentrated_heads"),
-    "data sets together are one of them": ("study/figures.py", "self.items[key].update(documents)",
-                                           "self.items[key] = documents", "test_study.py::test_the_short_form"),
+        "study/steps.py", "nodes[:n], asked.needed", "nodes[:n - 1], asked.needed",
+        "test_study.py::test_progress_by_hand"),
+    "a tie is lost": (
+        "study/figures.py", "np.searchsorted(false, true, \"left\") + np.searchsorted(false, true, \"right\")",
+        "2 * np.searchsorted(false, true, \"left\")",
+        "test_study.py::test_the_area_under_the_curve"),
+    "intervals of the bench of 90 %": (
+        "study/figures.py", "[2.5, 97.5]", "[5, 95]",
+        "test_study.py::test_intervals_are_over_documents"),
+    "intervals over items": (
+        "study/figures.py", "    documents = [np.asarray(items, float) for items in documents]\n",
+        "    documents = [np.asarray([item], float) for items in documents for item in items]\n",
+        "test_study.py::test_intervals_are_over_documents"),
+    "positions of the bench from 1": (
+        "study/steps.py", "torch.arange(2, len(S) + 2)", "torch.arange(1, len(S) + 1)",
+        "test_study.py::test_relevance_by_hand"),
     "a replay's ties go to the higher id": (
-        "study/retrieval.py", "int(np.where(left, score(S), -np.inf).argmax())",
-        "len(left) - 1 - int(np.where(left, score(S), -np.inf)[::-1].argmax())",
+        "study/steps.py", "(scores == scores.max()).nonzero()[0]", "(scores == scores.max()).nonzero()[-1]",
         "test_study.py::test_the_order_of_a_replay"),
-    "a replay ends too early": ("study/retrieval.py", "while left[needed].any()", "while left[needed].all()",
-                                "test_study.py::test_the_order_of_a_replay"),
-    "a replay by E instead of its transpose": ("study/retrieval.py", "join(E.T @ r, asked.c)", "join(E @ r, asked.c)",
-                                               "test_study.py::test_a_replay_chooses_as_the_search_does"),
-    "ranks from the worst": ("study/retrieval.py", "1 / (60 + ranks(-z))", "1 / (60 + ranks(z))",
-                             "test_study.py::test_joining_by_hand"),
+    "a replay ends too early": (
+        "study/steps.py", "while not set(needed) <= set(S):", "while not set(needed) & set(S):",
+        "test_study.py::test_the_order_of_a_replay"),
     "information points have a place among the chunks": (
-        "study/retrieval.py", "[i for i in order if record.graph.nodes[i].level == 1]", "list(order)",
-        "test_study.py::test_retrieval_by_hand"),
-    "thresholds of one patience": ("study/progress.py", "itertools.product(THRESHOLDS, PATIENCE)",
-                                   "itertools.product(THRESHOLDS, PATIENCE[:1])",
-                                   "test_study.py::test_progress_by_hand"),
-    "levels above the second together": ("study/edges.py", "level = f\"level {graph.nodes[i].level}\"",
-                                         "level = \"level 3\"",
-                                         "test_study_world.py::test_edges_against_the_truth"),
-    "equal sources cover a chunk": ("study/edges.py", "if len(heaviest) == 1 and", "if len(heaviest) >= 1 and",
-                                    "test_study.py::test_settings_by_hand"),
-    "repeats of the documents": ("study/settings.py", "[True] * graph.repeats", "[True] * (graph.repeats > 0)",
-                                 "test_study.py::test_settings_by_hand"),
-    "every candidate has the same window": ("study/settings.py", "chunk=chunk, window=window, summary_share=SHARE)",
-                                            "chunk=chunk, summary_share=SHARE)",
-                                            "test_study.py::test_settings_of_the_embedded_model"),
-    "the worst heads one by one": ("study/record.py", "order = (-shares)", "order = shares",
-                                   "test_study.py::test_heads_are_chosen_by_their_mass"),
-    "the first file of a package": ("support/convert.py", "if len(files) != 1:", "if not files:",
-                                    "test_convert.py::test_other_refusals"),
-    "a verdict at the threshold stops": ("study/progress.py", "if p > t_p]", "if p >= t_p]",
-                                         "test_study.py::test_where_a_search_stops"),
-    "the check itself is too late": ("study/progress.py", "any(truth[:at])", "any(truth[:at + 1])",
-                                     "test_study.py::test_progress_by_hand"),
-    "what was read is lost": ("study/answers.py", "if i not in row[\"nodes\"] and not any", "if not any",
-                              "test_study.py::test_where_an_answer_went_wrong"),
-    "heads by their sum, not their share": ("study/record.py", "(with_others[0] / with_others[1].clip(1e-30)).mean(0)",
-                                            "with_others[0].mean(0)",
-                                            "test_study.py::test_heads_are_chosen_by_their_mass"),
-    "heads that spoil the others": ("study/record.py", "if shares.max() <= share:", "if shares.max() <= 0:",
-                                    "test_study.py::test_heads_are_chosen_by_their_mass"),
-    "evidence is the last sentence": ("study/rows.py", "holding[0] if holding", "holding[-1] if holding",
-                                      "test_study.py::test_evidence_of_official_rows"),
+        "study/steps.py", "[i for i in order if record.nodes[i].level == 1]", "list(order)",
+        "test_study.py::test_the_order_of_a_replay"),
+    "a verdict at the threshold stops": (
+        "study/steps.py", "enumerate(checks) if p > t_p)", "enumerate(checks) if p >= t_p)",
+        "test_study.py::test_progress_by_hand"),
+    "the check itself is too late": (
+        "study/steps.py", "checks[:-1 if end is None else end]", "checks[:None if end is None else end + 1]",
+        "test_study.py::test_progress_by_hand"),
+    "heads by their sum, not their share": (
+        "study/choose.py", "(r / a.clamp(min=1e-30)).mean(0)", "r.mean(0)",
+        "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "heads that spoil the others": (
+        "study/choose.py", "if shares.max() <= share:", "if shares.max() <= 0:",
+        "test_study.py::test_heads_are_chosen_by_their_mass"),
+    "bullets take the edges of the group before": (
+        "study/seen.py", "pairs += [(i, j + n) for n", "pairs += [(i, max(0, j - 1) + n) for n",
+        "test_study.py::test_heads_of_a_construction_give_its_graph"),
+    "heads are chosen on the document itself": (
+        "study/choose.py", "rows[:n] + rows[n + 1:]", "rows",
+        "test_study.py::test_heads_are_chosen_on_other_documents"),
+    "results of other settings are taken": (
+        "study/collect.py", "{\"settings\": self.settings.of_pecan(), \"encoder\"", "{\"encoder\"",
+        "test_study.py::test_ways_of_a_short_document"),
 
     "all tokens count alike": ("support/token_mean.py", "(RARE / (RARE + p)).float()",
                                "(RARE / (RARE + 0 * p)).float()",
@@ -1189,6 +1120,10 @@ MUTATIONS |= {
         "llama.py", "weights.mean((1, 2))[",
         "weights[:, :, 0].mean(1)[",
         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
+    "a tokenizer.model of other rules": (
+        "core/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",
+        "if False:",
+        "test_tokenizer.py::test_damage_is_named"),
 }
 
 

@@ -95,7 +95,6 @@ def test_the_file_and_the_checkpoint(source, smollm2):
     if source.is_dir():
         pytest.skip("PECAN_SMOLLM2 names a folder; its GGUF file is not known")
     fields, tensors = open_gguf(source)
-    tensors = {tensor.name: tensor for tensor in tensors}
     assert len(tensors) == 9 * smollm2.config.layers + 2
     for layer in (0, 29):
         for theirs, ours, heads in (("attn_q", "q_proj", smollm2.config.heads),
