@@ -15,7 +15,7 @@ from evaluation import paper
 from evaluation.layouts import Dataset
 from evaluation.methods import Checkpoints, Row, rows_of
 from llama import flops_of
-from support.options import chosen_settings
+from support.options import chosen_settings, max_length
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
 
     # The window is no longer than the models were made for.
     names = [checkpoints.model, checkpoints.builder if row.is_pecan else None]
-    longest = min(read_config(locate(name)).max_length for name in names if name)
+    longest = max_length(*(read_config(locate(name)) for name in names if name))
     changes = {name: value for name, value in row.changes.items() if value != "mean"}
     settings = resolve(locate(checkpoints.model), longest, PAPER.get(dataset.name, {}) | row.paper,
                        chosen_settings(args), changes)

@@ -528,6 +528,9 @@ MUTATIONS = {
     "--batch ignored": (
         "support/options.py", "\"batch\": args.batch", "\"batch\": None",
         "test_wires.py::test_an_option_reaches_the_run"),
+    "longest window of the longer model": (
+        "support/options.py", "return min(config.max_length", "return max(config.max_length",
+        "test_wires.py::test_the_window_is_no_longer_than_the_builder_was_made_for"),
     "ablations of options exchanged": (
         "support/options.py", "\"attention\": False if \"attention\" in", "\"attention\": False if \"similarity\" in",
         "test_wires.py::test_an_option_reaches_the_run"),

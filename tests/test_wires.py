@@ -303,7 +303,7 @@ def write_bert(folder: Path, seed: int) -> Path:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tom"]
     BertModel(BertConfig(vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                          intermediate_size=16, max_position_embeddings=64)).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    tokenizers.BertWordPieceTokenizer({word: n for n, word in enumerate(words)}).save(str(folder / "tokenizer.json"))
     return folder
 
 
