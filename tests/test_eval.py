@@ -17,6 +17,7 @@ import eval as command_line
 from baselines.whole import Whole
 from core.command import user_errors
 from data import EMBEDDED
+from view import ask
 
 ROOT = Path(__file__).parents[1]
 FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
@@ -203,17 +204,14 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, arguments, words):
 @pytest.mark.slow
 def test_command_line_of_pecan(tmp_path):
     """A text file and two questions: the graph is built once and found again."""
-    text = tmp_path / "story.txt"
-    text.write_text("\n\n".join(FIRST["passages"][:8]))
-    question = FIRST["questions"][0]["question"]
-    first = subprocess.run([sys.executable, str(ROOT / "pecan.py"), "--device", "cpu", str(text), question],
-                           capture_output=True, text=True)
-    assert first.returncode == 0 and "nodes read" in first.stdout and "built" in first.stderr, first.stderr
-
-    from view.ask import main
-    again = in_process(main, text, question, "Who is it?", "--trace")
-    assert again.stdout.splitlines()[:3] == first.stdout.splitlines()[:3], "the reloaded graph gives another answer"
-    assert "reloaded" in again.stderr and "p_yes" in again.stdout
+    (tmp_path / "story.txt").write_text("\n\n".join(FIRST["passages"][:8]))
+    arguments = tmp_path / "story.txt", FIRST["questions"][0]["question"]
+    first = subprocess.run([sys.executable, ROOT / "pecan.py", *arguments, "--device", "cpu"], capture_output=True,
+                           text=True)
+    assert "nodes read" in first.stdout and "built" in first.stderr, first.stderr
+    again = in_process(ask.main, *arguments, "Who is it?")
+    assert again.stdout.splitlines()[:3] == first.stdout.splitlines(), "the reloaded graph gives another answer"
+    assert "reloaded" in again.stderr
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -231,6 +229,8 @@ def test_the_tables_of_the_paper_are_run(three, tmp_path):
         assert (output / "embedded" / f"{last}.jsonl").exists()
         assert (output / f"table-{table}.txt").read_text().strip() in done.stdout
     assert len(list((output / "graphs").glob("*.json"))) == 2
+    data = json.loads((output / "results-patience.json").read_text())["data"]["embedded"]["runs"]
+    assert [run["setup"]["patience"] for run in data.values()] == list(range(1, 9))
 
 
 @pytest.mark.slow

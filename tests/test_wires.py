@@ -55,7 +55,7 @@ def write_lines(path: Path, rows: list[dict]) -> Path:
 
 # --- two documents, computed again ----------------------------------------------------------------------------------
 
-QUESTIONS = (3, 1)                # of each document: a mean over questions is no mean over documents
+QUESTIONS = (3, 1)                # of each document
 
 
 @pytest.fixture(scope="module")
@@ -240,10 +240,6 @@ def test_table_3_takes_one_part_away_a_row():
 
     hotpotqa = runs("--table", 3, dataset="HotpotQA")["pecan-without-progress"]
     assert plan.settle(hotpotqa, {"nodes": 20.7}) is hotpotqa and hotpotqa.settings.fixed_nodes == 17
-
-
-def test_the_patience_of_a_row_of_figure_4():
-    assert list(settings_of("--table", "patience").values()) == [replace(BASE, patience=n) for n in range(1, 9)]
 
 
 def test_top_x_is_the_papers(tmp_path):
