@@ -1,19 +1,26 @@
-"""What the compared methods share: the reader, summaries, passages that end at sentence ends, trees on disk.
+"""What the compared methods share: the reader, prompts of their own, passages, and what is built once for a document.
 
 A row of Table 1 differs from another by its method alone. Every method is read by the conversation of Table A2, with
 what it found in the place of PECAN's nodes, in the same window, through the same forward pass and FLOP counter.
 """
+import json
 import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
-from core.files import InputError
+from core.files import InputError, read_json, reading, write_file
 from core.settings import Settings
 from core.text import fill, split
-from data import Answer, Document
+from data import Answer, Document, Method, Prepared
 from llama import Cache, Llama, length_of
-from pecan import Graph, Node, answer_turn, edge_matrix, node_line, question_prompt, room_for_nodes
+from pecan import answer_turn, node_line, question_prompt, room_for_nodes
+from support.graph import check_place, file_name
+
+FORMAT = "method file 2"          # of the files in which methods keep what they build
+ATTEMPTS = 3                      # replies to one prompt that may be refused
 
 
 def scaled(tokens: int, settings: Settings) -> int:
@@ -25,33 +32,28 @@ def scaled(tokens: int, settings: Settings) -> int:
     return max(1, tokens * settings.chunk // 300)
 
 
+def highest(scores: Sequence[float], most: int, among: Iterable[int] | None = None) -> list[int]:
+    """The places of the `most` highest scores, best first, of all or `among` these; ties go to the lower place."""
+    return sorted(range(len(scores)) if among is None else among, key=lambda i: (-scores[i], i))[:most]
+
+
 # --- the reader -----------------------------------------------------------------------------------------------------
 
 def line_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
-    ids = []
-    for _, part in node_line(tokenizer, None, " ".join(text.split())):
-        ids += part
-    return ids
+    return [i for _, ids in node_line(tokenizer, None, " ".join(text.split())) for i in ids]
 
 
 def answer_from(model: Llama, question: str, lines: list[int], settings: Settings) -> Answer:
-    """Answer from lines, given as token ids.
-
-    No check is made: the first assistant turn is "Yes".
-    """
+    """Answer from lines, given as token ids. No check is made: the first assistant turn is "Yes"."""
     tokenizer = model.tokenizer
-    flops_before = model.flops
-    opening = question_prompt(tokenizer, question)
-    closing = answer_turn(tokenizer, tokenizer.first("Yes"))
-    prompt = [*opening, (None, lines), *closing]
+    start = model.spent()
+    prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
 
     cache = Cache(model, 1, length_of(prompt) + settings.answer_tokens)
     hidden, _ = model.read(cache, [prompt])
-    replies, _ = model.generate(cache, hidden, settings.answer_tokens)
-    reply = replies[0]
-    return Answer(text=tokenizer.decode(reply).strip(), nodes=[], flops=model.flops - flops_before,
-                  tokens=length_of(prompt) + len(reply))
+    [reply], _ = model.generate(cache, hidden, settings.answer_tokens)
+    return Answer(tokenizer.decode(reply).strip(), [], *model.spent(start))
 
 
 def answer_from_best(model: Llama, question: str, texts: list[str], order: list[int], settings: Settings) -> Answer:
@@ -77,25 +79,43 @@ def answer_from_best(model: Llama, question: str, texts: list[str], order: list[
     return answer
 
 
-# --- other prompts --------------------------------------------------------------------------------------------------
+# --- prompts of their own -------------------------------------------------------------------------------------------
 
 def user_turn(tokenizer, text: str) -> list[int]:
     """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
     return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
 
 
-def replies(model: Llama, prompts: list[list[int]], limit: int, batch: int = 1,
-            progress: bool = False) -> list[list[int]]:
-    """The model's greedy reply to each prompt, up to `limit` token ids; `batch` prompts run together."""
+def check_fits(what: str, prompt: int, limit: int, settings: Settings):
+    """InputError if a prompt and a reply of up to `limit`, both in tokens, do not fit the window."""
+    if prompt + limit > settings.window:
+        raise InputError(f"window {settings.window} is too small: {what} takes {prompt} tokens and its reply {limit}")
+
+
+def fitting(tokenizer, texts: Iterable[str], limit: int, settings: Settings, again: str = "") -> str:
+    """The first of these prompts that leaves room for a reply, with `again` after it; the last if none does."""
+    for text in texts:
+        if len(user_turn(tokenizer, text + again)) + limit <= settings.window:
+            break
+    return text
+
+
+def replies(model: Llama, texts: list[str], limit: int, settings: Settings, progress: bool = False) -> list[str]:
+    """The model's greedy reply, of up to `limit` tokens, to each text as a user's turn; a batch of them runs together.
+
+    InputError if a prompt leaves no room for its reply.
+    """
     said = []
-    with tqdm(desc="summaries", total=len(prompts) * limit, unit="token", leave=False, disable=not progress) as bar:
-        while len(said) < len(prompts):
-            rows = [[(None, ids)] for ids in prompts[len(said):len(said) + batch]]
-            cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
-            hidden, _ = model.read(cache, rows)
-            ids, _ = model.generate(cache, hidden, limit, progress=bar.update)
-            said += ids
-            bar.total = bar.n + (len(prompts) - len(said)) * limit        # at most
+    batches = range(0, len(texts), settings.batch)
+    for first in tqdm(batches, "replies", unit="batch", leave=False, disable=not progress):
+        rows = [[(None, user_turn(model.tokenizer, text))] for text in texts[first:first + settings.batch]]
+        longest = max(map(length_of, rows))
+        check_fits("a prompt", longest, limit, settings)
+
+        cache = Cache(model, len(rows), longest + limit)
+        hidden, _ = model.read(cache, rows)
+        ids, _ = model.generate(cache, hidden, limit)
+        said += map(model.tokenizer.decode, ids)
     return said
 
 
@@ -130,54 +150,117 @@ def pack_paragraphs(tokenizer, document: Document, limit: int) -> list[str]:
     return fill(tokenizer, parts, limit, "\n")
 
 
-# --- trees ----------------------------------------------------------------------------------------------------------
+# --- methods --------------------------------------------------------------------------------------------------------
+
+class Baseline(Method):
+    """A method whose FLOPs are those of its model and of the `others` that work for it: encoders, a scorer.
+
+    A subclass says how by `make` and `read`; `prepare` and `answer` enter what they cost.
+    """
+
+    def __init__(self, model: Llama, settings: Settings, *others):
+        self.model = model
+        self.settings = settings
+        self.counted = {model, *others}
+
+    def make(self, document: Document) -> Prepared:
+        """The document made ready for its questions."""
+
+    def read(self, prepared: Prepared, question: str) -> Answer | None:
+        """The answer to a question; None if there is nothing to answer from."""
+
+    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+        before = self.flops()
+        prepared = self.make(document)
+        prepared.flops = self.flops() - before
+        return prepared
+
+    def answer(self, prepared: Prepared, question: str) -> Answer:
+        before = self.flops()
+        answer = self.read(prepared, question) or Answer("", [], 0, 0, end="none")
+        answer.flops = self.flops() - before
+        return answer
+
+    def flops(self) -> int:
+        """FLOPs spent so far."""
+        return sum(counted.flops for counted in self.counted)
+
+
+class Built(Baseline):
+    """A method that builds something of a document with its model, keeps it on disk, and asks the model of it.
+
+    A subclass says how by `construction`, `build`, `ready` and `read`. All tokens that the model reads or writes for an
+    answer count.
+    """
+
+    def construction(self, document: Document) -> dict:
+        """The settings that decide what is built of a document."""
+
+    def build(self, document: Document, progress: bool) -> dict:
+        """What is made of a document, as plain fields for JSON; its FLOPs are the model's."""
+
+    def ready(self, content: dict) -> Prepared:
+        """What was built, as questions need it; its FLOPs are those of an encoder."""
+
+    def file_name(self, document: Document) -> str:
+        """Names what is built of this document, by this model, under these settings, on disk."""
+        return file_name(document.hash, self.model.fingerprint, self.construction(document))
+
+    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+        """Read what was built of this document from `path`, or build it (and write it there), and ready it."""
+        head = {"format": FORMAT, "document": document.hash, "model": self.model.fingerprint,
+                "settings": self.construction(document)}
+        if path is not None and Path(path).exists():
+            content = read_json(path)
+            for key, value in head.items():
+                if content.get(key) != value:
+                    raise InputError(f"{path}: is of another {key}; delete it, or choose another folder of graphs")
+        else:
+            check_place(path)
+            before = self.model.flops
+            content = head | {"calls": 0, "refused": 0} | self.build(document, progress)
+            content["flops"] = self.model.flops - before
+            if path is not None:
+                write_file(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+        before = self.flops()
+        with reading(path or document.id, "not what was built of a document"):
+            prepared = self.ready(content)
+            prepared.flops = content["flops"] + self.flops() - before
+            prepared.calls, prepared.refused = content["calls"], content["refused"]
+        return prepared
+
+    def answer(self, prepared: Prepared, question: str) -> Answer:
+        before = self.model.tokens
+        answer = super().answer(prepared, question)
+        answer.tokens = self.model.tokens - before
+        return answer
+
 
 class TreeNode(NamedTuple):
-    """A node of a tree that is being built."""
+    level: int                    # 1: a passage of the document; higher: a summary
     text: str
-    children: list[int]           # their places in the level below; [] for a leaf
+    children: list[int]           # ids, in document order
 
 
-def summaries(model: Llama, below: list[str], groups: list[list[int]], prompt: str, limit: int, settings: Settings,
-              progress: bool) -> list[TreeNode]:
-    """The next level of a tree: a summary, in up to `limit` tokens, of each group.
+class Tree(Built):
+    """A tree of summaries. A node's id is its place in the list of nodes, and levels come in order.
 
-    `below` holds the texts of the level below, and a group is places in it. `prompt` asks for the summary, with the
-    texts in place of its {}. If the model says nothing, the node gets the beginning of the texts instead, so that no
-    node is empty.
+    A subclass sets `limit`, the tokens of a summary.
     """
-    tokenizer = model.tokenizer
-    sources = ["\n\n".join(below[i] for i in group) for group in groups]
-    prompts = [user_turn(tokenizer, prompt.format(source)) for source in sources]
-    said = replies(model, prompts, limit, settings.batch, progress)
 
-    level = []
-    for source, group, ids in zip(sources, groups, said, strict=True):
-        summary = " ".join(tokenizer.decode(ids).split())
-        level.append(TreeNode(summary or split(tokenizer, source, limit)[0], group))
-    return level
+    def ready(self, content: dict) -> Prepared:
+        nodes = [TreeNode(*row) for row in content["nodes"]]
+        return Prepared([node.text for node in nodes], graph=nodes)
 
+    def summarise(self, nodes: list[TreeNode], groups: list[list[int]], prompt: str, progress: bool) -> list[TreeNode]:
+        """The next level: a summary of each group of nodes.
 
-def tree_graph(levels: list[list[TreeNode]], document: Document, model: Llama, construction: dict,
-               flops: int) -> Graph:
-    """The tree as a Graph like PECAN's, which can be saved; `levels` from the leaves up.
-
-    E[i, j] is 1 / (number of children of i) for each child j of node i. `construction` names the settings of the
-    tree, `flops` is what building it cost.
-    """
-    nodes = []
-    first_of = []                                           # id of the first node of each level
-    for height, level in enumerate(levels, 1):
-        first_of.append(len(nodes))
-        nodes += [Node(height, node.text) for node in level]
-
-    edges = []
-    for height in range(1, len(levels)):
-        for i, node in enumerate(levels[height], first_of[height]):
-            edges += [(i, first_of[height - 1] + place, 1 / len(node.children)) for place in node.children]
-    return Graph(nodes, edge_matrix(edges, len(nodes)), document.hash, model.fingerprint, construction, flops)
-
-
-def children_of(graph: Graph, i: int) -> list[int]:
-    """Children of node i, in document order."""
-    return graph.E[i].coalesce().indices()[0].tolist()
+        `prompt` asks for the summary, with the nodes' texts in place of its {}. If the model says nothing, the summary
+        is the beginning of the texts, so that no node is empty.
+        """
+        sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
+        said = replies(self.model, [prompt.format(source) for source in sources], self.limit, self.settings, progress)
+        texts = [" ".join(reply.split()) or split(self.model.tokenizer, source, self.limit)[0]
+                 for reply, source in zip(said, sources, strict=True)]
+        return [TreeNode(nodes[-1].level + 1, text, group) for text, group in zip(texts, groups, strict=True)]

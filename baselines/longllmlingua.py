@@ -21,16 +21,14 @@ Differences from the published code:
   blank, as in every chunk here; if 2000 tokens hold everything, nothing is scored
 - the paper's scorer is Phi-2, which is no Llama: `--scorer` takes a checkpoint, by default the model itself
 """
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
 
-from baselines.common import answer_from_best, scaled
+from baselines.common import Baseline, answer_from_best, scaled
 from core.files import InputError
 from core.settings import Settings
 from core.text import split
-from data import Answer, Document, Method, Prepared
+from data import Answer, Document, Prepared
 from llama import Cache, Llama, at_least_float32
 
 HINT = " We can get the answer to this question in the given documents."
@@ -64,13 +62,6 @@ def shares(lengths: list[int], target: int) -> list[float]:
     return around(low)
 
 
-def check_length(scorer: Llama, tokens: int):
-    """Raise InputError if the scorer was not made for so many tokens."""
-    if tokens > scorer.config.max_length:
-        raise InputError(f"LongLLMLingua's scorer reads up to {tokens} tokens and was made for "
-                         f"{scorer.config.max_length}; take another --scorer")
-
-
 def losses(scorer: Llama, hidden, ids: list[int]) -> torch.Tensor:
     """-log p [T] float32 of each of T tokens, from the hidden states [T, D] of the tokens before them."""
     logits = at_least_float32(scorer.logits(hidden))
@@ -81,7 +72,9 @@ class Context:
     """A growing prompt of the scorer: its cache, and the hidden state [1, D] of its last token."""
 
     def __init__(self, scorer: Llama, ids: list[int], room: int):
-        check_length(scorer, len(ids) + room)
+        if len(ids) + room > scorer.config.max_length:
+            raise InputError(f"LongLLMLingua's scorer reads up to {len(ids) + room} tokens and was made for "
+                             f"{scorer.config.max_length}; take another --scorer")
         self.scorer = scorer
         self.cache = Cache(scorer, 1, len(ids) + room)
         self.append(ids)
@@ -101,39 +94,29 @@ class Context:
         return losses(self.scorer, torch.cat((self.last, hidden[0, :-1])), ids)
 
 
-class LongLLMLingua(Method):
+class LongLLMLingua(Baseline):
     """Prepare a document (its units; costs nothing), compress and read it for a question."""
 
     def __init__(self, model: Llama, scorer: Llama, settings: Settings):
-        self.model = model
+        super().__init__(model, settings, scorer)
         self.scorer = scorer
-        self.settings = settings
         self.target = scaled(TARGET, settings)
         self.most_of_units = scaled(TARGET + EXTRA, settings)              # tokens of the kept units
         self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
 
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+    def make(self, document: Document) -> Prepared:
         """Cut the document into units."""
-        lines = []
-        for passage in document.passages:
-            lines += [line for line in passage.splitlines() if line.strip()]
-
+        lines = [line for passage in document.passages for line in passage.splitlines() if line.strip()]
         units = []
         for first in range(0, len(lines), LINES):
-            unit = "\n".join(lines[first:first + LINES])
-            units += split(self.scorer.tokenizer, unit, self.settings.chunk)
-        return Prepared(texts=units)
+            units += split(self.scorer.tokenizer, "\n".join(lines[first:first + LINES]), self.settings.chunk)
+        return Prepared(units)
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared: Prepared, question: str) -> Answer:
         """Compress the units for this question and read what is left."""
-        flops_before = self.scorer.flops
         texts = self.compress(prepared.texts, question)
-        scoring = self.scorer.flops - flops_before              # taken now: the reader may be the same model
-
-        answer = answer_from_best(self.model, question, texts, list(range(len(texts))), self.settings)
-        answer.flops += scoring
-        return answer
+        return answer_from_best(self.model, question, texts, list(range(len(texts))), self.settings)
 
     def compress(self, units: list[str], question: str) -> list[str]:
         """What is left of the kept units, the best first."""
@@ -159,17 +142,13 @@ class LongLLMLingua(Method):
         asked = encode("\n" + question + HINT)
         means = []
         for first in range(0, len(units), self.settings.batch):
-            batch = units[first:first + self.settings.batch]
-            rows = [[*self.start, *encode(unit), *asked] for unit in batch]
-            longest = max(map(len, rows))
-            check_length(self.scorer, longest)
-            cache = Cache(self.scorer, len(rows), longest)
+            rows = [[*self.start, *encode(unit), *asked] for unit in units[first:first + self.settings.batch]]
+            cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
 
             # The states that predict `asked` are one token earlier than its own.
             for h, ids in zip(hidden, rows):
-                asked_losses = losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked)
-                means.append(asked_losses.mean().item())
+                means.append(losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item())
         return means
 
     def drop(self, units: list[list[int]], question: str) -> list[str]:
