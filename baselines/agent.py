@@ -2,20 +2,34 @@
 
 A reply that has not the form that was asked for is refused, asked for again, and counted.
 """
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass
 
-from baselines.common import ATTEMPTS, Built, fitting, replies, scaled, user_turn
+from baselines.built import ATTEMPTS, Built
+from baselines.common import scaled
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Llama
 
 REPLY_TOKENS = 512                # of most replies: with it GraphReader's Figure 10 fits its paper's 4096
+BULLET = r"^[\s*•-]*(?:\d+[.)])?\s*"
 
 
 def reminder(wanted: str) -> str:
     """The line that is added to a prompt after a refused reply."""
     return f"\n\nYour last reply could not be used. {wanted}"
+
+
+def lines_of(reply: str) -> list[str]:
+    """The lines of a reply, each once, without bullets and numbers before them."""
+    lines = [re.sub(BULLET, "", line).strip() for line in reply.splitlines()]
+    return list(dict.fromkeys(filter(None, lines)))
+
+
+def cells_of(reply: str, number: int) -> list[list[str]]:
+    """The lines of a reply that have so many cells, "a | b | ..", as lists of these."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines_of(reply)]
+    return [row for row in rows if len(row) == number]
 
 
 @dataclass
@@ -54,22 +68,10 @@ class Agent(Built):
         answer.trace, answer.calls, answer.refused = self.trace, self.calls, self.refused
         return answer
 
-    def length(self, text: str) -> int:
-        """Tokens of a user's turn that says `text`."""
-        return len(user_turn(self.model.tokenizer, text))
-
-    def fitting(self, texts: Iterable[str], again: str) -> str:
-        """The first of these prompts that leaves room for a reply, with `again` after it; the last if none does."""
-        return fitting(self.model.tokenizer, texts, self.limit, self.settings, again)
-
     def ask(self, texts: list[str], limit: int | None = None) -> list[str]:
         """The reply to each text, up to `limit` tokens."""
         self.calls += len(texts)
-        return self.say(texts, limit or self.limit)
-
-    def say(self, texts: list[str], limit: int) -> list[str]:
-        """What the model says to each text."""
-        return replies(self.model, texts, limit, self.settings, self.progress)
+        return self.say(texts, limit or self.limit, self.progress)
 
     def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
         """What parse(n, reply) makes of the reply to text n; None if it refused three replies.

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from baselines.agent import Agent, Note, reminder
-from baselines.common import ATTEMPTS, answer_from_best, check_fits, pack_paragraphs, scaled
+from baselines.built import ATTEMPTS
+from baselines.common import answer_from_best, pack_paragraphs, scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.settings import Settings
@@ -207,11 +208,8 @@ class GraphReader(Agent):
         super().__init__(model, settings)
         self.stem = stemmer()
         self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(FACTS_TOKENS, settings)
-        longest = self.length(EXTRACT + reminder(FORM)) + self.chunk
-        check_fits("extraction of GraphReader", longest, self.extract, settings)
-
-    def construction(self, document: Document) -> dict:
-        return {"method": "graphreader", "chunk": self.chunk, "facts": self.extract}
+        longest = len(self.user_turn(EXTRACT + reminder(FORM))) + self.chunk
+        self.check_room("extraction of GraphReader", longest, self.extract)
 
     def construct(self, document: Document) -> dict:
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
@@ -244,7 +242,7 @@ class GraphReader(Agent):
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
         """The 5 nodes with the highest scores (Figure 8), of equals the first named."""
         head = f"{SELECT}\n\n{asked(question, plan)}\nNodes:\n"
-        room = self.settings.window - self.limit - self.length(head + reminder(FORM))
+        room = self.settings.window - self.limit - len(self.user_turn(head + reminder(FORM)))
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
         found = self.ask_until([head + part for part in parts],

@@ -21,13 +21,11 @@ import re
 from collections import Counter
 from functools import cache
 
-from baselines.agent import Agent, Note, reminder
-from baselines.common import answer_from, check_fits, line_ids, pack_paragraphs, scaled
+from baselines.agent import Agent, Note, cells_of, lines_of, reminder
+from baselines.common import answer_from, line_ids, pack_paragraphs, scaled
 from baselines.tree_search import form_of, holds, search
-from core.settings import Settings
 from core.text import split
 from data import Answer, Document, Prepared
-from llama import Llama
 from pecan import room_for_nodes
 
 SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened version. DO NOT explain your reason.\n\n"
@@ -62,7 +60,6 @@ OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALI
 LONGEST_NAME = 12                 # words; a longer line is prose
 NEAR = 3                          # theta: bits in which the SimHash of near duplicates differs at most
 LOOKED_UP = {False: 3, True: 5}   # chunks that may be read again, without and with options: ReadAgent's numbers
-BULLET = r"^\s*(?:[*•-]|\d+[.)])\s*"
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
            "when where why how".split())
 
@@ -74,18 +71,15 @@ def simhash(text: str) -> int:
     """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
     content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
     shingles = Counter(content[i:i + 4] for i in range(max(len(content) - 3, 1)))
-    votes = [0] * 64
-    for shingle, count in shingles.items():
-        value = int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:], "big")
-        for bit in range(64):
-            votes[bit] += count * (value >> bit & 1)
+    hashes = [(int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:], "big"), count)
+              for shingle, count in shingles.items()]
+    votes = [sum(count for value, count in hashes if value >> bit & 1) for bit in range(64)]
     return sum(1 << bit for bit in range(64) if 2 * votes[bit] > shingles.total())
 
 
 def names_of(reply: str) -> list[str]:
-    """The names in a reply, one a line, with or without bullets; prose is left out."""
-    names = [re.sub(BULLET, "", line).strip() for line in reply.splitlines()]
-    return list(dict.fromkeys(name for name in names if name and len(name.split()) <= LONGEST_NAME))
+    """The names in a reply, one a line; prose is left out."""
+    return [line for line in lines_of(reply) if len(line.split()) <= LONGEST_NAME]
 
 
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
@@ -113,12 +107,8 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
 
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int]]:
     """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities."""
-    relations = []
-    for line in reply.splitlines():
-        parts = [part.strip() for part in re.sub(BULLET, "", line).split("|")]
-        if len(parts) == 3 and form_of(parts[0]) in node_of and form_of(parts[2]) in node_of:
-            relations.append((node_of[form_of(parts[0])], parts[1], node_of[form_of(parts[2])]))
-    return relations
+    rows = [(form_of(a), relation, form_of(b)) for a, relation, b in cells_of(reply, 3)]
+    return [(node_of[a], relation, node_of[b]) for a, relation, b in rows if a in node_of and b in node_of]
 
 
 def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
@@ -163,21 +153,16 @@ def pages_of(reply: str, number: int, most: int) -> list[int] | None:
 class JERR(Agent):
     """Synopses and graph once; then keywords, search, pages, and the answer from synopses and chunks."""
 
-    def __init__(self, model: Llama, settings: Settings):
-        super().__init__(model, settings)
-        longest = self.length(SYNOPSIS) + scaled(CHUNK_TOKENS, settings)
-        check_fits("a synopsis of JERR", longest, self.limit, settings)
-
     def construction(self, document: Document) -> dict:
         """Chunks are shorter if a question has options."""
-        short = any(has_options(question.text) for question in document.questions)
-        chunk = scaled(OPTIONS_TOKENS if short else CHUNK_TOKENS, self.settings)
-        return {"method": "jerr", "chunk": chunk, "reply": self.limit}
+        options = any(has_options(question.text) for question in document.questions)
+        return super().construction(document) | {"options": options}
 
     def construct(self, document: Document) -> dict:
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
-        chunks = pack_paragraphs(tokenizer, document, self.construction(document)["chunk"])
+        chunk = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
+        chunks = pack_paragraphs(tokenizer, document, scaled(chunk, self.settings))
         said = self.ask([SYNOPSIS + chunk for chunk in chunks])
         synopses = [" ".join(reply.split()) or split(tokenizer, chunk, self.limit)[0]
                     for reply, chunk in zip(said, chunks, strict=True)]
@@ -217,8 +202,8 @@ class JERR(Agent):
                        Note("search", "; ".join(nodes[v]["name"] for v in found)),
                        Note("pages", ", ".join(map(str, pages)) or "refused")]
 
-        lines, cut = self.lines(prepared, question, pages, priority)
-        answer = answer_from(self.model, question, [i for line in lines for i in line], self.settings)
+        ids, cut = self.lines(prepared, question, pages, priority)
+        answer = answer_from(self.model, question, ids, self.settings)
         answer.nodes = pages
         answer.cut = cut
         return answer
@@ -246,8 +231,7 @@ class JERR(Agent):
         [chosen] = self.ask_until([text], lambda n, reply: pages_of(reply, len(synopses), most), PAGES)
         return chosen or []
 
-    def lines(self, prepared: Prepared, question: str, pages: list[int],
-              priority: list[int]) -> tuple[list[list[int]], bool]:
+    def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> tuple[list[int], bool]:
         """The reader's lines in document order, as token ids, and whether something was left out.
 
         A chunk that is looked up takes the place of its synopsis. Synopses have up to half of the window, chunks the
@@ -267,4 +251,4 @@ class JERR(Agent):
         put(pages, prepared.texts, room)
         cut = len(lines) < len(priority)
         put(pages, synopses, room)                          # of a chunk that does not fit
-        return [lines[chunk] for chunk in sorted(lines)], cut
+        return [i for chunk in sorted(lines) for i in lines[chunk]], cut

@@ -45,21 +45,16 @@ def shares(lengths: list[int], target: int) -> list[float]:
     The shares are a mean plus 0.3 for the first unit to minus 0.3 for the last, linearly, cut to [0, 1]. The mean is
     the largest that keeps no more than `target` tokens, found by bisection.
     """
-    n = len(lengths)
-    spread = [SPREAD * (n - 1 - 2 * i) / (n - 1) if n > 1 else 0.0 for i in range(n)]
-
-    def around(mean):
-        return [min(1.0, max(0.0, mean + delta)) for delta in spread]
-
+    spread = SPREAD * torch.linspace(1, -1, len(lengths), dtype=torch.float64)             # [units]
     low, high = -SPREAD, 1 + SPREAD
     for _ in range(50):
         middle = (low + high) / 2
-        kept = sum(share * length for share, length in zip(around(middle), lengths))
+        kept = (middle + spread).clamp(0, 1) @ torch.tensor(lengths, dtype=torch.float64)
         if kept <= target:
             low = middle
         else:
             high = middle
-    return around(low)
+    return (low + spread).clamp(0, 1).tolist()
 
 
 def losses(scorer: Llama, hidden, ids: list[int]) -> torch.Tensor:

@@ -17,18 +17,8 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 """
 import re
 
-from baselines.common import (
-    ATTEMPTS,
-    Tree,
-    TreeNode,
-    answer_from_best,
-    check_fits,
-    fitting,
-    pack_sentences,
-    replies,
-    scaled,
-    user_turn,
-)
+from baselines.built import ATTEMPTS, Tree, TreeNode
+from baselines.common import answer_from_best, pack_sentences, scaled
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Llama
@@ -76,15 +66,6 @@ class MeMWalker(Tree):
         super().__init__(model, settings)
         self.segment = scaled(SEGMENT_TOKENS, settings)
         self.limit = scaled(REPLY_TOKENS, settings)
-
-        # The longest prompt of a summary must fit: a segment's, or that of 8 summaries with blank lines between them.
-        prompt = len(user_turn(model.tokenizer, SEGMENT + SUMMARIES))
-        blank_line = len(model.tokenizer.encode("\n\n"))
-        longest = prompt + max(self.segment, CHILDREN * (self.limit + blank_line))
-        check_fits("a summary of MeMWalker's", longest, self.limit, settings)
-
-    def construction(self, document: Document) -> dict:
-        return {"method": "memwalker", "segment": self.segment, "summary": self.limit, "children": CHILDREN}
 
     def build(self, document: Document, progress: bool) -> dict:
         """The nodes: segments, a summary of each, then summaries of summaries up to the root."""
@@ -151,8 +132,7 @@ class MeMWalker(Tree):
                                  last=actions[-1]) for text in latest]
         again = ""
         for _ in range(ATTEMPTS):
-            text = fitting(self.model.tokenizer, texts, self.limit, self.settings, again) + again
-            [reply] = replies(self.model, [text], self.limit, self.settings)
+            [reply] = self.say([self.fitting(texts, again) + again], self.limit)
 
             # The last action that the reply names counts.
             chosen = re.findall(r"Action:\s*(-?\d+)", reply)

@@ -19,8 +19,8 @@ constants, and works with a Chinese model. So this row is "MKRAG, prompted, with
 import json
 import re
 
-from baselines.agent import Agent, Note, reminder
-from baselines.common import answer_from_best, check_fits, highest, line_ids, pack_sentences, scaled
+from baselines.agent import Agent, Note, cells_of, lines_of, reminder
+from baselines.common import answer_from_best, highest, line_ids, pack_sentences, scaled
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Cache, Llama, length_of
@@ -144,13 +144,8 @@ def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str]]]:
 def weights_of(reply: str, names: list[str]) -> dict[str, float]:
     """Name -> weight, from lines "entity | weight"; other names and other weights are left out."""
     forms = {name.lower(): name for name in names}
-    weights = {}
-    for line in reply.split("\n"):
-        name, _, weight = line.rpartition("|")
-        name = re.sub(r"^\W+", "", name).strip().lower()
-        if name in forms and weight.strip() in WEIGHTS:
-            weights[forms[name]] = WEIGHTS[weight.strip()]
-    return weights
+    return {forms[name.lower()]: WEIGHTS[weight] for name, weight in cells_of(reply, 2)
+            if name.lower() in forms and weight in WEIGHTS}
 
 
 # --- pairs (4.4) ----------------------------------------------------------------------------------------------------
@@ -180,8 +175,7 @@ def pairs_of(reply: str, most: int) -> list[tuple[str, str]]:
 
 def sub_questions(reply: str) -> list[str]:
     """The sub-questions of a reply; a line without a question mark is none."""
-    lines = [re.sub(r"^\W*(?:\d+[.)])?\s*", "", line).strip() for line in reply.splitlines() if "?" in line]
-    return list(dict.fromkeys(line for line in lines if line))
+    return [line for line in lines_of(reply) if "?" in line]
 
 
 def decision_of(reply: str) -> tuple[str, str] | None:
@@ -216,18 +210,12 @@ class MKRAG(Agent):
     def __init__(self, model: Llama, encoder, settings: Settings):
         super().__init__(model, settings, encoder)
         self.encoder = encoder
-        self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(EXTRACT_TOKENS, settings)
-        longest = self.length(EXTRACT + reminder(JSON_FORM)) + self.chunk
-        check_fits("extraction of MKRAG", longest, self.extract, settings)
-
-    def construction(self, document: Document) -> dict:
-        return {"method": "mkrag", "chunk": self.chunk, "entities": self.extract, "pairs": self.limit}
 
     def construct(self, document: Document) -> dict:
         """Pairs [grain, entity, question, answer] about the entities that are not pruned."""
-        chunks = pack_sentences(self.model.tokenizer, document, self.chunk)
+        chunks = pack_sentences(self.model.tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
         extracted = self.ask_until([EXTRACT + chunk for chunk in chunks], lambda n, reply: json_object(reply),
-                                   JSON_FORM, self.extract)
+                                   JSON_FORM, scaled(EXTRACT_TOKENS, self.settings))
         entities = joined([found or {} for found in extracted])
 
         # Pruning (equation 5). An entity that is given no weight has TAU.

@@ -31,8 +31,9 @@ import warnings
 import numpy as np
 import torch
 
-from baselines.common import Tree, TreeNode, answer_from_best, highest, pack_sentences, scaled, user_turn
-from core.files import InputError, optional
+from baselines.built import Tree, TreeNode
+from baselines.common import answer_from_best, highest, pack_sentences, scaled
+from core.files import optional
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Llama
@@ -138,13 +139,10 @@ class Raptor(Tree):
 
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
         self.limit = scaled(CHUNK, settings)
-        prompt = len(user_turn(model.tokenizer, PROMPT))
-        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - prompt - self.limit)
-        if self.most < 2 * self.limit:
-            raise InputError(f"window {settings.window} is too small for RAPTOR's summaries")
+        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - len(self.user_turn(PROMPT)) - self.limit)
 
     def construction(self, document: Document) -> dict:
-        return {"method": "raptor", "chunk": self.limit, "cluster": self.most, "encoder": self.encoder.fingerprint}
+        return super().construction(document) | {"encoder": self.encoder.fingerprint}
 
     def build(self, document: Document, progress: bool) -> dict:
         """The nodes, layer upon layer."""
@@ -164,15 +162,9 @@ class Raptor(Tree):
         return {"nodes": nodes}
 
     def ready(self, content: dict) -> Prepared:
-        """The tree and the vectors of its nodes (`index`, [|V|, D]).
-
-        They are embedded layer by layer, as in `build`, so that the vectors are equal to the last bit. Their FLOPs
-        count here, once.
-        """
+        """The tree and the vectors of its nodes (`index`, [|V|, D]); their FLOPs count here, once."""
         prepared = super().ready(content)
-        nodes = prepared.graph
-        layers = [[node.text for node in nodes if node.level == level] for level in range(1, nodes[-1].level + 1)]
-        prepared.index = torch.cat([self.encoder.encode(texts) for texts in layers])
+        prepared.index = self.encoder.encode(prepared.texts)
         return prepared
 
     def read(self, prepared: Prepared, question: str) -> Answer:
