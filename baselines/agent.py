@@ -33,11 +33,9 @@ def cells_of(reply: str, number: int) -> list[list[str]]:
 
 
 @dataclass
-class Note:
-    """One stage of a question, for the trace."""
-    stage: str
-    text: str                     # what was said or found
-    action: str = ""              # how the method understood it
+class Reply:
+    """What the model said to one prompt, for the trace."""
+    text: str
 
 
 class Agent(Built):
@@ -51,27 +49,26 @@ class Agent(Built):
         self.limit = scaled(REPLY_TOKENS, settings)
         self.begin()
 
-    def begin(self, progress: bool = False):
+    def begin(self):
         """Forget the last document or question."""
-        self.progress = progress
-        self.calls = 0                                      # replies that were asked for
+        self.trace: list[Reply] = []                        # one for each call
         self.refused = 0
-        self.trace: list[Note] = []
 
-    def build(self, document: Document, progress: bool) -> dict:
-        self.begin(progress)
-        return self.construct(document) | {"calls": self.calls, "refused": self.refused}
+    def build(self, document: Document) -> dict:
+        self.begin()
+        return self.construct(document) | {"calls": len(self.trace), "refused": self.refused}
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         self.begin()
         answer = super().answer(prepared, question)
-        answer.trace, answer.calls, answer.refused = self.trace, self.calls, self.refused
+        answer.trace, answer.calls, answer.refused = self.trace, len(self.trace), self.refused
         return answer
 
     def ask(self, texts: list[str], limit: int | None = None) -> list[str]:
         """The reply to each text, up to `limit` tokens."""
-        self.calls += len(texts)
-        return self.say(texts, limit or self.limit, self.progress)
+        said = self.say(texts, limit or self.limit)
+        self.trace += map(Reply, said)
+        return said
 
     def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
         """What parse(n, reply) makes of the reply to text n; None if it refused three replies.

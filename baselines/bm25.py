@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 
-from baselines.common import Baseline, answer_from_best, highest
+from baselines.common import Baseline, highest
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Llama
@@ -66,4 +66,4 @@ class BM25(Baseline):
     def read(self, prepared: Prepared, question: str) -> Answer:
         """Rank the chunks by the question's words and read the best."""
         order = highest(prepared.index.scores(words(question)), self.top_k)
-        return answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        return self.answer_from_best(question, prepared.texts, order)

@@ -13,28 +13,26 @@ from data import Answer, Document, Prepared
 from llama import Cache, length_of
 from support.graph import check_place, file_name
 
-FORMAT = "method file 2"
+FORMAT = 2                        # of the files
 ATTEMPTS = 3                      # replies to one prompt that may be refused
 
 
 class Built(Baseline):
     """A method that asks the model to build something of a document, and about a question.
 
-    A subclass sets `limit`, the tokens of a reply, and says how by `build`, `ready` and `read`.
+    A subclass sets `limit`, the tokens of a reply, and says how by `read` and
+        build(document) -> dict         what is made of a document, as plain fields for JSON; its FLOPs are the model's
+        ready(content) -> Prepared      the same as questions need it; its FLOPs are those of an encoder
     """
     limit: int
-
-    def build(self, document: Document, progress: bool) -> dict:
-        """What is made of a document, as plain fields for JSON; its FLOPs are the model's."""
-
-    def ready(self, content: dict) -> Prepared:
-        """What was built, as questions need it; its FLOPs are those of an encoder."""
+    progress = False              # whether a bar shows how many replies are there
 
     # --- files
 
     def construction(self, document: Document) -> dict:
         """The settings that decide what is built of a document. All lengths follow from these."""
-        return {"method": type(self).__name__, "chunk": self.settings.chunk, "window": self.settings.window}
+        return {"method": type(self).__name__, "format": FORMAT, "chunk": self.settings.chunk,
+                "window": self.settings.window}
 
     def file_name(self, document: Document) -> str:
         """Names what is built of this document, by this model, under these settings, on disk."""
@@ -42,20 +40,20 @@ class Built(Baseline):
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Read what was built of this document from `path`, or build it (and write it there), and ready it."""
-        head = {"format": FORMAT, "document": document.hash, "model": self.model.fingerprint,
-                "settings": self.construction(document)}
+        name = self.file_name(document)
         if path is not None and Path(path).exists():
             content = read_json(path)
-            for key, value in head.items():
-                if content.get(key) != value:
-                    raise InputError(f"{path}: is of another {key}; delete it, or choose another folder of graphs")
+            if content.get("of") != name:
+                raise InputError(f"{path}: is of another document, model or settings; choose another name")
         else:
             check_place(path)
             before = self.model.flops
-            content = head | {"calls": 0, "refused": 0} | self.build(document, progress)
+            self.progress = progress
+            content = {"of": name, "calls": 0, "refused": 0} | self.build(document)
+            self.progress = False
             content["flops"] = self.model.flops - before
             if path is not None:
-                write_file(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+                write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
         before = self.flops()
         with reading(path or document.id, "not what was built of a document"):
@@ -85,14 +83,15 @@ class Built(Baseline):
                 break
         return text
 
-    def say(self, texts: list[str], limit: int, progress: bool = False) -> list[str]:
+    def say(self, texts: list[str], limit: int) -> list[str]:
         """The model's greedy reply, up to `limit` tokens, to each text as a user's turn; a batch of them runs together.
 
         InputError if the window has no room for a reply.
         """
         said = []
         batch = self.settings.batch
-        for first in tqdm(range(0, len(texts), batch), "replies", unit="batch", leave=False, disable=not progress):
+        batches = range(0, len(texts), batch)
+        for first in tqdm(batches, "replies", unit="batch", leave=False, disable=not self.progress):
             rows = [[(None, self.user_turn(text))] for text in texts[first:first + batch]]
             longest = max(map(length_of, rows))
             self.check_room("a prompt", longest, limit)
@@ -123,14 +122,14 @@ class Tree(Built):
         nodes = [TreeNode(*row) for row in content["nodes"]]
         return Prepared([node.text for node in nodes], graph=nodes)
 
-    def summarise(self, nodes: list[TreeNode], groups: list[list[int]], prompt: str, progress: bool) -> list[TreeNode]:
+    def summarise(self, nodes: list[TreeNode], groups: list[list[int]], prompt: str) -> list[TreeNode]:
         """The next level: a summary of each group of nodes.
 
         `prompt` asks for the summary, with the nodes' texts in place of its {}. If the model says nothing, the summary
         is the beginning of the texts, so that no node is empty.
         """
         sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
-        said = self.say([prompt.format(source) for source in sources], self.limit, progress)
+        said = self.say([prompt.format(source) for source in sources], self.limit)
         texts = [" ".join(reply.split()) or split(self.model.tokenizer, source, self.limit)[0]
-                 for reply, source in zip(said, sources, strict=True)]
-        return [TreeNode(nodes[-1].level + 1, text, group) for text, group in zip(texts, groups, strict=True)]
+                 for reply, source in zip(said, sources)]
+        return [TreeNode(nodes[-1].level + 1, text, group) for text, group in zip(texts, groups)]

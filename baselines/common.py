@@ -62,47 +62,45 @@ class Baseline(Method):
         """FLOPs spent so far."""
         return sum(counted.flops for counted in self.counted)
 
+    # --- the reader
 
-# --- the reader -----------------------------------------------------------------------------------------------------
+    def answer_from(self, question: str, lines: list[int]) -> Answer:
+        """Answer from lines, given as token ids. No check is made: the first assistant turn is "Yes"."""
+        model, tokenizer = self.model, self.model.tokenizer
+        start = model.spent()
+        prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
+
+        cache = Cache(model, 1, length_of(prompt) + self.settings.answer_tokens)
+        hidden, _ = model.read(cache, [prompt])
+        [reply], _ = model.generate(cache, hidden, self.settings.answer_tokens)
+        return Answer(tokenizer.decode(reply).strip(), [], *model.spent(start))
+
+    def answer_from_best(self, question: str, texts: list[str], order: Iterable[int]) -> Answer:
+        """Answer from the texts at these places, the best first.
+
+        A text that does not fit the window is passed over; the answer's `nodes` are the places of the others. The
+        papers do not say in which order to read; RAPTOR's retrievers put the best first. InputError if something was
+        found and none of it fits.
+        """
+        room = room_for_nodes(self.model.tokenizer, question, self.settings)
+        lines = []
+        nodes = []
+        for i in order:
+            line = line_ids(self.model.tokenizer, texts[i])
+            if len(lines) + len(line) <= room:
+                lines += line
+                nodes.append(i)
+        if order and not nodes:
+            raise InputError(f"window {self.settings.window} is too small for what was found")
+
+        answer = self.answer_from(question, lines)
+        answer.nodes = nodes
+        return answer
+
 
 def line_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
     return [i for _, ids in node_line(tokenizer, None, " ".join(text.split())) for i in ids]
-
-
-def answer_from(model: Llama, question: str, lines: list[int], settings: Settings) -> Answer:
-    """Answer from lines, given as token ids. No check is made: the first assistant turn is "Yes"."""
-    tokenizer = model.tokenizer
-    start = model.spent()
-    prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
-
-    cache = Cache(model, 1, length_of(prompt) + settings.answer_tokens)
-    hidden, _ = model.read(cache, [prompt])
-    [reply], _ = model.generate(cache, hidden, settings.answer_tokens)
-    return Answer(tokenizer.decode(reply).strip(), [], *model.spent(start))
-
-
-def answer_from_best(model: Llama, question: str, texts: list[str], order: list[int], settings: Settings) -> Answer:
-    """Answer from the texts at these places, the best first.
-
-    A text that does not fit the window is passed over; the answer's `nodes` are the places of the others. The papers
-    do not say in which order to read; RAPTOR's retrievers put the best first. InputError if something was found and
-    none of it fits.
-    """
-    room = room_for_nodes(model.tokenizer, question, settings)
-    lines = []
-    nodes = []
-    for i in order:
-        line = line_ids(model.tokenizer, texts[i])
-        if len(lines) + len(line) <= room:
-            lines += line
-            nodes.append(i)
-    if order and not nodes:
-        raise InputError(f"window {settings.window} is too small for what was found")
-
-    answer = answer_from(model, question, lines, settings)
-    answer.nodes = nodes
-    return answer
 
 
 # --- passages -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ encoder for questions and another for chunks, and takes the dot product as it is
 If no encoders are given, the mean of the model's own embeddings replaces them: at length 1 for SBERT, as it is for
 Dragon. Those rows say nothing about SBERT or Dragon themselves. Only what is retrieved is read, the best first.
 """
-from baselines.common import Baseline, answer_from_best, highest
+from baselines.common import Baseline, highest
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Llama
@@ -36,4 +36,4 @@ class Dense(Baseline):
         """Embed the question and read the closest chunks."""
         query = self.question_encoder.encode([question])[0]                                # [D]
         order = highest(similarities(prepared.index, query).tolist(), self.top_k)
-        return answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        return self.answer_from_best(question, prepared.texts, order)

@@ -13,14 +13,13 @@ No code was published. What the paper leaves open:
 - node names that do not fit one prompt are shown in parts, and the scores pooled. If facts or neighbours do not fit,
   the last are left out; then the oldest actions, then the plan
 """
-import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from baselines.agent import Agent, Note, reminder
+from baselines.agent import Agent, reminder
 from baselines.built import ATTEMPTS
-from baselines.common import answer_from_best, pack_paragraphs, scaled
+from baselines.common import pack_paragraphs, scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.settings import Settings
@@ -38,6 +37,7 @@ FORM = "Keep strictly to the format that is described above."
 OFFERED = {"facts": ("read_chunk", "stop_and_read_neighbor"),
            "chunk": ("search_more", "read_previous_chunk", "read_subsequent_chunk", "termination"),
            "neighbours": ("read_neighbor_node", "termination")}
+BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 
 
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
@@ -46,8 +46,8 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
     Only the text after the last "Chosen Action" counts.
     """
     _, found, chosen = reply.rpartition("Chosen Action")
-    names = {name for offered in OFFERED.values() for name in offered}
-    calls = re.findall(rf"\b({'|'.join(sorted(names))})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
+    names = "|".join(name for offered in OFFERED.values() for name in offered)
+    calls = re.findall(rf"\b({names})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
     if not found or len({name for name, _ in calls}) != 1 or calls[0][0] not in OFFERED[stage]:
         return None
     return calls[-1]
@@ -74,65 +74,58 @@ def notebook_of(reply: str) -> str:
 class Walk:
     """One walk from one node. It shares nothing with other walks."""
     method: Agent
-    prepared: Prepared
+    graph: FactGraph
+    chunks: list[str]
     question: str
     plan: str
     node: int
+    calls: int = 0
     notebook: str = ""
     actions: list[str] = field(default_factory=list)
     visited: list[int] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)          # chunks to be read, the next one first
     read: list[int] = field(default_factory=list)
-    trace: list[Note] = field(default_factory=list)         # one for each call
-
-    def __post_init__(self):
-        self.graph: FactGraph = self.prepared.graph
-        self.chunks = self.prepared.texts
 
     def run(self):
-        """Walk to the end: a generator that yields prompts and receives replies."""
-        while len(self.trace) < CALLS:
+        """Walk to the end."""
+        while self.calls < CALLS:
             # Facts of the node: which chunks are worth reading?
             self.visited.append(self.node)
             shown = [f"[Chunk {chunk}] {fact}" for chunk, fact in self.graph.facts[self.node]]
-            if (yield from self.choose("facts", "Atomic facts:", shown)) is None:
+            if self.choose("facts", "Atomic facts:", shown) == "termination":
                 return
 
             # Chunks, the first of the queue first. What is put at its front is read before the others.
-            while self.queue and len(self.trace) < CALLS:
+            while self.queue and self.calls < CALLS:
                 chunk = self.queue.pop(0)
                 self.read.append(chunk)
-                action = yield from self.choose("chunk", f"Chunk {chunk}:", [self.chunks[chunk]])
-                if action in (None, "termination"):
+                if self.choose("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]) == "termination":
                     return
 
             # A neighbour that this walk has not visited.
             left = [self.graph.names[j] for j in self.graph.neighbours[self.node] if j not in self.visited]
-            if not left:
-                return
-            action = yield from self.choose("neighbours", "Neighbor nodes:", left)
-            if action in (None, "termination"):
+            if not left or self.choose("neighbours", "Neighbor nodes:", left) == "termination":
                 return
 
-    def choose(self, stage: str, label: str, shown: list[str]):
-        """Ask until a reply is accepted; returns its function, or None if the walk is to end.
+    def choose(self, stage: str, label: str, shown: list[str]) -> str:
+        """Ask until a reply is accepted, and do what it calls for; returns its function.
 
-        It ends after three refused replies, and after its 10th call, a refused one included: that bounds the cost.
+        The walk ends after three refused replies, and after its 10th call, a refused one included: that bounds the
+        cost.
         """
-        title = f"{stage} of {self.graph.names[self.node]}"
         again = ""
-        for _ in range(min(ATTEMPTS, CALLS - len(self.trace))):
-            reply = yield self.method.fitting(self.prompts(stage, label, shown), again) + again
+        for _ in range(min(ATTEMPTS, CALLS - self.calls)):
+            self.calls += 1
+            [reply] = self.method.ask([self.method.fitting(self.prompts(stage, label, shown), again) + again])
             action = self.act(stage, reply)
-            self.trace.append(Note(title, reply, "refused" if action is None else self.actions[-1]))
-            if action is None:
-                self.method.refused += 1
-                again = reminder(FORM)
-                continue
+            if action is not None:
+                if stage != "neighbours":
+                    self.notebook = notebook_of(reply) or self.notebook
+                return action
 
-            if stage != "neighbours":
-                self.notebook = notebook_of(reply) or self.notebook
-            return action
+            self.method.refused += 1
+            again = reminder(FORM)
+        return "termination"
 
     def act(self, stage: str, reply: str) -> str | None:
         """Do what a reply calls for; returns its function, None if the reply is refused and nothing is done."""
@@ -150,8 +143,8 @@ class Walk:
             self.queue = [i for i in ids if i not in self.read]   # all were read: as stop_and_read_neighbor
             call = f"{name}({ids})"
 
-        if name in ("read_previous_chunk", "read_subsequent_chunk"):
-            chunk = self.read[-1] + (1 if name == "read_subsequent_chunk" else -1)
+        if name in BESIDE:
+            chunk = self.read[-1] + BESIDE[name]
             if 0 <= chunk < len(self.chunks) and chunk not in self.read:
                 self.queue = [chunk, *(i for i in self.queue if i != chunk)]
 
@@ -188,17 +181,6 @@ def asked(question: str, plan: str) -> str:
     return f"Question: {question}\nPlan: {plan}" if plan else f"Question: {question}"
 
 
-def run_together(walks: list[Walk], method: Agent):
-    """Run walks side by side: each round, the next prompts of all that have not ended are rows of a batch."""
-    running = {walk.run(): None for walk in walks}          # generator -> the reply to its latest prompt
-    while running:
-        prompts = {}
-        for generator, reply in running.items():
-            with contextlib.suppress(StopIteration):
-                prompts[generator] = generator.send(reply)
-        running = dict(zip(prompts, method.ask(list(prompts.values())), strict=True))
-
-
 # --- the method -----------------------------------------------------------------------------------------------------
 
 class GraphReader(Agent):
@@ -227,13 +209,12 @@ class GraphReader(Agent):
         [plan] = self.ask([f"{PLAN}\n\n{question}"], scaled(PLAN_TOKENS, self.settings))
         plan = plan.strip()
         starts = self.starts(graph, question, plan)
-        self.trace += [Note("plan", plan), Note("starts", "; ".join(graph.names[node] for node in starts))]
         if not starts:
             return None
 
-        walks = [Walk(self, prepared, question, plan, node) for node in starts]
-        run_together(walks, self)
-        self.trace += [note for walk in walks for note in walk.trace]
+        walks = [Walk(self, graph, prepared.texts, question, plan, node) for node in starts]
+        for walk in walks:
+            walk.run()
 
         answer = self.reason(question, [walk.notebook for walk in walks])
         answer.nodes = list(dict.fromkeys(chunk for walk in walks for chunk in walk.read))
@@ -254,9 +235,8 @@ class GraphReader(Agent):
         """Reason over the notebooks (Figure 12), and answer from the reasoning and the notebooks."""
         shown = "\n".join(f"{n}. {notebook or 'none'}" for n, notebook in enumerate(notebooks, 1))
         [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
-        self.trace.append(Note("reasoning", reply))
 
         # Without the heading, all of the reply is the final answer.
         analysis, _, final = reply.strip().rpartition("Final answer:")
         lines = [line for line in (analysis, final, *notebooks) if line.strip()]
-        return answer_from_best(self.model, question, lines, list(range(len(lines))), self.settings)
+        return self.answer_from_best(question, lines, range(len(lines)))

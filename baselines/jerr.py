@@ -21,8 +21,8 @@ import re
 from collections import Counter
 from functools import cache
 
-from baselines.agent import Agent, Note, cells_of, lines_of, reminder
-from baselines.common import answer_from, line_ids, pack_paragraphs, scaled
+from baselines.agent import Agent, cells_of, lines_of, reminder
+from baselines.common import line_ids, pack_paragraphs, scaled
 from baselines.tree_search import form_of, holds, search
 from core.text import split
 from data import Answer, Document, Prepared
@@ -73,8 +73,8 @@ def simhash(text: str) -> int:
     shingles = Counter(content[i:i + 4] for i in range(max(len(content) - 3, 1)))
     hashes = [(int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:], "big"), count)
               for shingle, count in shingles.items()]
-    votes = [sum(count for value, count in hashes if value >> bit & 1) for bit in range(64)]
-    return sum(1 << bit for bit in range(64) if 2 * votes[bit] > shingles.total())
+    votes = (sum(count for value, count in hashes if value >> bit & 1) for bit in range(64))
+    return sum(1 << bit for bit, vote in enumerate(votes) if 2 * vote > shingles.total())
 
 
 def names_of(reply: str) -> list[str]:
@@ -93,10 +93,10 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
         for name in names:
             form = form_of(name)
             if form not in node_of:
-                bits = [(simhash(name) ^ simhash(node["name"])).bit_count() for node in nodes]
-                nearest = min(bits, default=NEAR + 1)
-                node_of[form] = bits.index(nearest) if nearest <= NEAR else len(nodes)
+                bits = [((simhash(name) ^ simhash(node["name"])).bit_count(), v) for v, node in enumerate(nodes)]
+                nearest, node_of[form] = min(bits, default=(NEAR + 1, 0))
                 if nearest > NEAR:
+                    node_of[form] = len(nodes)
                     nodes.append({"name": name, "chunks": []})
 
             chunks = nodes[node_of[form]]["chunks"]
@@ -165,11 +165,11 @@ class JERR(Agent):
         chunks = pack_paragraphs(tokenizer, document, scaled(chunk, self.settings))
         said = self.ask([SYNOPSIS + chunk for chunk in chunks])
         synopses = [" ".join(reply.split()) or split(tokenizer, chunk, self.limit)[0]
-                    for reply, chunk in zip(said, chunks, strict=True)]
+                    for reply, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
         atoms, elements = (self.names([prompt + synopsis for synopsis in synopses]) for prompt in (ATOMS, ELEMENTS))
-        nodes, node_of = join_names([[*a, *e] for a, e in zip(atoms, elements, strict=True)])
+        nodes, node_of = join_names([[*a, *e] for a, e in zip(atoms, elements)])
         sentences = [sentence for synopsis in synopses for sentence in re.split(r"(?<=[.!?])\s+", synopsis)]
         for node in nodes:
             node["text"] = " ".join([node["name"], *(s for s in sentences if holds(s, node["name"]))])
@@ -177,7 +177,7 @@ class JERR(Agent):
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
         texts = ["{}{}\n\nText:\n{}".format(EDGES, "\n".join(of_chunk), synopsis)
-                 for of_chunk, synopsis in zip(names, synopses, strict=True) if len(of_chunk) > 1]
+                 for of_chunk, synopsis in zip(names, synopses) if len(of_chunk) > 1]
         found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of) or None, RELATION)
         edges = acyclic([relation for of_chunk in found for relation in of_chunk or []], len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
@@ -192,18 +192,14 @@ class JERR(Agent):
 
     def read(self, prepared: Prepared, question: str) -> Answer:
         """Search, look chunks up, read. `nodes` are the chunks that were looked up; `cut` if something did not fit."""
-        nodes, edges = prepared.graph["nodes"], prepared.graph["edges"]
+        memory = prepared.graph
         keywords = keywords_of(question, *self.names([KEYWORDS + question]))
-        found = search(nodes, edges, keywords)
-        first = {chunk for v in found for chunk in nodes[v]["chunks"]}
+        found = search(memory["nodes"], memory["edges"], keywords)
+        first = {chunk for v in found for chunk in memory["nodes"][v]["chunks"]}
         priority = sorted(range(len(prepared.texts)), key=lambda chunk: (chunk not in first, chunk))
-        pages = self.look_up(prepared.graph, question, found, priority)
-        self.trace += [Note("keywords", "; ".join(keywords)),
-                       Note("search", "; ".join(nodes[v]["name"] for v in found)),
-                       Note("pages", ", ".join(map(str, pages)) or "refused")]
-
+        pages = self.look_up(memory, question, found, priority)
         ids, cut = self.lines(prepared, question, pages, priority)
-        answer = answer_from(self.model, question, ids, self.settings)
+        answer = self.answer_from(question, ids)
         answer.nodes = pages
         answer.cut = cut
         return answer

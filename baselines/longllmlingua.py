@@ -24,7 +24,7 @@ Differences from the published code:
 import torch
 import torch.nn.functional as F
 
-from baselines.common import Baseline, answer_from_best, scaled
+from baselines.common import Baseline, scaled
 from core.files import InputError
 from core.settings import Settings
 from core.text import split
@@ -111,33 +111,31 @@ class LongLLMLingua(Baseline):
     def read(self, prepared: Prepared, question: str) -> Answer:
         """Compress the units for this question and read what is left."""
         texts = self.compress(prepared.texts, question)
-        return answer_from_best(self.model, question, texts, list(range(len(texts))), self.settings)
+        return self.answer_from_best(question, texts, range(len(texts)))
 
     def compress(self, units: list[str], question: str) -> list[str]:
         """What is left of the kept units, the best first."""
-        encode = self.scorer.tokenizer.encode
-        lengths = [len(encode(unit)) for unit in units]
-        if sum(lengths) <= self.target:
+        ids = [self.scorer.tokenizer.encode(unit) for unit in units]
+        if sum(map(len, ids)) <= self.target:
             return units
 
         # Which parts: the best units, up to the one that exceeds the limit.
-        perplexity = self.rank(units, question)
+        perplexity = self.rank(ids, question)
         kept = []
         for i in sorted(range(len(units)), key=lambda i: perplexity[i]):
-            kept.append(i)
-            if sum(lengths[k] for k in kept) > self.most_of_units:
+            kept.append(ids[i])
+            if sum(map(len, kept)) > self.most_of_units:
                 break
 
         # Which tokens of them.
-        return self.drop([encode(units[i]) for i in kept], question)
+        return self.drop(kept, question)
 
-    def rank(self, units: list[str], question: str) -> list[float]:
-        """Mean -log p of question and hint after each unit; `batch` units run together."""
-        encode = self.scorer.tokenizer.encode
-        asked = encode("\n" + question + HINT)
+    def rank(self, units: list[list[int]], question: str) -> list[float]:
+        """Mean -log p of question and hint after each unit (token ids); `batch` units run together."""
+        asked = self.scorer.tokenizer.encode("\n" + question + HINT)
         means = []
         for first in range(0, len(units), self.settings.batch):
-            rows = [[*self.start, *encode(unit), *asked] for unit in units[first:first + self.settings.batch]]
+            rows = [[*self.start, *unit, *asked] for unit in units[first:first + self.settings.batch]]
             cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
 

@@ -18,7 +18,7 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 import re
 
 from baselines.built import ATTEMPTS, Tree, TreeNode
-from baselines.common import answer_from_best, pack_sentences, scaled
+from baselines.common import pack_sentences, scaled
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Llama
@@ -67,7 +67,7 @@ class MeMWalker(Tree):
         self.segment = scaled(SEGMENT_TOKENS, settings)
         self.limit = scaled(REPLY_TOKENS, settings)
 
-    def build(self, document: Document, progress: bool) -> dict:
+    def build(self, document: Document) -> dict:
         """The nodes: segments, a summary of each, then summaries of summaries up to the root."""
         segments = pack_sentences(self.model.tokenizer, document, self.segment)
         nodes = [TreeNode(1, text, []) for text in segments]
@@ -75,7 +75,7 @@ class MeMWalker(Tree):
         prompt = SEGMENT
         while True:
             start = len(nodes)
-            nodes += self.summarise(nodes, groups, prompt, progress)
+            nodes += self.summarise(nodes, groups, prompt)
             if len(groups) == 1:
                 return {"nodes": nodes}
             groups = even_groups(range(start, len(nodes)))
@@ -90,7 +90,7 @@ class MeMWalker(Tree):
         # The segment's own summary, which comes just before it, adds nothing to it.
         *memory, _, segment = path
         order = [segment, *reversed(memory)]
-        return answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        return self.answer_from_best(question, prepared.texts, order)
 
     def walk(self, nodes: list[TreeNode], question: str) -> list[int]:
         """The nodes from the root down to a segment that answers the question.

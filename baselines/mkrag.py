@@ -19,8 +19,8 @@ constants, and works with a Chinese model. So this row is "MKRAG, prompted, with
 import json
 import re
 
-from baselines.agent import Agent, Note, cells_of, lines_of, reminder
-from baselines.common import answer_from_best, highest, line_ids, pack_sentences, scaled
+from baselines.agent import Agent, cells_of, lines_of, reminder
+from baselines.common import highest, line_ids, pack_sentences, scaled
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Cache, Llama, length_of
@@ -69,7 +69,7 @@ PAIR_FORM = "Write each pair as two lines, \"Question: ..\" and \"Answer: ..\"."
 CHUNK_TOKENS = 500
 EXTRACT_TOKENS = 1024
 NAMES = 50                        # that are weighed in one call
-WEIGHTS = {"0.3": 0.3, "0.5": 0.5, "0.7": 0.7, "1.0": 1.0, "1": 1.0}
+WEIGHTS = "0.3", "0.5", "0.7", "1.0", "1"
 TAU = 0.5                         # least weight of an entity that is kept; also the weight of one without
 FEATURE_ITEMS = 2                 # tau_1: an entity with so many items gets feature pairs
 MICRO_ITEMS = 4                   # tau_2
@@ -144,7 +144,7 @@ def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str]]]:
 def weights_of(reply: str, names: list[str]) -> dict[str, float]:
     """Name -> weight, from lines "entity | weight"; other names and other weights are left out."""
     forms = {name.lower(): name for name in names}
-    return {forms[name.lower()]: WEIGHTS[weight] for name, weight in cells_of(reply, 2)
+    return {forms[name.lower()]: float(weight) for name, weight in cells_of(reply, 2)
             if name.lower() in forms and weight in WEIGHTS}
 
 
@@ -184,24 +184,6 @@ def decision_of(reply: str) -> tuple[str, str] | None:
     return match and (match[1], match[2].strip())
 
 
-def p_yes(model: Llama, question: str, texts: list[str], settings: Settings) -> list[float]:
-    """How sure the model is that each text alone can answer the question.
-
-    It is the first turn of Table A2, with the text as its only node; a batch of texts runs together.
-    """
-    tokenizer = model.tokenizer
-    close = tokenizer.frame.close
-    sure = []
-    for first in range(0, len(texts), settings.batch):
-        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))]
-                for text in texts[first:first + settings.batch]]
-        cache = Cache(model, len(rows), max(map(length_of, rows)) + len(close))
-        hidden, _ = model.read(cache, rows, probe=close)
-        logits = model.logits(hidden)[:, [tokenizer.first("Yes"), tokenizer.first("No")]]                  # [rows, 2]
-        sure += logits.cpu().double().softmax(1)[:, 0].tolist()
-    return sure
-
-
 # --- the method -----------------------------------------------------------------------------------------------------
 
 class MKRAG(Agent):
@@ -212,7 +194,7 @@ class MKRAG(Agent):
         self.encoder = encoder
 
     def construct(self, document: Document) -> dict:
-        """Pairs [grain, entity, question, answer] about the entities that are not pruned."""
+        """Pairs [question, answer] about the entities that are not pruned."""
         chunks = pack_sentences(self.model.tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
         extracted = self.ask_until([EXTRACT + chunk for chunk in chunks], lambda n, reply: json_object(reply),
                                    JSON_FORM, scaled(EXTRACT_TOKENS, self.settings))
@@ -227,16 +209,15 @@ class MKRAG(Agent):
         names = [name for name in names if weights.get(name, TAU) >= TAU]
 
         # Pairs of all grains.
-        requests = [(name, grain, lines) for name in names for grain, lines in requests_of(name, entities[name])]
-        texts = [PAIRS.format(guideline=GUIDELINES[grain], content="\n".join(lines)) for _, grain, lines in requests]
-        most = [len(lines) if grain == "micro" else 1 for _, grain, lines in requests]
+        requests = [request for name in names for request in requests_of(name, entities[name])]
+        texts = [PAIRS.format(guideline=GUIDELINES[grain], content="\n".join(lines)) for grain, lines in requests]
+        most = [len(lines) if grain == "micro" else 1 for grain, lines in requests]
         written = self.ask_until(texts, lambda n, reply: pairs_of(reply, most[n]) or None, PAIR_FORM)
-        return {"pairs": [[grain, name, *pair] for (name, grain, _), pairs in zip(requests, written, strict=True)
-                          for pair in pairs or []]}
+        return {"pairs": [pair for pairs in written for pair in pairs or []]}
 
     def ready(self, content: dict) -> Prepared:
         """The pairs and their vectors (`index`, [pairs, D])."""
-        texts = [f"{question} {answer}" for _, _, question, answer in content["pairs"]]
+        texts = [f"{question} {answer}" for question, answer in content["pairs"]]
         return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None)
 
     def read(self, prepared: Prepared, question: str) -> Answer | None:
@@ -244,21 +225,20 @@ class MKRAG(Agent):
         if not prepared.texts:
             return None
         order = self.loop(prepared, question)
-        return answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        return self.answer_from_best(question, prepared.texts, order)
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The pairs that were retrieved, in the order in which they were."""
         [split] = self.ask_until([f"{SPLIT}Question: {question}"], lambda n, reply: sub_questions(reply) or None,
                                  "One sub-question a line.")
         new = queries = split or [question]
-        self.trace.append(Note("split", "; ".join(queries)))
 
         order = []                                          # R
         observation = []                                    # of each query, the answer of its best pair
         for _ in range(ROUNDS):
             for query in new:
                 found = self.retrieve(prepared, query)
-                observation.append(f"{query}: {prepared.graph[found[0]][3]}")
+                observation.append(f"{query}: {prepared.graph[found[0]][1]}")
                 order += [i for i in found if i not in order]
 
             # Knowledge that does not fit is left out from the end.
@@ -267,8 +247,7 @@ class MKRAG(Agent):
             texts = ("\n".join([head, *knowledge[:n]]) for n in range(len(knowledge), -1, -1))
             text = self.fitting(texts, reminder(LOOP_FORM))
             [decision] = self.ask_until([text], lambda n, reply: decision_of(reply), LOOP_FORM)
-            kind, text = decision or ("refused", "")
-            self.trace.append(Note("loop", text, kind))
+            kind, text = decision or ("", "")
 
             # An empty query, or one that was asked before, finds nothing new.
             if kind != "RewriteQ" or not text or text in queries:
@@ -281,5 +260,22 @@ class MKRAG(Agent):
         """The 5 best pairs by the re-ranker among the 20 closest; ties go to the lower id."""
         scores = similarities(prepared.index, self.encoder.encode([query])[0]).tolist()    # [pairs]
         closest = highest(scores, RETRIEVED)
-        sure = p_yes(self.model, query, [prepared.texts[i] for i in closest], self.settings)
-        return highest(dict(zip(closest, sure, strict=True)), RERANKED, closest)
+        sure = self.p_yes(query, [prepared.texts[i] for i in closest])
+        return highest(dict(zip(closest, sure)), RERANKED, closest)
+
+    def p_yes(self, question: str, texts: list[str]) -> list[float]:
+        """How sure the model is that each text alone can answer the question.
+
+        It is the first turn of Table A2, with the text as its only node; a batch of texts runs together.
+        """
+        tokenizer = self.model.tokenizer
+        close = tokenizer.frame.close
+        sure = []
+        for first in range(0, len(texts), self.settings.batch):
+            rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))]
+                    for text in texts[first:first + self.settings.batch]]
+            cache = Cache(self.model, len(rows), max(map(length_of, rows)) + len(close))
+            hidden, _ = self.model.read(cache, rows, probe=close)
+            logits = self.model.logits(hidden)[:, [tokenizer.first("Yes"), tokenizer.first("No")]]         # [rows, 2]
+            sure += logits.cpu().double().softmax(1)[:, 0].tolist()
+        return sure

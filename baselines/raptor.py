@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from baselines.built import Tree, TreeNode
-from baselines.common import answer_from_best, highest, pack_sentences, scaled
+from baselines.common import highest, pack_sentences, scaled
 from core.files import optional
 from core.settings import Settings
 from data import Answer, Document, Prepared
@@ -101,11 +101,8 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
     found = []
     for members in mixture(reduce(vectors, int(math.sqrt(len(vectors) - 1)))):
         # Cluster a second time, inside this cluster. The places that come out are places in `members`.
-        if len(members) <= SMALL:
-            inside = [range(len(members))]
-        else:
-            inside = mixture(reduce(vectors[members], NEIGHBOURS))
-
+        small = len(members) <= SMALL
+        inside = [range(len(members))] if small else mixture(reduce(vectors[members], NEIGHBOURS))
         for places in inside:
             cluster = [members[place] for place in places]
             lengths = [tokens[i] for i in cluster]
@@ -144,7 +141,7 @@ class Raptor(Tree):
     def construction(self, document: Document) -> dict:
         return super().construction(document) | {"encoder": self.encoder.fingerprint}
 
-    def build(self, document: Document, progress: bool) -> dict:
+    def build(self, document: Document) -> dict:
         """The nodes, layer upon layer."""
         tokenizer = self.model.tokenizer
         nodes = [TreeNode(1, text, []) for text in pack_sentences(tokenizer, document, self.limit)]
@@ -157,7 +154,7 @@ class Raptor(Tree):
             texts = [nodes[i].text for i in layer]
             tokens = [len(tokenizer.encode(f"\n\n{text}")) for text in texts]
             found = clusters(self.encoder.encode(texts).numpy(), tokens, self.most)
-            nodes += self.summarise(nodes, [[layer[place] for place in cluster] for cluster in found], PROMPT, progress)
+            nodes += self.summarise(nodes, [[layer[place] for place in cluster] for cluster in found], PROMPT)
             layer = range(layer.stop, len(nodes))
         return {"nodes": nodes}
 
@@ -170,7 +167,7 @@ class Raptor(Tree):
     def read(self, prepared: Prepared, question: str) -> Answer:
         query = self.encoder.encode([question])[0]                                         # [D]
         order = self.retrieve(prepared.graph, similarities(prepared.index, query).tolist())
-        return answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        return self.answer_from_best(question, prepared.texts, order)
 
     def retrieve(self, nodes: list[TreeNode], scores: list[float]) -> list[int]:
         """The nodes to be read: the best of a tree, or of each layer among the children of the layer above."""

@@ -27,7 +27,7 @@ def search(nodes: list[dict], edges: list[list], keywords: list[str]) -> list[in
     """The k nodes (of name, text) that are most relevant to the keywords. An edge is [a, b, relations]."""
     held = [{keyword for keyword in keywords if holds(node["text"], keyword)} for node in nodes]
     after = [[b for a, b, _ in edges if a == v] for v in range(len(nodes))]
-    tree = TreeSearch(held, after, len(keywords), random.Random(0))
+    tree = TreeSearch(held, after, len(keywords))
     for _ in range(max(ROUNDS, 10 * len(nodes)) if nodes else 0):
         tree.round()
     return tree.best()
@@ -40,11 +40,11 @@ class TreeSearch:
     edge leads to: from these every node of an acyclic graph is reached.
     """
 
-    def __init__(self, held: list[set[str]], after: list[list[int]], keywords: int, rng: random.Random):
+    def __init__(self, held: list[set[str]], after: list[list[int]], keywords: int):
         self.held = held
         self.after = after
         self.keywords = keywords
-        self.rng = rng
+        self.rng = random.Random(0)
         entered = {v for targets in after for v in targets}
         self.roots = [v for v in range(len(held)) if v not in entered]
         self.children: dict[int, list[int]] = {}

@@ -4,7 +4,7 @@ Table 1's row "Llama-3.1-8B" gives the model 100K tokens. eval.py gives it as ma
 if those are fewer, unless `--window` says otherwise. Each passage of the document is a line of the reader's prompt. If
 the document does not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it counts as cut.
 """
-from baselines.common import Baseline, answer_from, line_ids
+from baselines.common import Baseline, line_ids
 from data import Answer, Document, Prepared
 from pecan import room_for_nodes
 
@@ -20,7 +20,7 @@ class Whole(Baseline):
     def read(self, prepared: Prepared, question: str) -> Answer:
         """Read as much of the document as fits."""
         ids = cut_middle(prepared.index, room_for_nodes(self.model.tokenizer, question, self.settings))
-        answer = answer_from(self.model, question, ids, self.settings)
+        answer = self.answer_from(question, ids)
         answer.cut = len(ids) < len(prepared.index)
         return answer
 
@@ -29,7 +29,4 @@ def cut_middle(ids: list[int], room: int) -> list[int]:
     """At most `room` ids: half of them from the beginning, half from the end."""
     if len(ids) <= room:
         return ids
-
-    from_start = (room + 1) // 2
-    from_end = room // 2
-    return ids[:from_start] + ids[len(ids) - from_end:]
+    return ids[:(room + 1) // 2] + ids[len(ids) - room // 2:]
