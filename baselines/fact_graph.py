@@ -12,6 +12,7 @@ snowballstemmer is an optional package: requirements-extra.txt.
 import re
 from collections import Counter
 
+from baselines.common import highest
 from core.files import optional
 
 EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
@@ -67,7 +68,7 @@ class FactGraph:
         self.names = [counts.most_common(1)[0][0] for counts in wordings.values()]
 
         # Facts, and edges between the nodes that a fact lists.
-        self.facts: list[list[tuple[int, str]]] = [[] for _ in wordings]     # of each node: (chunk, fact)
+        self.facts = [[] for _ in wordings]                 # of each node: (chunk, fact)
         shared = [Counter() for _ in wordings]              # of each node: neighbour -> facts that list both
         for chunk, in_chunk in enumerate(facts):
             for fact, *elements in in_chunk:
@@ -75,7 +76,7 @@ class FactGraph:
                 for node in listed:
                     self.facts[node].append((chunk, fact))
                     shared[node].update(listed - {node})
-        self.neighbours = [sorted(counts, key=lambda j, counts=counts: (-counts[j], j)) for counts in shared]
+        self.neighbours = [highest(counts, len(counts), counts) for counts in shared]
 
     def find(self, name: str) -> int | None:
         """The node that a reply names, in whatever wording."""

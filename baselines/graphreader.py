@@ -206,8 +206,7 @@ class GraphReader(Agent):
     def read(self, prepared: Prepared, question: str) -> Answer | None:
         """Plan, walk and reason, then read. `nodes` are the chunks that walks have read."""
         graph = prepared.graph
-        [plan] = self.ask([f"{PLAN}\n\n{question}"], scaled(PLAN_TOKENS, self.settings))
-        plan = plan.strip()
+        plan = self.ask([f"{PLAN}\n\n{question}"], scaled(PLAN_TOKENS, self.settings))[0].strip()
         starts = self.starts(graph, question, plan)
         if not starts:
             return None
@@ -237,6 +236,6 @@ class GraphReader(Agent):
         [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
 
         # Without the heading, all of the reply is the final answer.
-        analysis, _, final = reply.strip().rpartition("Final answer:")
+        analysis, _, final = reply.rpartition("Final answer:")
         lines = [line for line in (analysis, final, *notebooks) if line.strip()]
         return self.answer_from_best(question, lines, range(len(lines)))

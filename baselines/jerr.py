@@ -176,7 +176,7 @@ class JERR(Agent):
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
-        texts = ["{}{}\n\nText:\n{}".format(EDGES, "\n".join(of_chunk), synopsis)
+        texts = [EDGES + "\n".join(of_chunk) + "\n\nText:\n" + synopsis
                  for of_chunk, synopsis in zip(names, synopses) if len(of_chunk) > 1]
         found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of) or None, RELATION)
         edges = acyclic([relation for of_chunk in found for relation in of_chunk or []], len(nodes))

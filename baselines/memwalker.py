@@ -16,6 +16,7 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 - summaries and replies have up to 200 tokens (the paper does not say)
 """
 import re
+from collections.abc import Sequence
 
 from baselines.built import ATTEMPTS, Tree, TreeNode
 from baselines.common import pack_sentences, scaled
@@ -64,12 +65,11 @@ class MeMWalker(Tree):
 
     def __init__(self, model: Llama, settings: Settings):
         super().__init__(model, settings)
-        self.segment = scaled(SEGMENT_TOKENS, settings)
         self.limit = scaled(REPLY_TOKENS, settings)
 
     def build(self, document: Document) -> dict:
         """The nodes: segments, a summary of each, then summaries of summaries up to the root."""
-        segments = pack_sentences(self.model.tokenizer, document, self.segment)
+        segments = pack_sentences(self.model.tokenizer, document, scaled(SEGMENT_TOKENS, self.settings))
         nodes = [TreeNode(1, text, []) for text in segments]
         groups = [[i] for i in range(len(nodes))]
         prompt = SEGMENT
@@ -89,8 +89,7 @@ class MeMWalker(Tree):
 
         # The segment's own summary, which comes just before it, adds nothing to it.
         *memory, _, segment = path
-        order = [segment, *reversed(memory)]
-        return self.answer_from_best(question, prepared.texts, order)
+        return self.answer_from_best(question, prepared.texts, [segment, *reversed(memory)])
 
     def walk(self, nodes: list[TreeNode], question: str) -> list[int]:
         """The nodes from the root down to a segment that answers the question.
@@ -110,7 +109,7 @@ class MeMWalker(Tree):
                     return [*path, segment]
             elif below:
                 shown = "\n".join(f"Summary {n}: {nodes[child].text}" for n, child in enumerate(below))
-                action = self.ask(TRIAGE, question, memory, shown, list(range(len(below))))
+                action = self.ask(TRIAGE, question, memory, shown, range(len(below)))
             else:
                 action = BACK                               # no child is left
 
@@ -122,7 +121,8 @@ class MeMWalker(Tree):
                 path.append(below[action])
         return []
 
-    def ask(self, template: str, question: str, memory: list[str], shown: str, actions: list[int]) -> int | None:
+    def ask(self, template: str, question: str, memory: list[str], shown: str,
+            actions: Sequence[int]) -> int | None:
         """The action that the model chooses; None after three replies without a valid one.
 
         The prompt has the latest part of the memory that fits.

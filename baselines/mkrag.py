@@ -224,8 +224,7 @@ class MKRAG(Agent):
         """Split, retrieve, loop, read. `nodes` are the pairs that were read."""
         if not prepared.texts:
             return None
-        order = self.loop(prepared, question)
-        return self.answer_from_best(question, prepared.texts, order)
+        return self.answer_from_best(question, prepared.texts, self.loop(prepared, question))
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The pairs that were retrieved, in the order in which they were."""

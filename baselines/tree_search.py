@@ -47,7 +47,7 @@ class TreeSearch:
         self.rng = random.Random(0)
         entered = {v for targets in after for v in targets}
         self.roots = [v for v in range(len(held)) if v not in entered]
-        self.children: dict[int, list[int]] = {}
+        self.children = {}                                  # of a node, those that are in the tree
         self.in_tree = set(self.roots)
         self.N = [0] * len(held)
         self.W = [0.0] * len(held)
@@ -80,7 +80,7 @@ class TreeSearch:
         while self.after[walked[-1]] and len(walked) < len(path) + DEPTH:
             walked.append(self.rng.choice(self.after[walked[-1]]))
         found = set().union(*(self.held[v] for v in walked))
-        reward = len(found) / self.keywords if self.keywords else 0.0
+        reward = len(found) / max(1, self.keywords)
 
         self.rounds += 1
         for v in path:
