@@ -4,7 +4,7 @@ A row of Table 1 differs from another by its method alone. Every method is read 
 what it found in the place of PECAN's nodes, in the same window, through the same forward pass and FLOP counter.
 """
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from core.files import InputError
@@ -24,8 +24,11 @@ def scaled(tokens: int, settings: Settings) -> int:
     return max(1, tokens * settings.chunk // 300)
 
 
-def highest(scores: Sequence[float], most: int, among: Iterable[int] | None = None) -> list[int]:
-    """The places of the `most` highest scores, best first, of all or `among` these; ties go to the lower place."""
+def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
+    """The places of the `most` highest scores, best first, of all or `among` these; ties go to the lower place.
+
+    `scores` is a list, or a dict from places.
+    """
     return sorted(range(len(scores)) if among is None else among, key=lambda i: (-scores[i], i))[:most]
 
 

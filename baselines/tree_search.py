@@ -45,8 +45,10 @@ class TreeSearch:
         self.after = after
         self.keywords = keywords
         self.rng = random.Random(0)
+
         entered = {v for targets in after for v in targets}
         self.roots = [v for v in range(len(held)) if v not in entered]
+
         self.children = {}                                  # of a node, those that are in the tree
         self.in_tree = set(self.roots)
         self.N = [0] * len(held)
