@@ -3,15 +3,11 @@
 This file imports no other file of the project.
 """
 import contextlib
-import glob
 import gzip
 import hashlib
 import json
-import math
 import os
 import re
-import shutil
-import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -27,17 +23,12 @@ class OutputError(InputError):
     """A file cannot be written, so nothing that is computed after it could be kept."""
 
 
-class MemoryShortage(InputError):
-    """The memory does not suffice for what the user asked."""
-
-
 def one_line(error: BaseException) -> str:
     """The message of an error in one line of at most 300 characters; its type if the message is empty."""
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
     if isinstance(error, KeyError):
         return f"key {error} is missing"
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    message = getattr(error, "strerror", None) or error
+    return " ".join(str(message).split())[:300] or type(error).__name__
 
 
 @contextlib.contextmanager
@@ -53,30 +44,25 @@ def optional(purpose: str):
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 # Each device words a shortage of memory in its own way.
-SHORTAGE = re.compile("out of memory|not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
+SHORTAGE = re.compile("out of memory|not enough memory|can('|no)t allocate memory", re.IGNORECASE)
 
 
 @contextlib.contextmanager
 def enough_memory():
-    """The guard of what takes much memory: a shortage inside, in the words of any device, becomes a MemoryShortage.
-
-    What the calls inside held is free again when it is raised.
-    """
+    """The guard of what takes much memory: a shortage, in the words of any device, becomes an InputError."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
-        named_so = type(error).__name__ == "OutOfMemoryError"          # PyTorch's, without importing it
-        if not (isinstance(error, MemoryError) or named_so or SHORTAGE.search(str(error))):
+        if not isinstance(error, MemoryError) and not SHORTAGE.search(str(error)):
             raise
-        traceback.clear_frames(error.__traceback__)
-        raise MemoryShortage(f"out of memory ({one_line(error)}); lower --batch, or take a smaller --window or --dtype "
-                             "bfloat16") from None
+        raise InputError(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a smaller "
+                         "--window or --dtype bfloat16") from None
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
-def reading(place, wanted: str = "", remedy: str = ""):
+def reading(place, wanted: str = "cannot be read", remedy: str = ""):
     """The guard of every reader: whatever goes wrong inside becomes an InputError that begins with `place`.
 
     `wanted` says what the file should be, and `remedy`, also added to an InputError raised inside, what to do. A file
@@ -85,37 +71,26 @@ def reading(place, wanted: str = "", remedy: str = ""):
     try:
         with enough_memory():
             yield
-    except MemoryShortage:
-        raise
     except InputError as error:
         raise type(error)(f"{error}{remedy}") from None
-    except OSError as error:
-        raise InputError(f"{place}: cannot be read ({error.strerror or one_line(error)}){remedy}") from None
     except Exception as error:
-        raise InputError(f"{place}: {wanted or 'cannot be read'} ({one_line(error)}){remedy}") from None
+        raise InputError(f"{place}: {wanted} ({one_line(error)}){remedy}") from None
 
 
 def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool = False):
     """The value in a JSON text, of this kind (any if None); InputError that begins with `place`.
 
-    Refused are also NaN, Infinity and numbers too large for a float, which are no JSON, what is nested too deeply to be
-    read, and (unless `halves`) half a surrogate pair, which is no character.
+    Also rejects NaN and Infinity, and (unless `halves`) lone surrogates.
     """
-    def number(digits):
-        value = float(digits)
-        if not math.isfinite(value):
-            raise ValueError(f"{digits[:20]} is no number in JSON")
-        return value
+    def refuse(constant):
+        raise ValueError(f"{constant} is no number in JSON")
 
     with reading(place, "not valid JSON"):
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = json.loads(text, parse_constant=number, parse_float=number)
-
-    try:
+        value = json.loads(text, parse_constant=refuse)
         if "\\u" in text and not halves:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{place}: half a surrogate pair, {error.object[error.start]!r}, is no character") from None
+
     if kind is not None and not isinstance(value, kind):
         raise InputError(f"{place}: holds a {type(value).__name__}, not a {kind.__name__}")
     return value
@@ -154,9 +129,8 @@ class Rule(NamedTuple):
 
 
 COUNT = Rule((int,), lambda n: 1 <= n <= 1 << 24, "a whole number from 1 to 16,777,216")
-POSITIVE = Rule((int, float), lambda x: 0 < x < math.inf, "a number above 0")
+POSITIVE = Rule((int, float), lambda x: 0 < x < 1e12, "a number above 0 and below 1e12")
 NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
-ANY = Rule((type(None), bool, int, float, str, list, dict), lambda _: True, "there")
 FLAG = Rule((bool,), lambda _: True, "true or false")
 TEXT = Rule((str,), lambda _: True, "a text")
 TEXTS = Rule((list,), lambda texts: texts and all(isinstance(text, str) for text in texts), "a non-empty list of texts")
@@ -176,71 +150,37 @@ def check_values(values: dict, rules: dict[str, Rule], place: str = ""):
 
 @contextlib.contextmanager
 def writing(path):
-    """Turn whatever the disk refuses into an OutputError that names the file."""
+    """The guard of every writer: whatever the disk refuses becomes an OutputError that names the file."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        raise OutputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
+        raise OutputError(f"{path}: cannot be written ({one_line(error)})") from None
 
 
 @contextlib.contextmanager
 def replacing(path: str | Path):
-    """A name to write to, file or folder, which then replaces `path` at once; if anything is raised, not at all.
-
-    What processes that have ended left of their writing is removed. OutputError if the disk refuses.
-    """
-    partial = Path(f"{path}.{os.getpid()}.partial")
-    for left in map(Path, glob.glob(f"{glob.escape(str(path))}.*.partial")):
-        if left == partial or _has_ended(left.name.split(".")[-2]):
-            _remove(left)
-
+    """A name to write to; the file then replaces `path` at once. OutputError if it cannot be written."""
     with writing(path):
-        try:
-            yield partial
-            os.replace(partial, path)
-        finally:
-            _remove(partial)
-
-
-def _remove(path: Path):
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _has_ended(process: str) -> bool:
-    """Whether a process, given by its id, has ended. Where the system cannot tell, it has not."""
-    if os.name != "posix" or not process.isdigit():
-        return False
-    try:
-        os.kill(int(process), 0)
-    except (OSError, OverflowError) as error:
-        return isinstance(error, ProcessLookupError)
-    return False
+        yield f"{path}.partial"
+        os.replace(f"{path}.partial", path)
 
 
 def write_file(path: str | Path, text: str):
-    """Replace a file at once or not at all; OutputError if it cannot be written."""
+    """Write a text file, at once or not at all."""
     with replacing(path) as partial:
-        partial.write_bytes(text.encode())
+        Path(partial).write_bytes(text.encode())
+
+
+def write_json(path: str | Path, content: dict):
+    """Write a JSON file that people can read, at once or not at all."""
+    write_file(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | None = None):
-    """As write_file does, a safetensors file."""
+    """Write a safetensors file, at once or not at all."""
     from safetensors.torch import save_file  # here, because it imports torch
     with replacing(path) as partial:
         save_file(tensors, partial, metadata)
-
-
-def open_own(path: str | Path):
-    """Open a file to append bytes to, or to read. It is made if missing and never emptied; OutputError if it is a link.
-
-    Someone else's file may have this name, or a link to one: neither may be lost.
-    """
-    with writing(path):
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        return os.fdopen(os.open(path, flags, 0o666), "a+b")
 
 
 def complete_lines(path: str | Path) -> list[bytes]:
@@ -249,17 +189,11 @@ def complete_lines(path: str | Path) -> list[bytes]:
 
 
 def append_line(path: str | Path, line: str):
-    """Append a line to a file of the run's own; it is on the disk when this returns.
-
-    A last line without its end, which a kill has torn, is cut off first.
-    """
-    with writing(path), open_own(path) as file:
-        if file.seek(0, os.SEEK_END) > 0:
+    """Append a line to a file. A last line that a kill has torn is cut off first."""
+    with writing(path), open(path, "a+b") as file:
+        if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
+            if file.read() != b"\n":
                 file.seek(0)
-                complete, end, _ = file.read().rpartition(b"\n")
-                file.truncate(len(complete + end))
+                file.truncate(file.read().rfind(b"\n") + 1)
         file.write(line.encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())

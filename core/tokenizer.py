@@ -5,7 +5,6 @@ Only JSON and sentencepiece files are read. The template's text may name special
 """
 import datetime
 import json
-import re
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +12,13 @@ from typing import NamedTuple
 import jinja2.ext
 import jinja2.sandbox
 import tokenizers
+from tokenizers import decoders, models, normalizers
 
 from core.files import InputError, read_json, reading
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # those that are not set, a template prints as ""
 KEPT_TEXTS = 1 << 16                         # how many texts keep their ids
 KEPT_LENGTH = 1 << 13                        # in characters: longer texts do not
 
@@ -44,35 +45,29 @@ class Tokenizer:
         folder = Path(folder)
         with reading(folder, "its tokenizer cannot be used"):
             settings = read_json(folder / "tokenizer_config.json")
-            if (folder / "tokenizer.json").exists():
-                self.vocabulary = _Fast(folder)
-            else:
-                self.vocabulary = _SentencePiece(folder, settings)
-            self.protective_newline = self._protective_newline()
+            self.special, self.plain = _two_copies(folder, settings)
+
+            # Some tokenizers add a blank to the start of any text. A segment from the middle of a prompt must not get
+            # it. So it is encoded after a newline, which takes the blank, and the newline's ids are cut off.
+            newline = self._segment("\n", False)
+            adds_blank = self._segment("\nx", False) != newline + self._segment("x", False)
+            self.protective_newline = newline if adds_blank else []
 
             # Nodes are encoded again for every query, so their ids are kept. Those of books are not.
             self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
             self.source, self.template = _template(folder, settings)
-            self.special_names = _special_names(folder, settings)
+            self.special_names = {key: name["content"] if isinstance(name, dict) else name
+                                  for key in SPECIAL if (name := settings.get(key))}
             self.frame, self.reply_prefix = self._frame()
             if self.first("Yes") == self.first("No"):
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
 
-        largest = max(self.vocabulary.largest, *(token for ids in self.frame for token in ids))
+        words = self.plain.get_vocab(with_added_tokens=False)
+        largest = max(*words.values(), *(token for ids in self.frame for token in ids))
         if vocabulary is not None and largest >= vocabulary:
             raise InputError(f"{folder}: the tokenizer gives ids up to {largest}, and vocab_size of config.json is "
                              f"{vocabulary}; the two belong to different models")
-
-    def _protective_newline(self) -> list[int]:
-        """The ids of a newline if the tokenizer adds a blank to the start of any text, else [].
-
-        A segment from the middle of a prompt must not get that blank. So it is encoded after a newline, which takes
-        the blank, and the newline's ids are cut off.
-        """
-        newline = self.vocabulary.encode("\n", False)
-        adds_blank = self.vocabulary.encode("\nx", False) != newline + self.vocabulary.encode("x", False)
-        return newline if adds_blank else []
 
     def _frame(self) -> tuple[Frame, str]:
         """The frame and the reply prefix, cut out of a rendered conversation.
@@ -99,7 +94,7 @@ class Tokenizer:
             close = header if added.strip() else before_reply
 
         # A prompt begins with `open`, so the blank that a tokenizer may add belongs there.
-        ids = [self.vocabulary.encode(opening, True)]
+        ids = [self._segment(opening, True)]
         for text in (close, reopening, last_header):
             ids.append(self.encode(text, specials=True))
         return Frame(*ids), reply_prefix
@@ -114,24 +109,28 @@ class Tokenizer:
             return self._kept_ids(text, specials)
         return self._ids(text, specials)
 
+    def _segment(self, text: str, specials: bool) -> list[int]:
+        """Ids of a text as the tokenizer gives them, with the blank that it may add."""
+        tokenizer = self.special if specials else self.plain
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
     def _ids(self, text: str, specials: bool) -> list[int]:
         """What encode returns, computed anew."""
         newline = self.protective_newline
         if newline:
-            ids = self.vocabulary.encode("\n" + text, specials)
+            ids = self._segment("\n" + text, specials)
             if ids[:len(newline)] == newline:
                 return ids[len(newline):]
-        return self.vocabulary.encode(text, specials)
+        return self._segment(text, specials)
 
     @property
     def bos(self) -> list[int]:
         """The token that begins a text; [] if the checkpoint has none."""
-        name = self.special_names.get("bos_token")
-        return self.encode(name, specials=True) if name else []
+        return self.encode(self.special_names.get("bos_token", ""), specials=True)
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens left out."""
-        return self.vocabulary.decode(ids)
+        return self.special.decode(ids, skip_special_tokens=True)
 
     def ends(self, ids: list[int]) -> tuple[str, list[int]]:
         """The text of `ids`, and for every token the number of characters up to its end."""
@@ -140,9 +139,8 @@ class Tokenizer:
     def unknown(self, text: str) -> float:
         """Share of the tokens of a text that replace something the vocabulary lacks."""
         ids = self.encode(text)
-        name = self.special_names.get("unk_token")
-        unknown = self.encode(name, specials=True) if name else []
-        return ids.count(unknown[0]) / len(ids) if len(unknown) == 1 and ids else 0.0
+        token = self.special.token_to_id(self.special_names.get("unk_token", ""))
+        return ids.count(token) / max(1, len(ids))
 
     def first(self, word: str) -> int:
         """The first token of an assistant's turn that says `word`."""
@@ -168,111 +166,98 @@ class Tokenizer:
                 documents=None, **self.special_names)
 
 
-# --- vocabularies ---------------------------------------------------------------------------------------------------
+# --- tokenizer.json and tokenizer.model ------------------------------------------------------------------------------
 
-class _Fast:
-    """tokenizer.json in two copies: `special` knows special tokens, `plain` does not.
+def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    """The tokenizer twice: the first knows special tokens, to the second the names of all added tokens are text.
 
-    In `plain` the names of all added tokens, marked as special or not, are text.
+    Raises InputError if the name of a special token would become that token even so, because the vocabulary has it.
     """
-
-    def __init__(self, folder: Path):
-        path = folder / "tokenizer.json"
+    path = folder / "tokenizer.json"
+    if path.exists():
         raw = read_json(path)
-
-        # A training run may have left its truncation and padding there. A text stays whole.
-        raw |= {"truncation": None, "padding": None}
-        with reading(path, "not a readable tokenizer"):
-            self.special = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
-            specials = [(token["id"], token["content"]) for token in raw.get("added_tokens", []) if token["special"]]
-            for token in raw.get("added_tokens", []):
-                token["special"] = True
-            self.plain = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
-        self.plain.encode_special_tokens = True
-        self.largest = max(self.plain.get_vocab(with_added_tokens=False).values(), default=0)
-        self._check_special_tokens(path, specials, raw.get("model", {}))
-
-    def _check_special_tokens(self, path: Path, specials: list[tuple[int, str]], model: dict):
-        """Raise InputError if the name of a special token in a document's text would become that token.
-
-        It can if the model's own vocabulary has it. The unknown token is what any text may become.
-        """
-        unknown = {model.get("unk_token"), model.get("unk_id")}
-        for i, name in specials:
-            if name in unknown or i in unknown:
-                continue
-            for text in (name, f" {name}", f"x{name}x", f"{name}{name}", f"\n{name} x"):
-                if i in self.encode(text, False):
-                    raise InputError(f"{path}: {name} in a document's text would become that special token, because "
-                                     "the vocabulary itself has it; take a tokenizer.json without it there")
-
-    def encode(self, text, specials):
-        tokenizer = self.special if specials else self.plain
-        return tokenizer.encode(text, add_special_tokens=False).ids
-
-    def decode(self, ids):
-        return self.special.decode(ids, skip_special_tokens=True)
-
-
-class _SentencePiece:
-    """tokenizer.model. Its special tokens are its control tokens and those that tokenizer_config.json adds."""
-
-    def __init__(self, folder: Path, settings: dict):
-        import sentencepiece
+    else:
         path = folder / "tokenizer.model"
-        if not path.exists():
-            raise InputError(f"{folder}: neither tokenizer.json nor tokenizer.model is there")
-        with reading(path, "not a sentencepiece model"):
-            self.processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        raw = json.loads(_of_sentencepiece(path, settings).to_str())
 
-        self.largest = self.processor.get_piece_size() - 1
-        self.specials = {}                                  # name -> id
-        for i in range(self.processor.get_piece_size()):
-            if self.processor.is_control(i):
-                self.specials[self.processor.id_to_piece(i)] = i
-        for i, added in settings.get("added_tokens_decoder", {}).items():
-            self.specials[added["content"]] = int(i)
+    # A training run may have left its truncation and padding there. A text stays whole.
+    raw |= {"truncation": None, "padding": None}
+    with reading(path, "not a readable tokenizer"):
+        special = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
+        plain = tokenizers.Tokenizer.from_str(json.dumps(raw | {"added_tokens": []}, allow_nan=False))
+        names = [token["content"] for token in raw["added_tokens"] if token["special"]]
 
-        for name in self.specials:
-            if name in self.processor.encode(name, out_type=str):
-                raise InputError(f"{path}: {name} is a user-defined symbol, which sentencepiece recognises in a "
-                                 "document's text too; give a tokenizer.json")
+    for name in names:
+        ids = plain.encode(name, add_special_tokens=False).ids
+        if special.token_to_id(name) in ids and name != raw["model"].get("unk_token"):    # which any text may become
+            raise InputError(f"{path}: {name} in a document's text would become that special token, because the "
+                             "vocabulary itself has it; take a tokenizer.json without it there")
+    return special, plain
 
-    def encode(self, text, specials):
-        if not specials or not self.specials:
-            return self.processor.encode(text)
 
-        # Cut the text at the names of special tokens; a name that contains another one goes first.
-        names = "|".join(map(re.escape, sorted(self.specials, key=len, reverse=True)))
-        ids = []
-        for part in re.split(f"({names})", text):
-            if not part:
-                continue
-            if part in self.specials:
-                ids.append(self.specials[part])
-            else:
-                ids += self.processor.encode(part)
-        return ids
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)     # types of sentencepiece's tokens, and GGUF's
+SPACE = "▁"
+PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"            # what other rules than Llama's would change
 
-    def decode(self, ids):
-        special = set(self.specials.values())
-        return self.processor.decode([i for i in ids if i not in special])
+
+def _of_sentencepiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
+    """tokenizer.model. Its special tokens are its control tokens and those that tokenizer_config.json adds."""
+    import sentencepiece
+    with reading(path, "not a sentencepiece model"):
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+    ids = list(range(model.get_piece_size()))
+    tokens = model.id_to_piece(ids)
+    types = [UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else BYTE if model.is_byte(i) else
+             NORMAL for i in ids]
+    added = {int(i): token["content"] for i, token in settings.get("added_tokens_decoder", {}).items()}
+    for i in sorted(added.keys() - ids):
+        tokens.append(added[i])
+        types.append(CONTROL)
+
+    tokenizer = of_pieces(tokens, types, model.get_score(ids))
+    if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):
+        raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
+    return tokenizer
+
+
+def of_pieces(tokens: list[str], types: list[int], scores: list[float]) -> tokenizers.Tokenizer:
+    """Llama 2's BPE: of all neighbours that make a token, those are merged first whose token has the highest score."""
+    vocabulary = words_of(tokens, types)
+    normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
+    merges = []
+    for token in sorted(normal, key=lambda token: (-scores[vocabulary[token]], vocabulary[token])):
+        for cut in range(1, len(token)):
+            if token[:cut] in normal and token[cut:] in normal:
+                merges.append((token[:cut], token[cut:]))
+
+    unknown = next((token for token, i in vocabulary.items() if types[i] == UNKNOWN), None)
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True,
+                                                byte_fallback=BYTE in types))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(),
+                                           decoders.Strip(" ", 1, 0)])
+    add_specials(tokenizer, tokens, types)
+    return tokenizer
+
+
+def words_of(tokens: list[str], types: list[int]) -> dict[str, int]:
+    """The vocabulary: all tokens up to the last one that text can give. Those after it are special tokens alone."""
+    last = max(i for i, kind in enumerate(types) if kind in (NORMAL, BYTE))
+    return {token: i for i, token in enumerate(tokens[:last + 1])}
+
+
+def add_specials(tokenizer: tokenizers.Tokenizer, tokens: list[str], types: list[int]):
+    """Add the tokens that text cannot give; ValueError if one would not keep its id."""
+    for i, token in enumerate(tokens):
+        if types[i] in (NORMAL, BYTE):
+            continue
+        tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=types[i] != USER_DEFINED)])
+        if tokenizer.token_to_id(token) != i:
+            raise ValueError(f"token {token!r} would not keep its id {i} in tokenizer.json")
 
 
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
-
-def _special_names(folder: Path, settings: dict) -> dict[str, str]:
-    """The names of the special tokens that are set; a template prints nothing for the others."""
-    names = {}
-    for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
-        token = settings.get(key)
-        name = token.get("content") if isinstance(token, dict) else token
-        if not isinstance(name, str | None):
-            raise InputError(f"{folder / 'tokenizer_config.json'}: {key} is {name!r:.60}; it must be a text")
-        if name:
-            names[key] = name
-    return names
-
 
 def _template(folder: Path, settings: dict) -> tuple[Path, str]:
     """The file that holds the chat template, and the template's text; InputError if there is none."""
@@ -283,8 +268,7 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
 
     template = settings.get("chat_template")
     if isinstance(template, list):                          # several, each with its name
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
+        template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
     if not isinstance(template, str):
         raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
     return folder / "tokenizer_config.json", template

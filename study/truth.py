@@ -8,11 +8,9 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-import torch
-
 from core.files import InputError
 from data import Document, Question
-from pecan import Graph
+from support.graph import Node
 from tiny.facts import facts_in, posts_in
 
 
@@ -21,14 +19,14 @@ def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
 
     A document is of the world if every piece of its evidence states a fact. Each fact has a `name`, whom it is about.
     """
-    evidence = [text for question in document.questions for text in question.extra.get("evidence", [])]
+    evidence = [text for question in document.questions for text in question.extra["evidence"]]
     posts = posts_in(document.passages)
 
     @cache
     def stated(text):
         return frozenset(facts_in([text], posts))
 
-    return stated if evidence and all(map(stated, evidence)) else None
+    return stated if all(map(stated, evidence)) else None
 
 
 def bare(text: str) -> str:
@@ -36,12 +34,12 @@ def bare(text: str) -> str:
     return "".join(text.split())
 
 
-def needed_chunks(document: Document, graph: Graph, question: Question) -> list[int]:
-    """Ids of the chunks that hold a sentence of the question's evidence, or a part of one that was cut.
+def needed_chunks(document: Document, chunks: list[str], question: Question) -> list[int]:
+    """Places of the chunks that hold a sentence of the question's evidence, or a part of one that was cut.
 
     Raises InputError if the document does not hold it.
     """
-    whole = "".join(bare(passage) for passage in document.passages)
+    whole = "".join(map(bare, document.passages))
     needed = set()
     for sentence in question.extra["evidence"]:
         start = whole.find(bare(sentence))
@@ -50,22 +48,12 @@ def needed_chunks(document: Document, graph: Graph, question: Question) -> list[
 
         end = start + len(bare(sentence))
         chunk_start = 0
-        for i, node in enumerate(graph.nodes):
-            if node.level > 1:
-                break
-            chunk_end = chunk_start + len(bare(node.text))
+        for i, chunk in enumerate(chunks):
+            chunk_end = chunk_start + len(bare(chunk))
             if chunk_start < end and start < chunk_end:
                 needed.add(i)
             chunk_start = chunk_end
     return sorted(needed)
-
-
-def windows(graph: Graph, pairs: torch.Tensor) -> dict[int, list[int]]:
-    """The nodes of the window that each information point summarises, by pairs (i, j) [M, 2]."""
-    found = {i: [] for i, node in enumerate(graph.nodes) if node.level > 1}
-    for i, j in pairs.tolist():
-        found[i].append(j)
-    return found
 
 
 def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
@@ -78,6 +66,9 @@ def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
     if facts:
         return [n for n, other in enumerate(below) if facts(text) & facts(other)]
 
+    def content_words(text):
+        return {word for word in re.findall(r"\w+", text.lower()) if len(word) >= 4 or word.isdigit()}
+
     bags = [content_words(other) for other in below]
     common = set.intersection(*bags) if len(bags) > 1 else set()
     shared = [len(content_words(text) & bag - common) for bag in bags]
@@ -86,40 +77,25 @@ def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
     return [best] if len(below) > 1 and shared[best] >= 3 and shared[best] >= 2 * runner_up else []
 
 
-def content_words(text: str) -> set[str]:
-    """The words of a text of four letters or more, and its numbers, in lower case."""
-    return {word for word in re.findall(r"\w+", text.lower()) if len(word) >= 4 or word.isdigit()}
-
-
-def sources_of(graph: Graph, pairs: torch.Tensor, facts: Callable | None) -> dict[int, list[int]]:
-    """The known sources of each information point, as node ids."""
-    found = {}
-    for i, window in windows(graph, pairs).items():
-        texts = [graph.nodes[j].text for j in window]
-        found[i] = [window[n] for n in sources(graph.nodes[i].text, texts, facts)]
-    return found
-
-
-def leading(graph: Graph, question: Question, needed: list[int], facts: Callable | None) -> list[bool]:
+def leading(nodes: list[Node], E: list[list[float]], question: Question, needed: list[int],
+            facts: Callable | None) -> list[bool]:
     """Whether each node leads down to one of these needed chunks [|V|].
 
-    A chunk leads to itself. An information point leads where its heaviest edge leads. In the embedded world it leads to
-    what is needed if it is about the same person: a summary of a summary keeps the person and drops most facts, so
-    a bullet seldom states the fact itself.
+    A chunk leads to itself. An information point leads where its heaviest edge leads (of equal ones the last). In the
+    embedded world it leads to what is needed if it is about the same person: a summary of a summary keeps the person
+    and drops most facts, so a bullet seldom states the fact itself.
     """
-    leads = [i in needed for i in range(len(graph.nodes))]
+    leads = [i in needed for i in range(len(nodes))]
     if facts:
-        stated = set().union(*(facts(graph.nodes[i].text) for i in needed))
+        stated = set().union(*(facts(nodes[i].text) for i in needed))
         wanted = set().union(*map(facts, question.extra["evidence"]))
         people = {fact.name for fact in stated & wanted}
         return [leads[i] or node.level > 1 and any(fact.name in people for fact in facts(node.text))
-                for i, node in enumerate(graph.nodes)]
+                for i, node in enumerate(nodes)]
 
-    heaviest = {}                                           # information point -> (weight, node)
-    for (i, j), weight in zip(graph.E.indices().T.tolist(), graph.E.values().tolist(), strict=True):
-        heaviest[i] = max(heaviest.get(i, (0, -1)), (weight, j))
-    for i, (_, j) in sorted(heaviest.items()):              # levels come in order, so j is known before i
-        leads[i] = leads[j]
+    for i, row in enumerate(E):                             # levels come in order, so lower nodes are known before i
+        if any(row):
+            leads[i] = leads[max(range(len(row)), key=lambda j: (row[j], j))]
     return leads
 
 

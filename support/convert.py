@@ -6,30 +6,28 @@
 GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways: the rows of query and key matrices are
 ordered for the interleaved rotation, a tied output matrix is absent, llama3 scaling is a tensor of factors, and the
 tokenizer is a list of tokens with the name of the rule that cuts text into words. What is not known for certain is
-refused by name. The folder appears when it is complete, or not at all.
+refused by name. An error leaves no folder.
 """
 import importlib.util
-import json
-import math
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from core.command import make_parser, parse_options, user_errors
-
 import numpy as np
 import torch
 
-from core.checkpoint import Config, check_implemented, read_config, save_checkpoint, tensor_shapes
-from core.files import InputError, OutputError, optional, reading, replacing, write_file
+from core.checkpoint import Config, check_implemented, check_shapes, read_config, save_checkpoint, tensor_shapes
+from core.command import make_parser, parse_options, user_errors
+from core.files import InputError, optional, reading, write_file, write_json, writing
 from core.tokenizer import Tokenizer
 from llama import inverse_frequencies
 from support.gguf_tokenizer import tokenizer_config, tokenizer_of
 
 # --- the file -------------------------------------------------------------------------------------------------------
 
-def open_gguf(path: Path) -> tuple[dict, list]:
-    """The metadata (key -> value) and the tensors.
+def open_gguf(path: Path) -> tuple[dict, dict]:
+    """The metadata (key -> value) and the tensors (name -> tensor).
 
     Raises InputError if the file is damaged, or if the package gguf is missing.
     """
@@ -46,10 +44,7 @@ def open_gguf(path: Path) -> tuple[dict, list]:
     with reading(path, "not a readable GGUF file"):
         reader = Reader(path)
         fields = {name: field.contents() for name, field in reader.fields.items()}
-
-    if reader.byte_order != "I":
-        raise InputError(f"{path}: its numbers are in the other byte order")
-    return fields, reader.tensors
+    return fields, {tensor.name: tensor for tensor in reader.tensors}
 
 
 def dequantised(path: Path, tensor) -> np.ndarray:
@@ -57,11 +52,6 @@ def dequantised(path: Path, tensor) -> np.ndarray:
     import gguf
     with reading(path, f"{tensor.name} is stored as {tensor.tensor_type.name}, which gguf cannot dequantise"):
         return gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-
-
-def shortest(x: float) -> float:
-    """The shortest decimal of a float32: 1e-05 and not 9.999999747378752e-06."""
-    return float(str(np.float32(x)))
 
 
 # --- config.json ----------------------------------------------------------------------------------------------------
@@ -74,17 +64,21 @@ REQUIRED = {"hidden_size": "llama.embedding_length", "intermediate_size": "llama
 # Keys of a Llama that are read below, and others with the one value that changes nothing.
 READ = {*REQUIRED.values(), "llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base",
         "llama.vocab_size"}
-NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.count": 1, "llama.expert_count": 0,
-           "llama.expert_used_count": 0, "llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 1,
-           "llama.rope.scale_linear": 1, "tokenizer.ggml.remove_extra_whitespaces": False,
-           "tokenizer.ggml.add_eos_token": False, "tokenizer.ggml.precompiled_charsmap": []}
+NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.count": 1,
+           "tokenizer.ggml.remove_extra_whitespaces": False, "tokenizer.ggml.add_eos_token": False}
+
+FACTORS = "rope_freqs.weight"     # the tensor by which llama3 scaling divides the frequencies
 
 # What ends a turn of Llama 3, whichever of them the file names as its eos token.
 ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 
 
-def config_of(path: Path, fields: dict, tensors: dict) -> dict:
-    """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known."""
+def config_of(path: Path, fields: dict, tied: bool, factor: float) -> dict:
+    """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known.
+
+    The file has no parameters of llama3 scaling but what it divides the frequencies by. `factor` is the largest of
+    them; the other parameters are those of all published models.
+    """
     check_implemented(path, {"general.architecture": None} | fields, NEUTRAL)
     raw = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
     raw |= {name: fields[key] for name, key in REQUIRED.items()}
@@ -97,202 +91,130 @@ def config_of(path: Path, fields: dict, tensors: dict) -> dict:
         if key.startswith("llama.") and key not in {*READ, *NEUTRAL, *same}:
             raise InputError(f"{path}: {key} is not known, so the model may differ from a Llama")
 
-    tokens = fields["tokenizer.ggml.tokens"]
-    rope = scaling_of(path, fields, tensors, width)
+    llama3 = {"rope_type": "llama3", "factor": float(factor), "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 8192}
     return raw | {
-        "vocab_size": len(tokens),
+        "vocab_size": len(fields["tokenizer.ggml.tokens"]),
         "num_key_value_heads": fields.get("llama.attention.head_count_kv", raw["num_attention_heads"]),
         "head_dim": width,
-        "rms_norm_eps": shortest(raw["rms_norm_eps"]),
-        "rope_theta": shortest(fields.get("llama.rope.freq_base", 10000.0)),
-        "rope_scaling": rope,
-        "tie_word_embeddings": "output.weight" not in tensors,
-        "attention_bias": False,
-        "mlp_bias": False,
+        "rms_norm_eps": float(str(np.float32(raw["rms_norm_eps"]))),                # 1e-05, not 9.999999747378752e-06
+        "rope_theta": fields.get("llama.rope.freq_base", 10000.0),
+        "rope_scaling": None if factor == 1 else llama3,
+        "tie_word_embeddings": tied,
         "bos_token_id": fields.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": ends_of(fields, tokens)}
+        "eos_token_id": ends_of(fields)}
 
 
-def ends_of(fields: dict, tokens: list[str]) -> list[int]:
+def ends_of(fields: dict) -> list[int]:
     """The tokens that end a reply."""
+    tokens = fields["tokenizer.ggml.tokens"]
     named = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     known = [tokens.index(token) for token in ENDS_OF_LLAMA3 if token in tokens]
     return sorted({token for token in [*named, *known] if token is not None})
 
 
-def scaling_of(path: Path, fields: dict, tensors: dict, width: int) -> dict | None:
-    """The parameters of llama3 scaling, from the factors [K/2] by which rope_freqs divides the frequencies; or None.
-
-    In the blended band a factor f has 1/f = (1 - s)/F + s with s = (original/wavelength - low) / (high - low): a line
-    in 1/wavelength, whose slope and offset give original/low and high/low. The function depends on these two and on F
-    alone, so low is 1 here, as it is in Llama 3. check_scaling compares the result with the stored factors.
-    """
-    if "rope_freqs.weight" not in tensors:
-        return None
-    factors = dequantised(path, tensors["rope_freqs.weight"]).astype(np.float64)
-    if (factors == 1).all():
-        return None
-
-    F = factors.max()
-    blended = (factors > 1 + 1e-6) & (factors < F * (1 - 1e-6))
-    if factors.shape != (width // 2,) or blended.sum() < 2:
-        raise InputError(f"{path}: rope_freqs.weight does not show the parameters of llama3 scaling for certain")
-
-    theta = shortest(fields.get("llama.rope.freq_base", 10000.0))
-    inverse_wavelength = theta ** (-2 * np.arange(width // 2) / width) / (2 * math.pi)
-    s = (1 / factors - 1 / F) / (1 - 1 / F)
-    slope, offset = np.polyfit(inverse_wavelength[blended], s[blended], 1)
-    high = round(1 - 1 / offset, 3)
-    return {"rope_type": "llama3", "factor": shortest(F), "low_freq_factor": 1.0, "high_freq_factor": high,
-            "original_max_position_embeddings": round(-slope / offset)}
-
-
-def check_scaling(path: Path, config: Config, tensors: dict):
-    """Raise InputError unless config.json's scaling divides the frequencies by the factors that the file stores.
-
-    1e-6 allows for the rounding of float32 on both sides. An original context of 8191 for 8192 is off by 1e-5.
-    """
-    if config.rope is None:
-        return
-    factors = torch.from_numpy(dequantised(path, tensors["rope_freqs.weight"]))
-    scaled = inverse_frequencies(config) * factors
-    if not torch.allclose(scaled, inverse_frequencies(replace(config, rope=None)), rtol=1e-6, atol=0):
-        raise InputError(f"{path}: rope_freqs.weight is not that of llama3 scaling")
+def check_scaling(path: Path, config: Config, factors: torch.Tensor):
+    """Raise InputError unless config.json's scaling divides the frequencies by the factors [K/2] of the file."""
+    unscaled = inverse_frequencies(replace(config, rope=None))
+    if not torch.allclose(unscaled / inverse_frequencies(config), factors, rtol=1e-6, atol=0):      # float32's rounding
+        raise InputError(f"{path}: {FACTORS} is not that of llama3 scaling")
 
 
 # --- weights --------------------------------------------------------------------------------------------------------
 
-OF_LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
-            "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-            "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-
-
 def stored_dtype(tensors: dict) -> str:
-    """The dtype that the matrices are stored in; float16 if they are quantised, float32 if the floats are mixed."""
+    """The dtype that the matrices are stored in; float16 if they are quantised, or of several."""
     types = {tensor.tensor_type.name for tensor in tensors.values() if len(tensor.shape) > 1}
-    if not types <= {"F32", "F16", "BF16"} or types == {"F16"}:
-        return "float16"
-    return "bfloat16" if types == {"BF16"} else "float32"
+    return {"F32": "float32", "BF16": "bfloat16"}.get("".join(types), "float16")
 
 
-def names_of(config: Config) -> dict[str, str]:
-    """GGUF's name of every tensor -> Hugging Face's."""
-    names = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
-    if not config.tied:
-        names["output.weight"] = "lm_head.weight"
-    for layer in range(config.layers):
-        for theirs, ours in OF_LAYER.items():
-            names[f"blk.{layer}.{theirs}.weight"] = f"model.layers.{layer}.{ours}.weight"
-    return names
-
-
-def half_split(rows: np.ndarray, heads: int) -> np.ndarray:
+def half_split(rows: torch.Tensor, heads: int) -> torch.Tensor:
     """Query or key rows [heads x K, D], ordered for the interleaved rotation, in the order of the half-split one."""
-    return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
+    return rows.view(heads, -1, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
 
 
 def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[str, torch.Tensor]:
     """Every tensor by Hugging Face's name. InputError for one that is missing, unknown, or of another shape or type."""
-    names = names_of(config)
+    import gguf
     shapes = tensor_shapes(config)
-    for name in tensors:
-        if name not in names and name != "rope_freqs.weight":
-            raise InputError(f"{path}: tensor {name} is not part of this architecture")
+    theirs = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.layers)
+    ours = {f"{theirs.get_name(name.removesuffix('.weight'))}.weight": name for name in shapes}
 
     weights = {}
-    for theirs, ours in names.items():
-        if theirs not in tensors:
-            raise InputError(f"{path}: tensor {theirs} is missing")
-        shape = tuple(reversed(tensors[theirs].shape.tolist()))
-        if shape != shapes[ours]:
-            raise InputError(f"{path}: {theirs} is {list(shape)}, the metadata says {list(shapes[ours])}")
+    for name, tensor in tensors.items():
+        weights[ours.get(name, name)] = torch.from_numpy(dequantised(path, tensor)).to(getattr(torch, dtype))
+    check_shapes(path, weights, shapes)
 
-        numbers = dequantised(path, tensors[theirs])
-        if ".attn_q." in theirs:
-            numbers = half_split(numbers, config.heads)
-        if ".attn_k." in theirs:
-            numbers = half_split(numbers, config.kv_heads)
-        weights[ours] = torch.from_numpy(numbers).to(DTYPES[dtype])
-        if not weights[ours].isfinite().all():
-            raise InputError(f"{path}: {theirs} holds numbers that are not finite in {dtype}; try --dtype float32")
+    for name in weights:
+        if "q_proj" in name:
+            weights[name] = half_split(weights[name], config.heads)
+        if "k_proj" in name:
+            weights[name] = half_split(weights[name], config.kv_heads)
     return weights
 
 
 # --- the folder -----------------------------------------------------------------------------------------------------
 
 # Settings for models of SmolLM2-135M's size. In the paper's window of 8,192 tokens it repeats one line to the limit. Of
-# those that `python -m study settings` compares, these cover the most chunks (study/README.md).
+# the settings that were compared, these cover the most chunks.
 SMALL = 300_000_000               # parameters
 SMALL_SETTINGS = {"chunk": 200, "window": 640, "summary_share": 0.3}
 
 
-def write_folder(path: Path, folder: Path, dtype: str | None) -> str:
+def write_folder(path: Path, folder: Path) -> str:
     """Write the checkpoint of a GGUF file into an empty folder, and return a line about it."""
     fields, tensors = open_gguf(path)
-    tensors = {tensor.name: tensor for tensor in tensors}
-    dtype = dtype or stored_dtype(tensors)
+    dtype = stored_dtype(tensors)
+    stored = tensors.pop(FACTORS, None)
+    factors = torch.ones(1) if stored is None else torch.from_numpy(dequantised(path, stored))
 
     # The small files come first: they are read again, so that whatever --model would refuse is refused here.
     with reading(path, "a value of its metadata does not fit a Llama"):
-        raw = config_of(path, fields, tensors) | {"torch_dtype": dtype}
-        eos = {"bos_token_id": raw["bos_token_id"], "eos_token_id": raw["eos_token_id"]}
-        write_file(folder / "config.json", json.dumps(raw, indent=2, allow_nan=False) + "\n")
-        write_file(folder / "generation_config.json", json.dumps(eos, indent=2, allow_nan=False) + "\n")
-        settings = tokenizer_config(path, fields)
-        write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
+        raw = config_of(path, fields, "output.weight" not in tensors, factors.max()) | {"torch_dtype": dtype}
+        write_json(folder / "config.json", raw)
+        write_json(folder / "tokenizer_config.json", tokenizer_config(fields))
         write_file(folder / "tokenizer.json", tokenizer_of(path, fields).to_str())
+    with reading(path, remedy=f" (written from {path})"):
         config = read_config(folder)
-        check_scaling(path, config, tensors)
         Tokenizer(folder)
+        check_scaling(path, config, factors)
 
     weights = weights_of(path, config, tensors, dtype)
     save_checkpoint(folder, raw, weights)
 
     parameters = sum(weight.numel() for weight in weights.values())
     if parameters < SMALL and SMALL_SETTINGS["window"] <= config.max_length:
-        write_file(folder / "pecan.json", json.dumps(SMALL_SETTINGS, allow_nan=False) + "\n")
-    types = ", ".join(sorted({tensor.tensor_type.name for tensor in tensors.values()}))
-    return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, {types} as {dtype}"
+        write_json(folder / "pecan.json", SMALL_SETTINGS)
+    return f"{config.layers} layers, {parameters / 1e6:,.1f} million parameters, in {dtype}"
 
 
 def find(name: str | Path) -> Path:
     """The GGUF file of this name, or the one inside an installed package of this name."""
-    is_file = Path(name).exists() or not str(name).isidentifier()
-    package = None if is_file else importlib.util.find_spec(str(name))
-    if package is None:
-        return Path(name)
-
-    files = [file for folder in package.submodule_search_locations or () for file in Path(folder).glob("*.gguf")]
-    if len(files) != 1:
-        raise InputError(f"{name}: this package holds {len(files)} GGUF files, not one; give the name of a file")
-    return files[0]
+    package = importlib.util.find_spec(str(name)) if str(name).isidentifier() else None
+    folders = package.submodule_search_locations if package else []
+    return next((file for folder in folders for file in Path(folder).glob("*.gguf")), Path(name))
 
 
-def convert(file: str | Path, folder: str | Path, dtype: str | None = None) -> str:
+def convert(file: str | Path, folder: str | Path) -> str:
     """Convert a GGUF file, or a package's, into a new folder; return a line about it. InputError leaves nothing."""
     path = find(file)
     folder = Path(folder)
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; give the name of a new folder")
-
-    with replacing(folder) as partial:
-        partial.mkdir()
-        try:
-            return write_folder(path, partial, dtype)
-        except InputError as error:                         # what was checked by reading it again names the GGUF file
-            place = folder if isinstance(error, OutputError) else path
-            raise type(error)(str(error).replace(str(partial), str(place))) from None
+    with writing(folder):
+        folder.mkdir()
+    try:
+        return write_folder(path, folder)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
 
 
 def main(argv=None) -> int:
     parser = make_parser("python -m support.convert", __doc__)
     parser.add_argument("file", help="a GGUF file of one part, or an installed package that holds one")
     parser.add_argument("folder", help="the folder to write; it must not exist")
-    parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: as stored; quantised: float16)")
     args = parse_options(parser, argv)
 
-    print(f"{args.folder}: {convert(args.file, args.folder, args.dtype)}")
+    print(f"{args.folder}: {convert(args.file, args.folder)}")
     return 0
 
 

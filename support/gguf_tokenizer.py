@@ -6,14 +6,11 @@ is refused, because another one would give other ids without a word.
 from pathlib import Path
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, pre_tokenizers, processors
 
-from core.files import InputError, reading
-
-# --- tokenizer.json -------------------------------------------------------------------------------------------------
-
-NORMAL, UNKNOWN, USER_DEFINED, BYTE = 1, 2, 4, 6          # token types; the others are control and unused tokens
-SPACE = "▁"
+from core.checkpoint import check_implemented
+from core.files import InputError
+from core.tokenizer import add_specials, of_pieces, words_of
 
 # How text is cut into words before the merges of a byte-level BPE, by tokenizer.ggml.pre.
 LLAMA3_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -22,38 +19,25 @@ LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
 
 
 def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
-    """The tokenizer; InputError if its kind or its rule for words is not known, or if its lists do not agree."""
+    """The tokenizer; InputError if its kind or its rule for words is not known."""
     tokens = fields["tokenizer.ggml.tokens"]
     types = fields["tokenizer.ggml.token_type"]
-    if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
-        raise InputError(f"{path}: {len(tokens)} tokens, {len(set(tokens))} of them different, have {len(types)} types")
-
-    # Tokens after the last one that text can give are no part of the model: each is a special token.
-    last = max((i for i, kind in enumerate(types) if kind in (NORMAL, BYTE)), default=0)
-    vocabulary = {token: i for i, token in enumerate(tokens[:last + 1])}
     kind = fields.get("tokenizer.ggml.model")
-    with reading(path, "its tokens and merges make no tokenizer"):
-        if kind == "gpt2":
-            tokenizer = byte_level(path, fields, vocabulary)
-        elif kind == "llama":
-            tokenizer = sentencepiece_style(path, fields, vocabulary, types)
-        else:
-            raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
-
-    for i, token in enumerate(tokens):
-        if types[i] in (NORMAL, BYTE):
-            continue
-        tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=types[i] != USER_DEFINED)])
-        if tokenizer.token_to_id(token) != i:
-            raise InputError(f"{path}: token {token!r} would not keep its id {i} in tokenizer.json")
+    if kind == "gpt2":
+        tokenizer = byte_level(path, fields, words_of(tokens, types))
+        add_specials(tokenizer, tokens, types)
+    elif kind == "llama":
+        check_implemented(path, fields, {"tokenizer.ggml.pre": "default", "tokenizer.ggml.add_space_prefix": True})
+        tokenizer = of_pieces(tokens, types, fields["tokenizer.ggml.scores"])
+    else:
+        raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
 
     # A BOS before any text, as transformers adds it by default. Prompts are encoded without.
     bos = fields.get("tokenizer.ggml.bos_token_id")
     by_default = kind == "llama" or fields.get("tokenizer.ggml.pre") in LLAMA3_NAMES
     if bos is not None and fields.get("tokenizer.ggml.add_bos_token", by_default):
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[tokens[bos], "$A"], pair=[tokens[bos], "$A", f"{tokens[bos]}:1", "$B:1"],
-            special_tokens=[(tokens[bos], bos)])
+        tokenizer.post_processor = processors.TemplateProcessing(f"{tokens[bos]} $A",
+                                                                 special_tokens=[(tokens[bos], bos)])
     return tokenizer
 
 
@@ -62,8 +46,7 @@ def byte_level(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenize
     pre = fields.get("tokenizer.ggml.pre")
     if pre not in (*LLAMA3_NAMES, "smollm"):
         raise InputError(f"{path}: tokenizer.ggml.pre is {pre!r}; 'llama-bpe' and 'smollm' are implemented")
-    if fields.get("tokenizer.ggml.add_space_prefix", False):
-        raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is True; only False is implemented")
+    check_implemented(path, fields, {"tokenizer.ggml.add_space_prefix": False})
 
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre != "smollm"))
@@ -77,48 +60,12 @@ def byte_level(path: Path, fields: dict, vocabulary: dict[str, int]) -> tokenize
     return tokenizer
 
 
-def sentencepiece_style(path: Path, fields: dict, vocabulary: dict[str, int],
-                        types: list[int]) -> tokenizers.Tokenizer:
-    """Llama 2's BPE: of all neighbours that make a token, those are merged first whose token has the highest score."""
-    if fields.get("tokenizer.ggml.pre", "default") != "default":
-        raise InputError(f"{path}: tokenizer.ggml.pre is {fields['tokenizer.ggml.pre']!r}; only 'default' is "
-                         "implemented for a tokenizer.ggml.model of 'llama'")
-    if not fields.get("tokenizer.ggml.add_space_prefix", True):
-        raise InputError(f"{path}: tokenizer.ggml.add_space_prefix is False; only True is implemented for 'llama'")
-    scores = fields["tokenizer.ggml.scores"]
-
-    normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
-    merges = []
-    for token in sorted(normal, key=lambda token: (-scores[vocabulary[token]], vocabulary[token])):
-        for cut in range(1, len(token)):
-            if token[:cut] in normal and token[cut:] in normal:
-                merges.append((token[:cut], token[cut:]))
-
-    names = list(vocabulary)
-    unknown = next((names[i] for i in vocabulary.values() if types[i] == UNKNOWN), None)
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True,
-                                                byte_fallback=BYTE in types))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(),
-                                           decoders.Strip(" ", 1, 0)])
-    return tokenizer
-
-
-# --- tokenizer_config.json ------------------------------------------------------------------------------------------
-
-def tokenizer_config(path: Path, fields: dict) -> dict:
+def tokenizer_config(fields: dict) -> dict:
     """tokenizer_config.json: the names of the special tokens, and the chat template."""
-    template = fields.get("tokenizer.chat_template")
-    if not template:
-        raise InputError(f"{path}: no tokenizer.chat_template; PECAN asks in turns, take an Instruct or chat model")
-
-    tokens = fields["tokenizer.ggml.tokens"]
     raw = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
-           "model_max_length": fields["llama.context_length"]}
+           "model_max_length": fields["llama.context_length"], "chat_template": fields.get("tokenizer.chat_template")}
     for name, key in {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}.items():
         token = fields.get(f"tokenizer.ggml.{key}_token_id")
-        if token is not None and token >= len(tokens):
-            raise InputError(f"{path}: tokenizer.ggml.{key}_token_id is {token}, but there are {len(tokens)} tokens")
         if token is not None:
-            raw[f"{name}_token"] = tokens[token]
-    return raw | {"chat_template": template}
+            raw[f"{name}_token"] = fields["tokenizer.ggml.tokens"][token]
+    return raw

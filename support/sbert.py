@@ -13,8 +13,8 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-from core.checkpoint import EPS, LAYERS, check_implemented, fingerprint, locate, read_tensors
-from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json, reading
+from core.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
+from core.files import InputError, read_json, reading
 from llama import Llama
 from support.token_mean import TokenMean
 
@@ -22,9 +22,14 @@ from support.token_mean import TokenMean
 def similarities(vectors, query):
     """Dot products [n] of vectors [n, D] with one vector [D], row by row.
 
-    Equal rows give equal products. A matrix product may round each row differently.
+    Equal rows give equal products. A matrix product may round each row differently. Raises InputError if a product is
+    not finite.
     """
-    return (vectors * query).sum(-1)
+    products = (vectors * query).sum(-1)
+    if not products.isfinite().all():
+        raise InputError("the encoder gives numbers that are not finite; its weights hold such numbers, take another "
+                         "--encoder")
+    return products
 
 
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
@@ -40,16 +45,14 @@ def attention(q, k, v, mask, bias):
     return weights @ v, weights
 
 
-RULES = {**dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"), COUNT),
-         "num_hidden_layers": LAYERS, "layer_norm_eps": EPS,
-         "max_position_embeddings": Rule((int,), lambda n: 3 <= n <= 1 << 24, "a whole number of at least 3")}
+NEITHER_POOLING_NEEDS = r"pooler\..*|embeddings\.position_ids"
 
 
 class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
     The last hidden states are pooled to one vector as in sentence-transformers (SBERT, Reimers and Gurevych 2019).
-    Reads config.json, tokenizer.json (or vocab.txt) and model.safetensors; also, if they exist, 1_Pooling/config.json
+    Reads config.json, tokenizer.json and model.safetensors; also, if they exist, 1_Pooling/config.json
     (which `pooling`, "mean" or "cls", overrides) and sentence_bert_config.json. Every tensor is used except the pooler,
     which neither way of pooling needs. Raises InputError naming the file, key or tensor.
 
@@ -57,43 +60,46 @@ class Encoder:
     """
     prefix: str                                # some checkpoints put it before every tensor's name
     required: dict                             # values that these keys of config.json must have, if they are there
-    rules = RULES                              # what config.json must hold
     first_position: int                        # row of the position table that the first token takes
     qkv: tuple[str, str, str]                  # names of a layer's matrices for queries, keys and values
     output: str                                # name of the matrix after attention
     output_norm: str                           # name of the norm after that
+    batch = 32                                 # sentences that run together
 
-    def __init__(self, model: str | Path, device="cpu", batch: int = 32, pooling: str | None = None,
-                 unit: bool = True):
-        self.folder = folder = locate(model)
-        self.tokenizer = _tokenizer(folder)
-        longest, shapes = self._read_config(folder / "config.json")
-        self.tokenizer.enable_truncation(_max_length(folder, longest))
-        self.tokenizer.no_padding()
-
+    def __init__(self, model: str | Path, device="cpu", pooling: str | None = None, unit: bool = True):
+        folder = locate(model)
         self.pooling = pooling or _pooling(folder)
         self.unit = unit
         self.device = device
-        self.batch = batch
         self.flops = 0
-        self.fingerprint = f"real tokens {fingerprint(folder)}"            # older counts of FLOPs had padding
-        self.weights = self._read_weights(folder / "model.safetensors", shapes)
+        self.fingerprint = fingerprint(folder)
 
-    def _read_config(self, path: Path) -> tuple[int, dict]:
-        """Read the sizes; returns the tokens of the longest sentence and the shapes of the tensors."""
-        raw = read_json(path)
-        check_implemented(path, raw, self.required)
-        check_values(raw, self.rules, f"{path}: ")
-        self.layers = raw["num_hidden_layers"]
-        self.heads = raw["num_attention_heads"]
-        self.eps = float(raw["layer_norm_eps"])
-        longest = raw["max_position_embeddings"] - self.first_position
+        path = folder / "config.json"
+        with reading(folder, "not a sentence encoder"):
+            raw = read_json(path)
+            check_implemented(path, raw, self.required)
+            self.layers = raw["num_hidden_layers"]
+            self.heads = raw["num_attention_heads"]
+            self.eps = float(raw["layer_norm_eps"])
+            wanted = self.shapes(raw)
 
-        if raw["hidden_size"] % self.heads:
-            raise InputError(f"{path}: {self.heads} heads do not share a width of {raw['hidden_size']} evenly")
+            # A sentence is cut at max_seq_length, or where the positions end.
+            longest = raw["max_position_embeddings"] - self.first_position
+            path = folder / "sentence_bert_config.json"
+            asked = read_json(path).get("max_seq_length") if path.exists() else None
+            longest = min(asked or longest, longest)
+
+        with reading(folder / "tokenizer.json", "not a readable tokenizer"):
+            self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.enable_truncation(longest)
+        self.tokenizer.enable_padding()
         if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
-            raise InputError(f"{path}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
-        return longest, self.shapes(raw)
+            raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
+
+        path = folder / "model.safetensors"
+        stored = read_tensors(path, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
+        self.weights = {name.removeprefix(self.prefix): tensor for name, tensor in stored.items()}
+        check_shapes(path, self.weights, wanted)
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
@@ -110,21 +116,6 @@ class Encoder:
                 "embeddings.position_embeddings.weight": (raw["max_position_embeddings"], D),
                 **{f"{name}.weight": shape for name, shape in parts.items()},
                 **{f"{name}.bias": shape[:1] for name, shape in parts.items()}}
-
-    def _read_weights(self, path: Path, shapes: dict) -> dict[str, torch.Tensor]:
-        """The tensors of `shapes` in float32, without the prefix."""
-        def shape_of(name):
-            name = name.removeprefix(self.prefix)
-            if name.startswith("pooler.") or name == "embeddings.position_ids":
-                return "skip"
-            return shapes.get(name)
-
-        weights = read_tensors(path, self.device, torch.float32, shape_of)
-        weights = {name.removeprefix(self.prefix): tensor for name, tensor in weights.items()}
-        missing = [name for name in shapes if name not in weights]
-        if missing:
-            raise InputError(f"{path}: {len(missing)} tensors are missing, the first is {missing[0]}")
-        return weights
 
     def linear(self, x, name):
         """x [.., in] times the named matrix [out, in], plus its bias."""
@@ -170,28 +161,20 @@ class Encoder:
         return x
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included.
-
-        Raises InputError if they hold numbers that are not finite.
-        """
+        """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included."""
         vectors = []
         for start in range(0, len(sentences), self.batch):
-            ids = [encoding.ids for encoding in self.tokenizer.encode_batch(sentences[start:start + self.batch])]
-            lengths = [len(row) for row in ids]
-            T = max(lengths)
-            tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)
-            mask = torch.arange(T, device=self.device) < torch.tensor(lengths, device=self.device)[:, None]    # [B, T]
+            encodings = self.tokenizer.encode_batch(sentences[start:start + self.batch])
+            tokens = torch.tensor([encoding.ids for encoding in encodings], device=self.device)                 # [B, T]
+            mask = torch.tensor([encoding.attention_mask for encoding in encodings], device=self.device).bool()
 
-            self.flops += sum(map(self.cost, lengths))
+            self.flops += sum(map(self.cost, mask.sum(1).tolist()))
             hidden = self.forward(tokens, mask)
             if self.pooling == "cls":
                 vectors.append(hidden[:, 0])
             else:
                 vectors.append((hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
         vectors = torch.cat(vectors).cpu()
-        if not vectors.isfinite().all():
-            raise InputError(f"{self.folder}: gives vectors with numbers that are not finite; its weights hold such "
-                             "numbers, take another --encoder")
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
 
@@ -199,7 +182,6 @@ class Bert(Encoder):
     """BERT (Devlin et al. 2019); MiniLM is a small one. All tokens of a sentence have token type 0."""
     prefix = "bert."
     required = {"hidden_act": "gelu", "position_embedding_type": "absolute"}
-    rules = RULES | {"type_vocab_size": COUNT}
     first_position = 0
     qkv = "attention.self.query", "attention.self.key", "attention.self.value"
     output, output_norm = "attention.output.dense", "attention.output.LayerNorm"
@@ -246,47 +228,15 @@ class MPNet(Encoder):
 
 # --- the other files of an encoder's folder -------------------------------------------------------------------------
 
-def _tokenizer(folder: Path):
-    """tokenizer.json, or word pieces by vocab.txt, in lower case unless tokenizer_config.json says otherwise."""
-    path = folder / "tokenizer.json"
-    vocabulary = folder / "vocab.txt"
-    if path.exists() or not vocabulary.exists():
-        with reading(path, "not a readable tokenizer"):
-            return tokenizers.Tokenizer.from_file(str(path))
-
-    config = folder / "tokenizer_config.json"
-    given = {"do_lower_case": True} | (read_json(config) if config.exists() else {})
-    check_values(given, {"do_lower_case": FLAG}, f"{config}: ")
-    with reading(vocabulary, "not a readable tokenizer"):
-        return tokenizers.BertWordPieceTokenizer(str(vocabulary), lowercase=given["do_lower_case"])
-
-
-def _max_length(folder: Path, longest: int) -> int:
-    """Tokens at which a sentence is cut: max_seq_length, but at most `longest`, the positions there are."""
-    path = folder / "sentence_bert_config.json"
-    length = read_json(path).get("max_seq_length") if path.exists() else None
-    if length is None:
-        return longest
-    if type(length) is not int or length < 3:                # the tokenizer does not cut at all below 2
-        raise InputError(f"{path}: max_seq_length is {length!r}, not a whole number of at least 3")
-    return min(length, longest)
-
-
 def _pooling(folder: Path) -> str:
     """"mean" or "cls", as 1_Pooling/config.json says; "mean" without that file."""
     path = folder / "1_Pooling" / "config.json"
     if any(folder.glob("*_Dense")):
         raise InputError(f"{folder}: a Dense layer after the pooling is not implemented")
-    if not path.exists():
-        return "mean"
-
-    raw = read_json(path)
+    raw = read_json(path) if path.exists() else {"pooling_mode": "mean"}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    flags = {key: on for key, on in raw.items() if key.startswith("pooling_mode_")}
-    check_values(flags, dict.fromkeys(flags, FLAG), f"{path}: ")
-    modes = [names.get(key, key) for key, on in flags.items() if on]
-    if not modes:                                            # sentence-transformers 6 writes one key
-        modes = [raw.get("pooling_mode")]
+    modes = [names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on]
+    modes = modes or [raw.get("pooling_mode")]               # sentence-transformers 6 writes one key
     if modes not in (["mean"], ["cls"]):
         raise InputError(f"{path}: pooling by {modes} is not implemented; 'mean' or 'cls' alone is")
     return modes[0]

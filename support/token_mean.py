@@ -3,12 +3,11 @@
     V   tokens of the vocabulary    T   tokens of a text    D   width
 """
 from functools import cached_property
-from hashlib import sha256
 
 import torch
 import torch.nn.functional as F
 
-from core.files import TEXT, InputError, Rule, check_values, read_json
+from core.files import read_json
 from llama import Llama
 
 COUNTS = "token_counts.json"      # next to a checkpoint: how often each token comes in some texts
@@ -24,20 +23,17 @@ class TokenMean:
     Nothing is trained for similarity here: two texts are close if they share words. Embeddings have a few directions in
     common, which would make every cosine large. Centred and whitened over the vocabulary (Su et al. 2021), they have
     the same variance in every direction. Frequent tokens count less, if it is known which they are (token_weights).
-    `flops` counts the product with the whitening matrix. Raises InputError if an embedding is not finite.
+    `flops` counts the product with the whitening matrix.
     """
 
     def __init__(self, model: Llama, unit: bool = True):
         self.table = model.weights["model.embed_tokens.weight"]
-        self.weights, known = token_weights(model)
+        self.weights = token_weights(model)
         self.tokenizer = model.tokenizer
         self.mean = self.table.mean(0, dtype=torch.float32)
-        if not self.mean.isfinite().all():
-            raise InputError("model.embed_tokens.weight holds numbers that are not finite, so its means are no "
-                             "similarity; take an --encoder")
         self.unit = unit
         self.flops = 0
-        self.fingerprint = f"whitened mean {model.fingerprint}{known}"
+        self.fingerprint = f"whitened mean {model.fingerprint}"
 
     @cached_property
     def whitening(self) -> torch.Tensor:
@@ -65,21 +61,17 @@ class TokenMean:
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
 
-def token_weights(model: Llama) -> tuple[torch.Tensor, str]:
-    """What each token counts in a mean [V], and what tells these weights from others.
+def token_weights(model: Llama) -> torch.Tensor:
+    """What each token counts in a mean, [V].
 
     With COUNTS next to the checkpoint it is a / (a + p), where p is the token's share of all (SIF: Arora, Liang and Ma
-    2017). Without it all tokens count alike. InputError if the file is of another vocabulary.
+    2017). Without it all tokens count alike.
     """
     table = model.weights["model.embed_tokens.weight"]
-    V = len(table)
     path = model.folder and model.folder / COUNTS
     if not path or not path.exists():
-        return torch.ones(V, device=table.device), ""
+        return torch.ones(len(table), device=table.device)
 
-    counts = read_json(path)
-    whole = Rule((list,), lambda ns: len(ns) == V and any(ns) and all(type(n) is int and n >= 0 for n in ns),
-                 f"a list of {V} whole numbers of at least 0, one for each token of the vocabulary")
-    check_values(counts, {"source": TEXT, "counts": whole}, f"{path}: ")
-    p = torch.tensor(counts["counts"], dtype=torch.float64) / sum(counts["counts"])
-    return (RARE / (RARE + p)).float().to(table.device), f", SIF {sha256(path.read_bytes()).hexdigest()[:16]}"
+    counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64)
+    p = counts / counts.sum()
+    return (RARE / (RARE + p)).float().to(table.device)

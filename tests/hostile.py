@@ -1,15 +1,9 @@
-"""Kills a run at random moments, lets it go on, and compares every byte with a run left alone.
-
-    python tests/hostile.py [60]                  so many kills; kill -9, SIGINT and SIGTERM, one process and torchrun
-"""
+"""Kills a run at some moment and lets it go on; what a run has answered."""
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -29,10 +23,17 @@ def short_set(folder: Path, documents: int = 2) -> Path:
     return path
 
 
-def files(folder: Path, locks: bool = False) -> dict[str, bytes]:
-    """Every file of a folder and its bytes; the empty lock only with `locks`."""
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder and its bytes, but the empty lock."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
-            if path.is_file() and (locks or path.name != "lock")}
+            if path.is_file() and path.name != "lock"}
+
+
+def answers(folder: Path) -> dict[str, list]:
+    """The rows of every file of answers in an output folder, and its results."""
+    found = {str(path.relative_to(folder)): [json.loads(line) for line in path.read_text().splitlines()]
+             for path in folder.glob("*/*.jsonl")}
+    return found | {"results": json.loads((folder / "results.json").read_text())}
 
 
 def kill(data: Path, output: Path, sent: signal.Signals, processes: int, after: float) -> tuple[list[str], bool]:
@@ -58,26 +59,3 @@ def go_on(command: list[str]):
     """Run a command again to its end."""
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-
-
-def main(kills: int) -> int:
-    folder = Path(tempfile.mkdtemp())
-    data = short_set(folder)
-    subprocess.run([*COMMAND, "--dataset", data, "--output", folder / "alone"], cwd=ROOT, check=True,
-                   capture_output=True)
-    rng = random.Random(kills)
-    for n in range(kills):
-        sent = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[n % 3]
-        processes = 1 + n % 2
-        after = rng.uniform(0, 3)
-        moment = f"{n + 1}: {sent.name} after {after:.2f} s, {processes} processes"
-        command, in_time = kill(data, folder / str(n), sent, processes, after)
-        go_on(command)
-        assert files(folder / str(n)) == files(folder / "alone"), f"{moment}: other files"
-        print(f"{moment}: every byte is the same{'' if in_time else ' (it had ended before)'}", flush=True)
-    shutil.rmtree(folder)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 60))

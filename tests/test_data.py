@@ -19,32 +19,29 @@ def test_both_forms_of_a_document(tmp_path):
     assert one.hash != two.hash and len(read_jsonl(tmp_path / "mine.jsonl", limit=1)) == 1
 
 
-GOOD = {"text": "t", "questions": [{"question": "q", "answers": ["a"]}]}
+QUESTION = {"question": "q", "answers": ["a"]}
+GOOD = {"text": "t", "questions": [QUESTION]}
+NESTED = "[" * 5000 + "]" * 5000
 
 
-@pytest.mark.parametrize("line, words", [
-    ("{", "line 2: not valid JSON"), ("[]", "line 2: holds a list, not a dict"),
-    (json.dumps({"questions": []}), "either text or passages"),
-    (json.dumps(GOOD | {"passages": ["x"]}), "either text or passages"),
-    (json.dumps(GOOD | {"text": " "}), "line 2: text is ' '; it must be a text that is not blank"),
-    (json.dumps({"passages": [], "questions": []}), r"passages is \[\]; it must be a non-empty list of texts"),
-    (json.dumps({"passages": ["a", " "], "questions": []}), r"passages is \['a', ' '\]; .*none of them blank"),
-    (json.dumps({"text": "t"}), "key 'questions' is missing"),
-    (json.dumps({"text": "t", "questions": ["q"]}), "line 2: question 0 is 'q'; it must be an object"),
-    (json.dumps(GOOD | {"questions": [{"answers": ["a"]}]}), "line 2: question 0: key 'question' is missing"),
-    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": []}]}), r"2: question 0: answers is \[\]; "),
-    (json.dumps(GOOD | {"questions": [{"question": "q", "answers": "a"}]}), "question 0: answers is 'a'; it"),
-    (json.dumps(GOOD | {"text": "x\ud83d"}), "line 2: half a surrogate pair"),
-    (json.dumps(GOOD | {"id": "first"}), "line 2: id 'first' is used a second time")])
-def test_a_wrong_line_is_named(tmp_path, line, words):
+@pytest.mark.parametrize("line", [
+    b"{", b"[]", b"\xff\xfe{}", NESTED, '{"n": NaN}', GOOD | {"text": "x\ud83d"}, GOOD | {"id": "first"}, {"text": "t"},
+    {"questions": []}, GOOD | {"passages": ["x"]}, GOOD | {"text": " "}, GOOD | {"text": 3}, GOOD | {"id": ["d"]},
+    {"passages": [], "questions": []}, {"passages": ["a", " "], "questions": []},
+    *({"text": "t", "questions": [question]} for question in (
+        "q", {"answers": ["a"]}, QUESTION | {"question": " "}, QUESTION | {"answers": []}, QUESTION | {"answers": "a"},
+        QUESTION | {"answers": [1]}, QUESTION | {"id": None}, QUESTION | {"id": "first-0"}))], ids=str)
+def test_a_wrong_line_is_named(tmp_path, line):
+    if not isinstance(line, bytes):
+        line = (line if isinstance(line, str) else json.dumps(line)).encode()
     path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps(GOOD | {"id": "first"}) + "\n" + line + "\n")
-    with pytest.raises(InputError, match=words) as error:
+    path.write_bytes(json.dumps(GOOD | {"id": "first"}).encode() + b"\n" + line + b"\n")
+    with pytest.raises(InputError) as error:
         read_jsonl(path)
-    assert "mine.jsonl" in str(error.value)
+    assert str(error.value).startswith(f"{path}, line 2: ") and len(str(error.value)) < 600
 
 
-@pytest.mark.parametrize("content, words", [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfe\x00", "not UTF-8"),
+@pytest.mark.parametrize("content, words", [(b" \n", "is empty"), (b"\xff\xfe\x00", "not UTF-8"),
                                             (b"PK\x03\x04\x00\x00", "binary"), (None, "cannot be read")])
 def test_a_document_that_is_not_text(tmp_path, content, words):
     path = tmp_path / "d.txt"
@@ -56,11 +53,9 @@ def test_a_document_that_is_not_text(tmp_path, content, words):
 
 def test_the_embedded_set():
     documents = read_jsonl(EMBEDDED)
-    questions = [question for document in documents for question in document.questions]
+    questions = [(document, question) for document in documents for question in document.questions]
     assert len(documents) == 20 and len(questions) == 134
-    for document in documents:
-        for question in document.questions:
-            assert question.extra["evidence"]
-            for sentence in question.extra["evidence"]:
-                assert any(sentence in passage for passage in document.passages)
-            assert question.answers[0] in question.extra["evidence"][-1]
+    for document, question in questions:
+        evidence = question.extra["evidence"]
+        assert evidence and all(any(sentence in passage for passage in document.passages) for sentence in evidence)
+        assert question.answers[0] in evidence[-1]

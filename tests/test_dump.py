@@ -1,16 +1,16 @@
 """A dump, audited from outside: E and the order of retrieval computed again with numpy alone."""
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from core.files import InputError
 from data import EMBEDDED, read_jsonl
 from pecan import Pecan
 from support.token_mean import TokenMean
-from support.trace import Recorder
+from view.dump import dumping
 
 # With other windows the rows of a batch are of different lengths; with a high threshold a search is long.
 CASES = {"embedded": (0, {}), "small windows": (1, {"window": 400}),
@@ -19,90 +19,82 @@ CASES = {"embedded": (0, {}), "small windows": (1, {"window": 400}),
 
 @pytest.fixture(scope="module", params=CASES)
 def dump(request, tmp_path_factory, tiny, settings):
-    """The tensors and their meanings, the graph, and two answers."""
+    """The tensors and their meanings, two answers, and the same answers without a dump."""
     number, changes = CASES[request.param]
     whole = read_jsonl(EMBEDDED, 3)[number]
     document = replace(whole, passages=whole.passages[:23])
     folder = tmp_path_factory.mktemp("dump")
-    method = Recorder(Pecan(tiny, TokenMean(tiny), replace(settings, **changes)),
-                      dump=folder / "dump.safetensors")
-    prepared = method.prepare(document, folder / "graph.json")
-    answers = [method.answer(prepared, question.text) for question in document.questions[2:4]]
-    return load_file(folder / "dump.safetensors"), json.loads((folder / "dump.json").read_text()), prepared, answers
+    method = Pecan(tiny, TokenMean(tiny), replace(settings, **changes))
+
+    def answers():
+        prepared = method.prepare(document, folder / "graph.json")
+        return [method.answer(prepared, question.text) for question in document.questions[2:4]]
+
+    with dumping(method, folder / "dump.safetensors"):
+        dumped = answers()
+    return load_file(folder / "dump.safetensors"), json.loads((folder / "dump.json").read_text()), dumped, answers()
 
 
-def dense(dump) -> np.ndarray:
+def dense(tensors) -> np.ndarray:
     """E [V, V] as the dump has it."""
-    V = len(dump["levels"])
-    E = np.zeros((V, V))
-    i, j = dump["E.indices"]
-    E[i, j] = dump["E.values"]
+    E = np.zeros((len(tensors["levels"]),) * 2)
+    E[tuple(tensors["E.indices"])] = tensors["E.values"]
     return E
 
 
-def test_e_from_the_attention_of_every_window(dump):
+def numbered(tensors, *name) -> range:
+    """The numbers under which tensors of this kind stand, from 0 on."""
+    kind = ".".join(name)
+    found = {int(re.match(rf"{kind}\.(\d+)\.", each)[1]) for each in tensors if each.startswith(f"{kind}.")}
+    assert found == set(range(len(found)))
+    return range(len(found))
+
+
+def test_e_from_the_attention_of_every_group(dump):
     """a(x, j), averaged over the tokens of each point, then normalised: every e' and every row of E."""
-    tensors, _, _, _ = dump
+    tensors, *_ = dump
     E = dense(tensors)
     computed = np.zeros_like(E)
-    first = int(np.argmax(tensors["levels"] == 2)) if (tensors["levels"] == 2).any() else len(E)
-    points = sorted({int(name.split(".")[1]) for name in tensors if name.startswith("point.")})
-    assert points == list(range(len(points))) and len(points) >= len(E) - first > 0
-
-    for point in points:
-        window = int(tensors[f"point.{point}.window"])
-        a = tensors[f"window.{window}.a"].astype(np.float64)
+    first = (tensors["levels"] == 1).sum()
+    for point in numbered(tensors, "point"):
+        group = tensors[f"point.{point}.group"]
+        a = tensors[f"group.{group}.a"].astype(np.float64)
         e_prime = a[tensors[f"point.{point}.tokens"]].mean(0)
         np.testing.assert_allclose(tensors[f"point.{point}.e_prime"], e_prime, rtol=1e-12)
         if first + point < len(E):
-            computed[first + point, tensors[f"window.{window}.nodes"]] = e_prime / e_prime.sum()
+            computed[first + point, tensors[f"group.{group}.nodes"]] = e_prime / e_prime.sum()
     np.testing.assert_allclose(computed, E, rtol=1e-12)
+    assert len(E) > first
 
 
 def test_the_order_of_retrieval(dump):
     """z, final scores and the node that is read, from E, r and c."""
-    tensors, _, _, answers = dump
+    tensors, _, answers, _ = dump
     E = dense(tensors)
-    for query, answer in enumerate(answers):
-        at = f"query.{query}."
-        c = tensors[at + "c"]
-        visited = tensors[at + "visited"].tolist()
-        assert visited == answer.nodes
-        choices = sum(name.startswith(at) and name.endswith(".z") for name in tensors)
-        start = len(visited) - choices
+    choices = 0
+    for query in numbered(tensors, "query"):
+        c = tensors[f"query.{query}.c"]
+        visited = tensors[f"query.{query}.visited"].tolist()
+        chosen = numbered(tensors, "query", str(query), "choice")
+        choices += len(chosen)
 
-        for choice in range(choices):
-            of_choice = f"{at}choice.{choice}."
-            r = tensors[of_choice + "r"]
-            known = visited[:start + choice]
+        for choice in chosen:
+            r, z, scores, order = (tensors[f"query.{query}.choice.{choice}.{name}"]
+                                   for name in ("r", "z", "scores", "order"))
+            known = visited[:choice - len(chosen)]
             assert set(np.flatnonzero(r)) == set(known)
-            z = E.T @ r
-            scores = z / z.sum() + np.maximum(c, 0) / np.maximum(c, 0).sum()
-            np.testing.assert_allclose(tensors[of_choice + "z"], z, rtol=1e-12)
-            np.testing.assert_allclose(tensors[of_choice + "scores"], scores, rtol=1e-12)
-
-            order = tensors[of_choice + "order"]
-            assert not set(order.tolist()) & set(known)
-            assert order.tolist() == sorted(order.tolist(), key=lambda i: (-tensors[of_choice + "scores"][i], i))
-            assert visited[start + choice] == order[0]
+            np.testing.assert_allclose(z, E.T @ r, rtol=1e-12)
+            np.testing.assert_allclose(scores, z / z.sum() + np.maximum(c, 0) / np.maximum(c, 0).sum(), rtol=1e-12)
+            assert not set(order) & set(known) and order[0] == visited[choice - len(chosen)]
+            assert order.tolist() == sorted(order, key=lambda i: (-scores[i], i))
     assert choices > 0
 
 
-def test_every_tensor_is_explained(dump):
-    tensors, meanings, _, answers = dump
-    assert set(tensors) == set(meanings)
-    for name, tensor in tensors.items():
-        assert meanings[name]["shape"] == list(tensor.shape) and meanings[name]["dtype"] == str(tensor.dtype)
-        assert len(meanings[name]["is"]) > 10
-    checks = [-1.0 if step.p_yes is None else step.p_yes for step in answers[0].trace]
-    assert tensors["query.0.p_yes"].tolist() == checks
-
-
-def test_a_dump_needs_the_whole_construction(tmp_path, tiny, settings):
-    document = read_jsonl(EMBEDDED, 1)[0]
-    for exists in ("graph.json", "graph.json.windows"):
-        (tmp_path / exists).write_text("")
-        with pytest.raises(InputError, match=f"{exists}: exists"):
-            Recorder(Pecan(tiny, TokenMean(tiny), settings), dump=tmp_path / "d.safetensors").prepare(
-                document, tmp_path / "graph.json")
-        (tmp_path / exists).unlink()
+def test_a_dump_explains_itself_and_changes_nothing(dump):
+    tensors, meanings, dumped, plain = dump
+    assert {re.sub(r"\d+", "#", name) for name in tensors} == set(meanings)
+    assert dumped == plain
+    for query, answer in enumerate(plain):
+        assert tensors[f"query.{query}.visited"].tolist() == answer.nodes
+        checks = [-1 if step.p_yes is None else step.p_yes for step in answer.trace]
+        assert tensors[f"query.{query}.p_yes"].tolist() == checks

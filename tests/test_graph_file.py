@@ -1,18 +1,17 @@
-"""What is kept next to a graph: the finished windows of a construction, and the vectors of its nodes."""
-import contextlib
-import gc
+"""What is kept next to a graph: the summaries of an interrupted construction, and the vectors of its nodes."""
 from dataclasses import replace
 
 import pytest
 import torch
-from support.journal import Batch, InformationPoint, Journal
 
 import pecan
 from core.files import InputError
 from core.settings import resolve
+from core.watch import watching
 from data import EMBEDDED, Document, read_jsonl
-from pecan import Graph, Pecan, build
-from support.graph import node_vectors
+from pecan import Pecan, build
+from support.graph import Graph, node_vectors
+from support.kept import kept_summaries
 from support.token_mean import TokenMean
 
 
@@ -35,22 +34,15 @@ def document():
 def undisturbed(tiny, document, settings, tmp_path_factory):
     """The file of a graph that was built in one go, and how many batches that took."""
     path = tmp_path_factory.mktemp("graph") / "g.json"
-    finished = []
-    build(tiny, document, settings, finished=finished).save(path)
-    return path.read_bytes(), len(finished)
-
-
-def test_garbage_is_collected_again_after_a_graph_was_read(undisturbed, tmp_path):
-    for content in (undisturbed[0], b"{}"):
-        (tmp_path / "g.json").write_bytes(content)
-        with contextlib.suppress(InputError):
-            Graph.load(tmp_path / "g.json")
-        assert gc.isenabled()
+    batches = []
+    with watching(pecan, "summarise", lambda _, *arguments: batches.append(arguments)):
+        build(tiny, document, settings, pecan.summarise).save(path)
+    return path.read_bytes(), len(batches)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("torn", [False, True], ids=["between two lines", "inside a line"])
-def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturbed, tmp_path, monkeypatch, torn):
+@pytest.mark.parametrize("damage", ["", '["half a li', "doubled"])
+def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturbed, tmp_path, monkeypatch, damage):
     """Killed after each batch in turn: no batch runs twice, and the graph is that of one go, byte by byte."""
     path = tmp_path / "g.json"
     content, batches = undisturbed
@@ -66,32 +58,43 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
         return summarise(*arguments)
     monkeypatch.setattr(pecan, "summarise", one_batch)
 
-    def is_finished():
-        try:
-            method.prepare(document, path)
-        except Killed:
-            return False
-        except InputError as error:
-            pytest.fail(str(error))
-        return True
-
     for _ in range(batches - 1):
-        assert not is_finished()
-        if torn:
-            journal, = tmp_path.glob("g.json.*.windows")
-            with open(journal, "a") as file:
-                file.write('[1, [["half a li')
-    assert is_finished(), "it began again"
+        with pytest.raises(Killed):
+            method.prepare(document, path)
+        kept, = tmp_path.glob("g.json.*.summaries")
+        lines = kept.read_text()
+        kept.write_text(lines + (lines if damage == "doubled" else damage))
+    try:
+        method.prepare(document, path)
+    except Killed:
+        pytest.fail("a batch that was kept runs again")
     assert path.read_bytes() == content
     assert runs.count("done") == batches > 3, "a batch ran twice"
-    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".vectors"], "the journal is gone"
+    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".vectors"], "what was kept is gone"
 
 
-@pytest.mark.parametrize("line", ["{}", "[1]", "[1, [[1]], 2]", "[1, 2, 3]", "[1, [], 3]", "[1, [], 3, 0, 0, 0]", "x"])
-def test_a_damaged_journal_is_named(tmp_path, line):
-    (tmp_path / "g.json.c.windows").write_text(line + "\n")
-    with pytest.raises(InputError, match="g.json.c.windows, line 1: .*; remove the file, and the graph is built from"):
-        Journal(tmp_path / "g.json", "c")
+def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undisturbed, tmp_path):
+    """Lines of other texts in the same file, and one that was lost: the graph is that of one go."""
+    path = tmp_path / "g.json"
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    other = Document("other", document.passages[::-1])
+    file = f"{path}.{method.file_name(document)}.summaries"
+    with pytest.raises(Killed), kept_summaries(path, method.file_name(document), pecan.summarise) as kept:
+        build(tiny, other, settings, kept)
+        build(tiny, document, settings, kept)
+        raise Killed
+    lines = open(file).readlines()
+    open(file, "w").writelines([*lines[::-1][:2], *lines[::-1][3:]])
+    method.prepare(document, path)
+    assert path.read_bytes() == undisturbed[0]
+
+
+@pytest.mark.parametrize("line", ["{}", "[1]", "x"])
+def test_a_damaged_file_of_summaries_is_named(tmp_path, line):
+    (tmp_path / "g.json.c.summaries").write_text(line + "\n")
+    with pytest.raises(InputError, match="g.json.c.summaries: .*; remove the file, and the graph is built from"):
+        with kept_summaries(tmp_path / "g.json", "c", pecan.summarise):
+            pass
 
 
 class Counting(TokenMean):
@@ -135,14 +138,11 @@ def test_a_graph_that_is_there_is_loaded(tiny, document, settings, tmp_path):
     assert isinstance(loaded.graph, Graph) and loaded.graph.nodes == built.graph.nodes
 
 
-def test_a_weight_of_0_is_no_edge(tiny, settings, tmp_path, monkeypatch):
-    """Attention can round to 0. The graph is written and read again without that edge."""
-    def summarise(model, nodes, windows, *_):
-        points = [InformationPoint("Mara", window, [0.0] * (len(window) - 1) + [1.0]) for window in windows]
-        return Batch(len(windows), points, 0, 0, 0)
-    monkeypatch.setattr(pecan, "summarise", summarise)
-    document = Document("d", ["Mara is Sofia's baker."] * 3)
-    graph = build(tiny, document, settings)
-    assert graph.E.values().tolist() == [1.0]
+def test_attention_that_rounds_to_0_is_no_edge(tiny, settings, tmp_path):
+    """Of one node or of all: the graph is written and read again without these edges."""
+    def summarise(model, batch, limit, tree):
+        return [[("Mara", [0.0] * (len(texts) - 1) + [1.0]), ("Theo", [0.0] * len(texts))] for texts in batch]
+    graph = build(tiny, Document("d", ["Mara is Sofia's baker."] * 3), settings, summarise)
+    assert graph.E.values().tolist() == [1.0] and len(graph.nodes) == 5
     graph.save(tmp_path / "g.json")
     assert torch.equal(Graph.load(tmp_path / "g.json").E.to_dense(), graph.E.to_dense())

@@ -5,7 +5,7 @@ import pytest
 import torch
 from oracle import LLAMA3, T, assert_same, attention_of_layers, hugging_face, token_ids, write_checkpoint
 
-from llama import Cache, Llama
+from llama import Cache, Llama, at_least_float32
 from pecan import summary_prompt
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -23,8 +23,9 @@ def read(model, ids):
     tokens = torch.tensor([ids])
     positions = torch.arange(T)[None]
     mask = torch.ones(1, T, T, dtype=torch.bool).tril()
+    every = at_least_float32(torch.eye(T, dtype=model.dtype))
     with torch.no_grad():
-        hidden, a = model.forward(tokens, positions, mask, Cache(model, 1, T), torch.eye(T)[None])
+        hidden, a = model.forward(tokens, positions, mask, Cache(model, 1, T), every[None])
         return model.logits(hidden[0]), a[0]
 
 
@@ -146,7 +147,7 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 
 def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
     """Trained weights, Table A1's prompt, and a reply that the model ends itself."""
-    texts = {0: "Mara is Sofia's baker. Bells rang.", 1: "Sofia's baker has a goat. It is white."}
+    texts = ["Mara is Sofia's baker. Bells rang.", "Sofia's baker has a goat. It is white."]
     prompt = token_ids(summary_prompt(tiny.tokenizer, texts))
     theirs = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0)[0]
     theirs = [i for i in theirs[len(prompt):].tolist() if i not in tiny.config.eos]
@@ -190,25 +191,3 @@ def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):
     stop = unended.index(token)
     for eos in [(token,), (478, token), (token, 478)]:
         assert generate(Llama(replace(model.config, eos=eos), model.weights), ids(100), 20) == unended[:stop]
-
-
-def test_a_row_ends_when_stop_says_so(model, ids):
-    """After the token that stop saw last, which has its row of attention; other rows go on."""
-    model = Llama(replace(model.config, eos=()), model.weights)
-    rows = [[("node", ids(30))], [("node", ids(30, seed=1))]]
-
-    def reply(**options):
-        cache = Cache(model, 2, 60)
-        hidden, _ = model.read(cache, rows)
-        return model.generate(cache, hidden, 20, cache.averaging_matrix([["node"]] * 2), **options)
-    unended, _ = reply()
-    first, second = unended
-    (ended, other), a = reply(stop=lambda so_far: so_far == first[:7])
-    assert ended == first[:7] and other == second and [len(rows) for rows in a] == [7, 20]
-
-
-def test_progress_counts_every_token(model, ids):
-    counts = []
-    model = Llama(replace(model.config, eos=()), model.weights)
-    generate(model, ids(100), 5, progress=counts.append)
-    assert counts == [1] * 5

@@ -28,15 +28,16 @@ from baselines.graphreader import GraphReader
 from baselines.graphreader_prompts import EXTRACT, SELECT
 from core.settings import Settings, resolve
 from core.text import bullets
+from core.watch import watching
 from data import Document
 from llama import Cache, Llama
 from pecan import ANSWER, ASK, SUMMARISE, Pecan, Search, build
 from support.convert import convert, dequantised, find, open_gguf
 from support.token_mean import TokenMean
-from support.trace import Recorder
 from view import walk
-from view.replay import checked_replay
-from view.trace_file import read_traces
+from view.dump import dumping
+from view.replay import replay
+from view.trace import read_traces, tracing
 
 # One process converts the file once, and holds the model once.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published")]
@@ -85,7 +86,7 @@ def theirs(smollm2):
 @pytest.fixture(scope="module")
 def prompt(smollm2):
     """Table A1 over the first document's passages, and the places of these nodes."""
-    return ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, dict(enumerate(PASSAGES[0]))))
+    return ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, PASSAGES[0]))
 
 
 def test_the_file_and_the_checkpoint(source, smollm2):
@@ -93,7 +94,6 @@ def test_the_file_and_the_checkpoint(source, smollm2):
     if source.is_dir():
         pytest.skip("PECAN_SMOLLM2 names a folder; its GGUF file is not known")
     fields, tensors = open_gguf(source)
-    tensors = {tensor.name: tensor for tensor in tensors}
     assert len(tensors) == 9 * smollm2.config.layers + 2
     for layer in (0, 29):
         for theirs, ours, heads in (("attn_q", "q_proj", smollm2.config.heads),
@@ -236,38 +236,29 @@ def settings(smollm2):
 
 @pytest.fixture(scope="module")
 def built(smollm2, settings):
-    """The graph of the first document; and of each window its nodes, the reply, and a(x, j)."""
-    windows = []
-    generate = Llama.generate
-
-    def recorded(self, cache, *arguments):
-        nodes = list(cache.nodes[0])
-        (ids,), (a,) = result = generate(self, cache, *arguments)
-        windows.append((nodes, ids, a))
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Llama, "generate", recorded)
+    """The graph of the first document; and of each group the texts of its nodes, the reply, and a(x, j)."""
+    texts, replies = [], []
+    with watching(pecan, "summary_prompt", lambda _, tokenizer, group: texts.append(group)), \
+            watching(pecan, "information_points", lambda _, tokenizer, ids, a, *rest: replies.append((ids, a))):
         graph = build(smollm2, Document("first", PASSAGES[0][:2]), settings)
-    return graph, windows
+    return graph, [(group, *reply) for group, reply in zip(filter(None, texts), replies, strict=True)]
 
 
 def test_edges_of_a_real_construction(smollm2, theirs, settings, built):
     """a(x, j) of every token of every reply, and every edge of its bullets, from all rows that Hugging Face keeps.
 
-    The sum of a row of E is 1: e_ij is normalised over the nodes of the window only, although most attention goes
+    The sum of a row of E is 1: e_ij is normalised over the nodes of the group only, although most attention goes
     elsewhere.
     """
-    graph, windows = built
+    graph, groups = built
     E = graph.E.to_dense()
     ip = sum(node.level == 1 for node in graph.nodes)
     assert len(graph.nodes) > ip and graph.nodes[-1].level > 1, "the construction made no information points"
 
-    for window, reply, ours in windows:
-        texts = {i: graph.nodes[i].text for i in window}
+    for texts, reply, ours in groups:
         ids, spans = ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, texts))
         rows = mean_attention(theirs, ids + reply)[len(ids):]                              # [T, P + T]
-        a = torch.stack([rows[:, spans[j].start:spans[j].stop].mean(1) for j in window], 1)       # [T, N]
+        a = torch.stack([rows[:, spans[j].start:spans[j].stop].mean(1) for j in range(len(texts))], 1)     # [T, N]
         error = relative(ours, a)
         assert error < TOLERANCE, f"a(x, j): {error}"
 
@@ -278,10 +269,11 @@ def test_edges_of_a_real_construction(smollm2, theirs, settings, built):
             assert graph.nodes[ip].text == " ".join(text[start:end].split())
             tokens = [x for x in range(len(reply)) if ends[x] > start and (ends[x - 1] if x else 0) < end]
             e = a[tokens].mean(0)
-            assert (E[ip, window] - e / e.sum()).abs().max() < TOLERANCE
-            assert E[ip].sum().item() == pytest.approx(1, abs=1e-12) and E[ip].count_nonzero() == len(window)
+            below = E[ip].nonzero()[:, 0].tolist()
+            assert [graph.nodes[j].text for j in below] == texts
+            assert (E[ip, below] - e / e.sum()).abs().max() < TOLERANCE and E[ip].sum().item() == pytest.approx(1)
             assert rows[tokens].sum(1).mean() == pytest.approx(1, abs=1e-5)
-            assert sum(rows[tokens][:, spans[j].start:spans[j].stop].sum(1).mean() for j in window) < .5
+            assert sum(rows[tokens][:, spans[j].start:spans[j].stop].sum(1).mean() for j in range(len(texts))) < .5
             ip += 1
     assert ip == len(graph.nodes)
 
@@ -302,7 +294,7 @@ def test_a_real_search(smollm2, theirs, settings, built):
     a = mean_attention(theirs, ids)
     for position, step in enumerate(search.trace, 2):
         of_node = a[spans[step.node].start:spans[step.node].stop, spans["q"].start:spans["q"].stop].mean()
-        assert step.r == pytest.approx(position * of_node.item(), rel=TOLERANCE), step.describe()
+        assert step.r == pytest.approx(position * of_node.item(), rel=TOLERANCE), step.node
 
     checked = [step for step in search.trace if step.p_yes is not None]
     for step in (checked[0], checked[-1]):
@@ -315,24 +307,26 @@ def test_a_real_search(smollm2, theirs, settings, built):
 
 def test_a_search_on_real_text_is_written_down_and_shown(smollm2, settings, browser, tmp_path):
     """One passage: the trace follows, the page shows it, and E is computed again from the dump."""
-    method = Recorder(Pecan(smollm2, TokenMean(smollm2), settings), tmp_path / "t.jsonl", tmp_path / "t.safetensors")
-    answer = method.answer(method.prepare(Document("d", PASSAGES[0][:1]), tmp_path / "graph.json"), QUESTIONS[0])
+    method = Pecan(smollm2, TokenMean(smollm2), settings)
+    graph = tmp_path / "graph.json"
+    with tracing(method, graph, tmp_path / "t.jsonl"), dumping(method, tmp_path / "t.safetensors"):
+        answer = method.answer(method.prepare(Document("d", PASSAGES[0][:1]), graph), QUESTIONS[0])
     trace, = read_traces(tmp_path / "t.jsonl")
-    checked_replay(trace)
-    assert trace.answer["answer"] == answer.text and sum(step["candidates"] is not None for step in trace.steps) > 1
+    replay(trace)
+    assert trace.answer.text == answer.text and sum(step.candidates is not None for step in answer.trace) > 1
 
     open_page(browser, tmp_path, [trace])
-    for number in range(1, len(trace.steps) + 1):
+    for number in range(1, len(answer.trace) + 1):
         browser.find_element(By.ID, "forward").click()
         assert_shows(browser, trace, number)
     assert browser.get_log("browser") == []
 
     dump = load_file(tmp_path / "t.safetensors")
     E = {(i, j): e for (i, j), e in zip(dump["E.indices"].T.tolist(), dump["E.values"].tolist())}
-    a, tokens = dump["window.0.a"].astype(np.float64), dump["point.0.tokens"]
+    a, tokens = dump["group.0.a"].astype(np.float64), dump["point.0.tokens"]
     first = int((dump["levels"] == 1).sum())                                      # of level 2
     e = a[tokens].mean(0)
-    for j, weight in zip(dump["window.0.nodes"], e / e.sum()):
+    for j, weight in zip(dump["group.0.nodes"], e / e.sum()):
         assert E[first, int(j)] == pytest.approx(weight, rel=1e-9)
 
 
@@ -453,7 +447,7 @@ def passed(hf, ids: list[int]):
 @pytest.fixture(scope="module")
 def short(smollm2):
     """Table A1 over the beginnings of two passages."""
-    return pecan.summary_prompt(smollm2.tokenizer, {i: PASSAGES[0][i][:200] for i in range(2)})
+    return pecan.summary_prompt(smollm2.tokenizer, [PASSAGES[0][i][:200] for i in range(2)])
 
 
 def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):

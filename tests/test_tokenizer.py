@@ -1,8 +1,8 @@
 """Ring 8, tokenizer and chat template: the model reads the ids that transformers would give it, and a document is
 always read as text.
 
-The tokenizers are small and trained here: a byte-level BPE that cuts text as Llama 3 does, a sentencepiece model, and a
-tokenizer.json in the style of Llama 2. Llama 3's own is checked against golden ids if it is available.
+The tokenizers are small and trained here: a byte-level BPE that cuts text as Llama 3 does, and a sentencepiece model.
+Llama 3's own is checked against golden ids if it is available.
 """
 import json
 import os
@@ -15,12 +15,13 @@ import pytest
 import sentencepiece
 import tokenizers
 import transformers.utils.chat_template_utils
+from hypothesis import given
+from hypothesis import strategies as st
 from oracle import write_checkpoint
 from transformers import PreTrainedTokenizerFast
 
-from core.checkpoint import read_config
 from core.files import InputError
-from core.text import bullets, split
+from core.text import split
 from core.tokenizer import Tokenizer
 from llama import Cache, Llama
 from pecan import (
@@ -28,7 +29,6 @@ from pecan import (
     ASK,
     SUMMARISE,
     answer_turn,
-    length_of,
     node_line,
     question_prompt,
     summary_prompt,
@@ -112,33 +112,17 @@ def write_bpe_with_added_tokens(folder):
     path.write_text(json.dumps(raw))
 
 
-def write_sentencepiece(folder, **options):
+def write_sentencepiece(folder, normalization_rule_name="identity"):
     """tokenizer.model alone. Like Llama's it puts a blank before any text and spells unknown characters in bytes."""
     (folder / "corpus.txt").write_text("\n".join(CORPUS))
     sentencepiece.SentencePieceTrainer.train(
         input=str(folder / "corpus.txt"), model_prefix=str(folder / "tokenizer"), vocab_size=420, model_type="bpe",
-        byte_fallback=True, minloglevel=2, character_coverage=1.0, normalization_rule_name="identity",
-        remove_extra_whitespaces=False, **options)
+        byte_fallback=True, minloglevel=2, character_coverage=1.0, remove_extra_whitespaces=False,
+        normalization_rule_name=normalization_rule_name)
 
     added = {0: "<unk>", 1: "<s>", 2: "</s>"} | dict(enumerate(SPECIALS[3:], 420))
     write_settings(folder, added_tokens_decoder={
         str(i): {"content": name, "special": name != "<|im_end|>"} for i, name in added.items()})
-
-
-def write_llama2(folder):
-    """tokenizer.json in Llama 2's form: a normalizer puts a blank before any text."""
-    t = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
-    t.normalizer = tokenizers.normalizers.Sequence([
-        tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")])
-    t.decoder = tokenizers.decoders.Sequence([tokenizers.decoders.Replace("▁", " "), tokenizers.decoders.Fuse(),
-                                              tokenizers.decoders.Strip(" ", 1, 0)])
-
-    words = [word for text in CORPUS for word in text.replace("\n", " \n ").split(" ")]
-    t.train_from_iterator(words, tokenizers.trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False,
-        initial_alphabet=["\n", "<", ">"]))
-    t.save(str(folder / "tokenizer.json"))
-    write_settings(folder)
 
 
 def turns(*contents):
@@ -151,7 +135,12 @@ def flat(segments):
     return [i for _, ids in segments for i in ids]
 
 
-def lines(t, nodes=NODES):
+def summary(t, nodes=NODES):
+    """Everything that a summary reads."""
+    return summary_prompt(t, list(nodes.values()))
+
+
+def lines(t, nodes):
     """The lines of the nodes."""
     return [segment for node, text in nodes.items() for segment in node_line(t, node, text)]
 
@@ -200,15 +189,9 @@ def chat(bpe, tmp_path_factory):
 
 def spelled(t, ids):
     """The text of ids, with special tokens and every blank."""
-    vocabulary = t.vocabulary
-    if hasattr(vocabulary, "processor"):                                 # sentencepiece
-        names = {i: name for name, i in vocabulary.specials.items()}
-        tokens = [names.get(i) or vocabulary.processor.id_to_piece(i) for i in ids]
-    elif vocabulary.special.normalizer:                                  # Llama 2
-        tokens = [vocabulary.special.id_to_token(i) for i in ids]
-    else:                                                                # bytes
-        return vocabulary.special.decode(ids, skip_special_tokens=False)
-    return "".join(tokens).replace("<0x0A>", "\n").replace("▁", " ")
+    if not t.special.normalizer:                                         # bytes
+        return t.special.decode(ids, skip_special_tokens=False)
+    return "".join(map(t.special.id_to_token, ids)).replace("<0x0A>", "\n").replace("▁", " ")
 
 
 def missing_newline(name, contents):
@@ -220,44 +203,23 @@ def missing_newline(name, contents):
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_turns_equal_apply_chat_template(chat, name):
-    """The rendered text, and the frame's ids around the contents, are those of transformers.
+    """The one turn of a summary and the three of a search: the same text, and the same ids around the contents.
 
-    For the one turn of the summary prompt and the three of the search prompt.
+    Read segment by segment, the ids may differ between two segments, because Llama 3 takes ".\\n" for one word; the
+    text may not. tokenizer.json adds a BOS to any text: a prompt has as many as the template writes and no more.
     """
     ours, theirs = chat(TEMPLATES[name])
-    for contents in (SUMMARY, SEARCH):
+    assert ours.special.encode("Tom").ids[0] == BOS, "the trap is not set"
+    for contents, segments in ((SUMMARY, summary(ours)), (SEARCH, search_prompt(ours))):
         text, ids = theirs(*contents)
+        added = missing_newline(name, contents)
         assert ours.render(turns(*contents)) == text
+        assert spelled(ours, flat(segments)) == text + added
+        assert flat(segments).count(BOS) == text.count("<s>")
         if name == "llama2":           # the blank after [INST] is part of our frame, but of the next word in theirs
             assert spelled(ours, framed(ours, *contents)) == text
         else:
-            assert framed(ours, *contents) == ids + ours.encode(missing_newline(name, contents))
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_segments_of_a_prompt_spell_the_templates_text(chat, name):
-    """Prompts as a search reads them, segment by segment.
-
-    The ids may differ from those of the whole text between two segments, because Llama 3 takes ".\\n" for one word. The
-    text may not.
-    """
-    ours, theirs = chat(TEMPLATES[name])
-    for segments, contents in ((summary_prompt(ours, NODES), SUMMARY), (search_prompt(ours), SEARCH)):
-        assert spelled(ours, flat(segments)) == theirs(*contents)[0] + missing_newline(name, contents)
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_no_bos_but_the_templates_own(chat, name):
-    """The ids of a whole conversation have as many BOS as the template writes.
-
-    tokenizer.json adds a BOS to any text. A second one before the template's is a common silent bug.
-    """
-    ours, theirs = chat(TEMPLATES[name])
-    assert ours.vocabulary.special.encode("Tom").ids[0] == BOS, "the trap is not set"
-    written = {"llama3": 1, "llama3.1": 1, "llama3.2": 1, "llama2": 2}.get(name, 0)
-    assert theirs(*SEARCH)[0].count("<s>") == written
-    assert flat(search_prompt(ours)).count(BOS) == written
-    assert flat(summary_prompt(ours, NODES)).count(BOS) == min(written, 1)
+            assert framed(ours, *contents) == ids + ours.encode(added)
 
 
 def test_a_prompt_does_not_change_overnight(chat, monkeypatch):
@@ -274,15 +236,6 @@ def test_a_prompt_does_not_change_overnight(chat, monkeypatch):
     assert ours.render(turns("Tom")).startswith("26 Jul 2024<|im_start|>")
 
 
-def test_other_features_of_templates(chat):
-    """A token that is not set prints nothing, tojson does not escape letters, and loops may break."""
-    ours, theirs = chat("{{ bos_token }}{% for message in messages %}{{ message | tojson }}{% if loop.index == 3 %}"
-                        "{% break %}{% endif %}{% endfor %}", bos_token=None)
-    assert ours.render(turns("Élan", "é", "'<'")) == theirs("Élan", "é", "'<'")[0] == (
-        '{"role": "user", "content": "Élan"}{"role": "assistant", "content": "é"}{"role": "user", "content": "\'<\'"}')
-    assert ours.unknown("Élan") == 0, "the unknown token is not set either"
-
-
 def test_which_template_is_used(bpe, tmp_path):
     """chat_template.jinja; without it the one of tokenizer_config.json, alone or the default of several."""
     folder = shutil.copytree(bpe, tmp_path / "m")
@@ -290,27 +243,6 @@ def test_which_template_is_used(bpe, tmp_path):
     assert Tokenizer(folder).template == LLAMA2
     (folder / "chat_template.jinja").write_text(LLAMA3)
     assert Tokenizer(folder).template == LLAMA3
-
-
-def test_contents_are_read_as_they_are(chat):
-    """Llama's templates trim a turn, others do not. We never do.
-
-    A turn that is read node by node has no end to trim when its start is read. It makes no difference: no turn of ours
-    begins or ends with white space. White space around a question is inside its turn, and templates leave it there.
-    """
-    question = " \tWho bursts his buttons? \n"
-    search = (ASK[0] + question + ASK[1] + LINES, *SEARCH[1:])
-    for template in (LLAMA3, CHATML):
-        ours, theirs = chat(template)
-        assert spelled(ours, flat(search_prompt(ours, question))) == theirs(*search)[0]
-        trimmed = theirs(" Tom ")[0] == theirs("Tom")[0]
-        assert trimmed == (template == LLAMA3)
-        assert (spelled(ours, framed(ours, " Tom ")) == theirs(" Tom ")[0]) != trimmed
-
-    document, reply = " Tom bursts.\n\tHis buttons\n", "*  Tom bursts. \n*\tHis buttons\t"
-    nodes = [*split(ours, document, 4), *(reply[start:end] for start, end in bullets(reply))]
-    assert len(nodes) > 3
-    assert all(text == text.strip() for text in (*SUMMARY, *search, *nodes))
 
 
 # --- Yes and No -----------------------------------------------------------------------------------------------------
@@ -356,7 +288,7 @@ def test_a_document_cannot_smuggle_in_special_tokens(tmp_path, write):
 
     def specials_of(segments):
         return [[i for i in ids if i in special] for _, ids in segments]
-    for nasty, plain in ((summary_prompt(t, {0: NASTY, 1: NASTY}), summary_prompt(t, {0: "x", 1: "x"})),
+    for nasty, plain in ((summary(t, {0: NASTY, 1: NASTY}), summary(t, {0: "x", 1: "x"})),
                          (search_prompt(t, NASTY, {0: NASTY}), search_prompt(t, "x", {0: "x"}))):
         assert specials_of(nasty) == specials_of(plain)
         assert [t.decode(ids).removeprefix(" ") for node, ids in nasty if node is not None] == [NASTY] * 2
@@ -369,13 +301,10 @@ def test_a_document_cannot_smuggle_in_special_tokens(tmp_path, write):
 def test_a_text_is_never_cut_or_padded(bpe, tmp_path):
     """A training run may leave its truncation and padding in tokenizer.json. They must not apply to a document."""
     folder = shutil.copytree(bpe, tmp_path / "m")
-    path = folder / "tokenizer.json"
-    raw = json.loads(path.read_text())
-    raw["truncation"] = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
-    raw["padding"] = {"strategy": {"Fixed": 4096}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
-                      "pad_type_id": 0, "pad_token": "<s>"}
-    path.write_text(json.dumps(raw))
-
+    trained = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    trained.enable_truncation(5)
+    trained.enable_padding(length=4096)
+    trained.save(str(folder / "tokenizer.json"))
     for specials in (False, True):
         assert Tokenizer(folder).encode(NASTY, specials) == Tokenizer(bpe).encode(NASTY, specials)
 
@@ -390,29 +319,40 @@ def test_token_ends_tile_the_text(bpe):
     assert text == "* Tom bursts.\n* Élan ☃ his" and ends == sorted(ends) and ends[-1] == len(text)
 
 
-@pytest.mark.parametrize("write", [write_sentencepiece, write_llama2])
-def test_tokenizers_that_put_a_blank_before_any_text(tmp_path, write):
-    """sentencepiece (tokenizer.model alone) and Llama 2 spell " Tom" for "Tom".
+def test_a_tokenizer_that_puts_a_blank_before_any_text(tmp_path):
+    """sentencepiece, so Llama 2, spells " Tom" for "Tom".
 
     A segment from the middle of a prompt gets no such blank. So the segments spell the template's text, in which only a
     BOS has the blank after it.
     """
-    write(tmp_path)
+    write_sentencepiece(tmp_path)
     write_settings(tmp_path, LLAMA2)
     t = Tokenizer(tmp_path)
-    assert spelled(t, t.vocabulary.encode("Tom", False)) == " Tom", "the trap is not set"
+    assert spelled(t, t.plain.encode("Tom", add_special_tokens=False).ids) == " Tom", "the trap is not set"
     assert [spelled(t, t.encode(text)) for text in ("Tom", " Tom", "\n*")] == ["Tom", " Tom", "\n*"]
-    for segments, contents in ((summary_prompt(t, NODES), SUMMARY), (search_prompt(t), SEARCH)):
+    for segments, contents in ((summary(t), SUMMARY), (search_prompt(t), SEARCH)):
         assert spelled(t, flat(segments)) == t.render(turns(*contents)).replace("<s>", "<s> ")
-    assert t.frame.open[0] == 1 and t.frame.reopen.count(2) == t.frame.reopen.count(1) == 1
     assert t.reply_prefix == " " and [spelled(t, [t.first(word)]) for word in ("Yes", "No")] == [" Yes", " No"]
-
-    ids = t.encode("Tom") + t.encode("\n* Kitten </s> bursts")
-    assert t.decode(ids) == "Tom\n* Kitten </s> bursts" and 2 not in ids
     assert split(t, NODES[0], 100) == [NODES[0]]
 
     write_settings(tmp_path, PLAIN)
     assert spelled(t, Tokenizer(tmp_path).frame.open) == " Question:\n", "the blank belongs to the start of a prompt"
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """A tokenizer.model as the package sentencepiece reads it, and as we do."""
+    folder = tmp_path_factory.mktemp("pieces")
+    write_sentencepiece(folder)
+    return sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model")), Tokenizer(folder)
+
+
+@given(st.text(min_size=1) | st.text(alphabet="Tom Kitens\n<s>▁é☃", min_size=1, max_size=60))
+def test_ids_equal_sentencepiece(pieces, text):
+    theirs, ours = pieces
+    ids = theirs.encode(text)
+    assert ours.plain.encode(text, add_special_tokens=False).ids == ids
+    assert ours.decode(ids) == theirs.decode(ids)
 
 
 def test_a_line_is_cut_as_llama_3_cuts_it(bpe):
@@ -438,41 +378,24 @@ def test_the_cache_receives_the_segments_token_for_token(tmp_path, write, monkey
         nodes |= NODES
 
     model = Llama.load(folder, "cpu")
-    t, forward, received = model.tokenizer, model.forward, []
+    t, forward, written = model.tokenizer, model.forward, {}
 
     def recorder(tokens, positions, *others):
-        received.append((tokens.tolist(), positions.tolist()))
+        written.update(zip(positions[0].tolist(), tokens[0].tolist()))
         return forward(tokens, positions, *others)
     monkeypatch.setattr(model, "forward", recorder)
 
-    def texts(row, ids):
-        return {node: t.decode(ids[start:end]).removeprefix(" ") for node, (start, end) in cache.nodes[row].items()}
-
-    # A search, with a probe after each node.
-    cache, written = Cache(model, 1, 1024), {}
-    reads = [question_prompt(t, question), *(lines(t, {node: text}) for node, text in nodes.items())]
-    for segments in reads:
+    # A probe after each node takes slots that the next node overwrites.
+    cache = Cache(model, 1, 1024)
+    for segments in (question_prompt(t, question), *(lines(t, {node: text}) for node, text in nodes.items())):
         model.read(cache, [segments])
         model.read(cache, [[]], probe=t.frame.close)
     model.read(cache, [answer_turn(t, t.first("Yes"))])
-    assert [tokens for tokens, _ in received[1::2]] == [[t.frame.close]] * len(reads)
-    for tokens, positions in received:
-        written |= zip(positions[0], tokens[0])
+
     ids = flat(search_prompt(t, question, nodes))
     assert [written[position] for position in range(cache.lengths[0])] == ids
-    assert texts(0, ids) == {"q": question} | nodes
-
-    # Two windows that are summarised together.
-    received.clear()
-    windows = [nodes, {9: nodes[7], 8: nodes[4]}]
-    rows = [summary_prompt(t, window) for window in windows]
-    cache = Cache(model, 2, 1024)
-    model.read(cache, rows)
-    (tokens, positions), = received
-    assert cache.lengths == [length_of(row) for row in rows] and positions[0] == list(range(cache.lengths[0]))
-    for row, window in enumerate(windows):
-        ids = flat(rows[row])
-        assert tokens[row][:len(ids)] == ids and texts(row, ids) == window
+    texts = {node: t.decode(ids[start:end]).removeprefix(" ") for node, (start, end) in cache.nodes[0].items()}
+    assert texts == {"q": question} | nodes
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
@@ -485,7 +408,7 @@ GOLDEN = [128000, 128006, 9125, 128007, 271, 38766, 1303, 33025, 2696, 25, 6790,
 @pytest.mark.skipif("PECAN_LLAMA3_TOKENIZER" not in os.environ, reason="it is licensed and not in this repository: set "
                     "PECAN_LLAMA3_TOKENIZER to the tokenizer.json of Llama 3.1 or 3.2 Instruct, or to its folder")
 def test_golden_ids_of_llama_3(tmp_path):
-    """The prompt "test" in ids written out by hand, the verdicts, and the tokens that end a reply."""
+    """The prompt "test" in ids written out by hand, the verdicts, and special tokens."""
     folder = Path(os.environ["PECAN_LLAMA3_TOKENIZER"])
     if not (folder / "tokenizer_config.json").exists():
         shutil.copy(folder / "tokenizer.json" if folder.is_dir() else folder, tmp_path / "tokenizer.json")
@@ -497,19 +420,12 @@ def test_golden_ids_of_llama_3(tmp_path):
     assert (t.reply_prefix, t.first("Yes"), t.first("No")) == ("", 9642, 2822)
     assert t.encode("Yes") == [9642] and t.encode("No") == [2822]
 
-    assert t.encode("a<|eot_id|>b", specials=True) == [64, 128009, 65]
     text = "a<|eot_id|>b<|begin_of_text|><|python_tag|>"
     assert max(t.encode(text)) < 128000 and t.decode(t.encode(text)) == text
-    stops = t.encode("<|end_of_text|><|eom_id|><|eot_id|>", specials=True)
-    assert stops == [128001, 128008, 128009]
-    assert not (folder / "config.json").exists() or set(read_config(folder).eos) == set(stops)
+    assert t.encode("<|end_of_text|><|eom_id|><|eot_id|>", specials=True) == [128001, 128008, 128009]
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
-
-def remove(folder, name):
-    (folder / name).unlink()
-
 
 def edit_file(folder, name, content):
     (folder / name).write_bytes(content)
@@ -522,9 +438,10 @@ def broken_sentencepiece(folder):
     path.write_bytes(path.read_bytes()[:-1000])
 
 
-def sentencepiece_with_user_defined_symbols(folder):
+def sentencepiece_of_another_kind(folder):
+    """Normalised by other rules than Llama's, so it would give other ids."""
     (folder / "tokenizer.json").unlink()
-    write_sentencepiece(folder, user_defined_symbols=["<|im_start|>", "<|im_end|>"])
+    write_sentencepiece(folder, normalization_rule_name="nmt_nfkc")
 
 
 def no_merges(folder):
@@ -536,26 +453,25 @@ def no_merges(folder):
     write_settings(folder, LLAMA2)
 
 
+def words_with_specials(folder):
+    """The vocabulary itself has </s>: a document that names it would become that token."""
+    t = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2}, unk_token="<unk>"))
+    t.add_special_tokens(["</s>", "<unk>"])
+    t.save(str(folder / "tokenizer.json"))
+
+
 # What each row changes in the folder of the BPE, and words of the error.
 @pytest.mark.parametrize("damage, words", [
-    (partial(remove, name="tokenizer_config.json"), ["tokenizer_config.json", "cannot be read"]),
-    (partial(remove, name="tokenizer.json"), ["neither tokenizer.json nor tokenizer.model"]),
-    (partial(edit_file, name="tokenizer.json", content=b"{"), ["tokenizer.json", "not valid JSON"]),
-    (partial(edit_file, name="tokenizer.json", content=b'{"model": {"type": "BPE"}}'),
-     ["tokenizer.json", "not a readable"]),
-    (broken_sentencepiece, ["tokenizer.model", "not a sentencepiece model"]),
-    (sentencepiece_with_user_defined_symbols, ["tokenizer.model", "<|im_start|>", "tokenizer.json"]),
+    (partial(edit_file, name="tokenizer.json", content=b'{"model": {"type": "BPE"}}'), ["not a readable tokenizer"]),
+    (words_with_specials, ["tokenizer.json: </s> in a document's text would become"]),
+    (lambda folder: (folder / "tokenizer.json").unlink(), ["tokenizer.model"]),
+    (broken_sentencepiece, ["tokenizer.model: not a sentencepiece model"]),
+    (sentencepiece_of_another_kind, ["tokenizer.model: not a BPE like Llama 2's"]),
     (partial(write_settings, template=None), ["no chat template"]),
     (partial(write_settings, template=[{"name": "rag", "template": CHATML}]), ["no chat template"]),
-    (partial(edit_file, name="chat_template.jinja", content=b"\xff"), ["chat_template.jinja", "cannot be read"]),
-    (partial(edit_file, name="chat_template.jinja", content=b"{{ nothing + 'x' }}"),
-     ["chat_template.jinja", "undefined"]),
+    (partial(edit_file, name="chat_template.jinja", content=b"{{ nothing + 'x' }}"), ["chat_template.jinja"]),
     (partial(write_settings, template="{% if %}"), ["tokenizer_config.json", "cannot be rendered"]),
-    (partial(write_settings, template="{{ messages[0].content + 1 }}"),
-     ["tokenizer_config.json", "cannot be rendered"]),
-    (partial(write_settings, template="{{ raise_exception('users only') }}"),
-     ["tokenizer_config.json", "refuses", "users only"]),
-    (partial(write_settings, template="{{ bos_token }}"), ["tokenizer_config.json", "does not print"]),
+    (partial(write_settings, template="{{ raise_exception('users only') }}"), ["refuses", "users only"]),
     (partial(write_settings, template="{{ messages[0].content }}"), ["tokenizer_config.json", "does not print"]),
     (no_merges, ["Yes and No begin with the same token"]),
 ])

@@ -51,46 +51,30 @@ def test_whole_numbers_stay_whole():
     assert walk.few(torch.zeros(3)) == "0" and walk.few(torch.tensor(7)) == "7"
 
 
-def test_the_walk_leads_from_ids_to_the_next_node(tiny, settings, document, question):
-    text = walk.walk(tiny, TokenMean(tiny), settings, document, question)
-    found = rows(text)
+def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, graph, question, similarity):
+    """Its tensors come from the functions that make them, and it leaves these as they were."""
+    watched = [(owner, name) for owner, name, *_ in (*walk.STAGE_1, *walk.START)]
+    before = [getattr(owner, name) for owner, name in watched]
+    found = rows(walk.walk(tiny, TokenMean(tiny), settings, document, question))
+    assert [getattr(owner, name) for owner, name in watched] == before
 
-    names = {name for _, _, name, *_ in found}
-    assert {"ids", "q", "k", "v", "weights", "a(x, j)", "e'_ij", "e_ij", "E", "c", "p_yes", "r", "z", "score", "node",
-            "r_i"} <= names
-    makers = {(function, name) for _, function, name, *_ in found}
-    assert {("pecan.py  edge_weights", "e'_ij"), ("pecan.py  final_scores", "z"), ("pecan.py  Search.check", "p_yes"),
-            ("llama.py  attention", "weights"), ("pecan.py  Search.visit", "r_i")} <= makers
-
-    # The nodes that it reads are those of a search that always says No.
-    nodes = [int(row[4]) for row in found if row[2] == "node"]
-    method = pecan.Pecan(tiny, TokenMean(tiny), settings)
-    prepared = method.prepare(document)
-    c = pecan.similarities(prepared.index, method.encoder.encode([question])[0])
-    search = pecan.Search(tiny, prepared.graph, question, c, settings)
+    made = {(function, name): values for _, function, name, _, values, _ in found}
+    assert {("pecan.py  edge_weights", "e_ij"), ("pecan.py  final_scores", "z"), ("llama.py  attention", "weights"),
+            ("pecan.py  Search.visit", "r_i")} <= set(made)
+    search = pecan.Search(tiny, graph, question, similarity(question), settings)
     search.start()
     start = len(search.visited)
+    search.check()
     search.next()
+    search.check()
     search.next()
-    assert nodes == [search.visited[0], *search.visited[start:]]
+    assert [int(row[4]) for row in found if row[2] == "node"] == [search.visited[0], *search.visited[start:]]
+    assert float(made["pecan.py  Search.check", "p_yes"]) == pytest.approx(search.trace[-2].p_yes, rel=1e-3)
 
 
-def test_the_walk_leaves_every_function_as_it_was():
-    class Stop(Exception):
-        pass
-
-    watched = [*walk.STAGE_1, *walk.STAGE_2, *walk.RETRIEVAL]
-    before = [getattr(owner, name) for owner, name, _ in watched]
+def test_watching_ends_with_an_error():
     attention = llama.attention
-    with pytest.raises(Stop), walk.watching(walk.Walk(), watched):
+    with pytest.raises(ZeroDivisionError), walk.section([], "", "", walk.FORWARD):
         assert llama.attention is not attention
-        raise Stop
-    assert [getattr(owner, name) for owner, name, _ in watched] == before
-
-
-@pytest.mark.slow
-def test_the_walk_of_another_model_and_document(folder, tmp_path, capsys):
-    (tmp_path / "doc.txt").write_text("Anna's home was Rome. " * 40)
-    walk.main(["--model", str(folder), str(tmp_path / "doc.txt"), "Where is Anna?", "--window", "512", "--chunk", "32",
-               "--device", "cpu"])
-    assert len(rows(capsys.readouterr().out)) > 50
+        1 / 0
+    assert llama.attention is attention

@@ -1,16 +1,19 @@
 """The command line of pecan.py: questions about one document."""
 import argparse
 import json
+import os
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 from core.command import make_parser, parse_options, user_errors
-
 from core.files import InputError
 from data import ENDS, Answer, Step, read_text
 from pecan import Pecan
 from support.options import add_model_options, load_models, settings_of, warn_if_unknown
+from view.dump import dumping
+from view.trace import is_trace, tracing
 
 TEXT = """Answer questions about a long document with PECAN.
 
@@ -47,6 +50,28 @@ def graph_path(args: argparse.Namespace, name: str) -> Path:
     return Path(args.graph or folders[0] / f"{document.name}.{name}.graph.json")
 
 
+def check_files(document: str, graph: Path, summaries: Path, trace: str | None, dump: str | None):
+    """Raise InputError if a run would overwrite a file that is not its own, or if a dump would not be whole.
+
+    A trace may replace an older trace. A dump replaces nothing, and its graph is new, because a graph on disk holds no
+    attention.
+    """
+    for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
+        if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
+            raise InputError(f"{path}: cannot be written; take a name that ends with {ending}, in a folder of yours")
+
+    new = [Path(dump), Path(dump).with_suffix(".json"), graph, summaries] if dump else []
+    for path in new:
+        if path.exists():
+            raise InputError(f"{path}: exists; a dump needs new names for itself and for the graph (--graph)")
+    if trace and Path(trace).exists() and not is_trace(trace):
+        raise InputError(f"{trace}: exists and is no trace; name another file")
+
+    files = [Path(file).resolve() for file in (document, graph, trace, *new[:2]) if file]
+    if len(set(files)) < len(files):
+        raise InputError("two of document, graph, trace, dump and its description are one file; name another one")
+
+
 def describe(step: Step) -> str:
     """A step in words."""
     why = "top level"
@@ -80,19 +105,29 @@ def ask(argv: list[str] | None = None) -> int:
     warn_if_unknown(model, document)
     method = Pecan(model, encoder, settings_of(args, model, builder), builder)
 
-    path = graph_path(args, method.file_name(document))
-    verb = "reloaded" if path.exists() else "built"
-    prepared = method.prepare(document, path, sys.stderr.isatty())
-    levels = [node.level for node in prepared.graph.nodes]
-    by_level = [levels.count(level) for level in range(1, levels[-1] + 1)]
-    print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}", file=sys.stderr)
+    name = method.file_name(document)
+    path = graph_path(args, name)
+    trace = None if args.trace == "-" else args.trace
+    check_files(args.document, path, Path(f"{path}.{name}.summaries"), trace, args.dump)
 
-    for question in args.questions:
-        answer = method.answer(prepared, question)
-        if args.json:
-            print(as_json(answer, question, prepared.texts))
-        else:
-            print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
+    with ExitStack() as watched:
+        if trace:
+            watched.enter_context(tracing(method, path, trace))
+        if args.dump:
+            watched.enter_context(dumping(method, args.dump))
+
+        verb = "reloaded" if path.exists() else "built"
+        prepared = method.prepare(document, path, sys.stderr.isatty())
+        levels = [node.level for node in prepared.graph.nodes]
+        by_level = [levels.count(level) for level in range(1, levels[-1] + 1)]
+        print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}", file=sys.stderr)
+
+        for question in args.questions:
+            answer = method.answer(prepared, question)
+            if args.json:
+                print(as_json(answer, question, prepared.texts))
+            else:
+                print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
     return 0
 
 

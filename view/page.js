@@ -187,11 +187,11 @@ function show(wanted) {
   by("reads").textContent = step && !done ? graph.texts[step.node] : "";
   by("hint").hidden = at > 0;
   by("answer-box").hidden = !done;
-  by("answer").classList.toggle("long", query.answer.answer.length > 60);
-  by("answer").textContent = query.answer.answer;
+  by("answer").classList.toggle("long", query.answer.text.length > 60);
+  by("answer").textContent = query.answer.text;
   by("end").textContent = ENDS[query.answer.end] || query.answer.end;
 
-  const read = new Set(query.steps.slice(0, at).map(s => s.node)), open = new Set(candidates.map(c => c.node));
+  const read = new Set(query.steps.slice(0, at).map(s => s.node)), open = new Set(candidates.map(([node]) => node));
   buttons.forEach((button, i) => {
     const now = step && !done && step.node === i;
     button.classList.toggle("read", read.has(i));
@@ -207,7 +207,7 @@ function show(wanted) {
   drawFlow();
   drawCurve();
   drawCandidates(candidates, step);
-  drawRelevance(step ? step.relevance : [], done ? null : step && step.node);
+  drawRelevance(query.steps.slice(0, at), done ? null : step && step.node);
   drawSpent(done ? query.answer : step);
   drawSettings();
 }
@@ -256,33 +256,32 @@ function drawCurve() {
 
 // The final score is the share of z plus the share of c; an ablation has one of them only.
 function drawCandidates(candidates, step) {
-  const sum = query.nodes.reduce((total, node) => total + Math.max(node.c, 0), 0) || 1;
+  const sum = query.c.reduce((total, c) => total + Math.max(c, 0), 0) || 1;
   const { attention, similarity } = query.settings;
-  const ofC = node => !similarity ? 0 : attention ? Math.max(query.nodes[node].c, 0) / sum : Math.max(query.nodes[node].c, 0);
-  const highest = Math.max(...candidates.map(candidate => candidate.score), 1e-300);
+  const ofC = node => !similarity ? 0 : attention ? Math.max(query.c[node], 0) / sum : Math.max(query.c[node], 0);
+  const highest = Math.max(...candidates.map(([, , score]) => score), 1e-300);
   by("choice").hidden = candidates.length === 0;
-  by("candidates").replaceChildren(...candidates.map(({ node, z, score }) => {
+  by("candidates").replaceChildren(...candidates.map(([node, z, score]) => {
     const row = element("li", "", node === step.node ? "now" : ""), bar = element("span", "", "bar"), figures = element("span", "", "figure");
     const c = element("i", "", "c"), ofZ = element("i", "", "z");
     ofZ.style.width = Math.max(0, score - ofC(node)) / highest * 100 + "%";
     c.style.width = ofC(node) / highest * 100 + "%";
     bar.append(ofZ, c);
-    figures.append(shown(score, "score"), shown(z, "z-value"), shown(query.nodes[node].c, "c-value"));
-    figures.title = `final score ${score}, z ${z}, c ${query.nodes[node].c}`;
+    figures.append(shown(score, "score"), shown(z, "z-value"), shown(query.c[node], "c-value"));
+    figures.title = `final score ${score}, z ${z}, c ${query.c[node]}`;
     row.append(nodeButton(node), bar, figures);
     return row;
   }));
 }
 
-function drawRelevance(relevance, now) {
-  const highest = Math.max(...relevance.map(row => row.r), 1e-300);
-  by("relevance-box").hidden = relevance.length === 0;
-  by("relevance").replaceChildren(...[...relevance].reverse().map(({ node, attention, r }) => {
+function drawRelevance(steps, now) {
+  const highest = Math.max(...steps.map(step => step.r), 1e-300);
+  by("relevance-box").hidden = steps.length === 0;
+  by("relevance").replaceChildren(...[...steps].reverse().map(({ node, position, attention, r }) => {
     const row = element("li", "", node === now ? "now" : ""), bar = element("span", "", "bar"), figures = element("span", "", "figure");
     const filled = element("i", "", "z");
     filled.style.width = r / highest * 100 + "%";
     bar.append(filled);
-    const position = query.steps.findIndex(step => step.node === node) + 2;
     figures.append(shown(r, "r"), ` = ${position} × `, shown(attention, "attention"));
     row.append(nodeButton(node), bar, figures);
     return row;
@@ -329,11 +328,10 @@ function listOf(list, title, words, rows) {
 }
 
 function details(node) {
-  const { c, tokens } = query.nodes[node], last = query.steps[Math.min(at, query.steps.length) - 1];
-  const read = last && last.relevance.find(row => row.node === node);
+  const read = query.steps.slice(0, at).find(step => step.node === node);
   by("details-title").textContent = `Node #${node} of level ${graph.levels[node]}`;
   by("details-text").textContent = graph.texts[node];
-  by("details-figures").textContent = `cosine c ${figure(c)} · ${tokens} tokens` + (read ? ` · r ${figure(read.r)}` : "");
+  by("details-figures").textContent = `cosine c ${figure(query.c[node])} · ${query.lengths[node]} tokens` + (read ? ` · r ${figure(read.r)}` : "");
   listOf(by("sources"), by("sources-title"), "Made from, by weight e", below[node]);
   listOf(by("targets"), by("targets-title"), "Used in, by weight e", above[node]);
 

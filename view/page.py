@@ -11,33 +11,30 @@ import base64
 import hashlib
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-
-from core.command import make_parser, parse_options, user_errors
 
 import jinja2
 
+from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, write_file
-from view.trace_file import Trace, read_traces
+from view.trace import Trace, read_traces
 
 FOLDER = Path(__file__).parent
 
 
 def page_data(traces: list[Trace]) -> dict:
     """The questions, and each of their graphs once."""
-    hashes = []
-    graphs = []
+    graphs = {}
     questions = []
     for trace in traces:
-        digest = trace.header["graph"]["sha256"]
-        if digest not in hashes:
-            hashes.append(digest)
-            graph = trace.graph
-            graphs.append({"levels": graph.levels, "texts": graph.texts, "edges": graph.edges})
-        questions.append({"graph": hashes.index(digest), "question": trace.header["question"],
-                          "settings": trace.header["settings"], "nodes": trace.header["nodes"],
-                          "steps": trace.steps, "answer": trace.answer})
-    return {"graphs": graphs, "questions": questions}
+        graphs[trace.graph] = {"levels": [node.level for node in trace.nodes],
+                               "texts": [node.text for node in trace.nodes], "edges": trace.edges}
+        answer = asdict(trace.answer)
+        questions.append({"graph": list(graphs).index(trace.graph), "question": trace.question,
+                          "settings": asdict(trace.settings), "c": trace.c, "lengths": trace.lengths,
+                          "steps": answer.pop("trace"), "answer": answer})
+    return {"graphs": list(graphs.values()), "questions": questions}
 
 
 def as_script(data: dict) -> str:
@@ -59,7 +56,7 @@ def page(traces: list[Trace]) -> str:
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html.jinja").render(
         style=style, script=script, data=as_script(page_data(traces)), style_hash=source_hash(style),
-        script_hash=source_hash(script), title=traces[0].header["question"])
+        script_hash=source_hash(script), title=traces[0].question)
 
 
 def main(argv=None) -> int:

@@ -1,0 +1,91 @@
+"""Traces: `pecan.py --trace FILE.jsonl` writes one line of JSON for each question, view.replay and view.page read them.
+
+view/README.md says what a line holds. No model is needed to read one, only the graph that it names.
+"""
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import pecan
+from core.files import InputError, complete_lines, parse_json, reading, sha256, write_file
+from core.settings import Settings
+from core.watch import watching
+from data import Answer, Step
+from support.graph import Graph, Node
+
+FORMAT = "pecan trace 2"
+BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
+
+
+class Trace(NamedTuple):
+    """One question, its answer, and the graph that it was asked of."""
+    place: str                    # file and line
+    graph: str                    # hash of its file, name included
+    nodes: list[Node]
+    edges: list[tuple[int, int, float]]      # (i, j, e_ij)
+    question: str
+    settings: Settings
+    room: int                     # tokens of the window for nodes
+    c: list[float]                # cosine of the question and each node [|V|]
+    lengths: list[int]            # tokens of each node, marker included [|V|]
+    answer: Answer
+
+
+@contextmanager
+def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
+    """Within the block, every answer of `method` is written to `path`, which is replaced. `graph` is the graph's file.
+
+    Raises OutputError if the trace cannot be written.
+    """
+    searches = []
+    lines = []
+
+    def write(answer, prepared, question):
+        search = searches.pop()
+        file = {"file": os.path.relpath(graph, Path(path).parent), "hash": sha256([Path(graph)])}
+        room = search.room + search.lengths[search.visited].sum().item()             # before the first node
+        line = {"format": FORMAT, "graph": file, "model": method.model.fingerprint,
+                "encoder": method.encoder.fingerprint, "settings": asdict(method.settings), "question": question,
+                "room": room, "c": search.c.tolist(), "lengths": search.lengths.tolist(), "answer": asdict(answer)}
+        lines.append(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        write_file(path, "".join(lines))
+
+    with watching(pecan, "Search", lambda search, *_: searches.append(search)), watching(method, "answer", write):
+        yield
+
+
+def is_trace(path: str | Path) -> bool:
+    """Whether a file begins as a trace does."""
+    with reading(path), open(path, "rb") as file:
+        return file.read(len(BEGINNING)) == BEGINNING
+
+
+def read_traces(path: str | Path) -> list[Trace]:
+    """The questions of a file, in order. InputError names the line that is wrong, or the graph that is not the same."""
+    with reading(path):
+        lines = complete_lines(path)
+    if not lines:
+        raise InputError(f"{path}: holds no trace")
+
+    traces = []
+    for number, line in enumerate(lines, 1):
+        place = f"{path}, line {number}"
+        row = parse_json(line, place, dict)
+        with reading(place, f"not a whole {FORMAT!r}"):
+            if row["format"] != FORMAT:
+                raise InputError(f"{place}: format is {row['format']!r:.60}, this version reads {FORMAT!r}")
+            file = Path(path).parent / row["graph"]["file"]
+            digest = row["graph"]["hash"]
+            if sha256([file]) != digest:
+                raise InputError(f"{file}: is not the graph of {place}, its hash is another")
+            graph = Graph.load(file)
+            edges = [(i, j, e) for (i, j), e in zip(graph.E.indices().T.tolist(), graph.E.values().tolist())]
+
+            answer = Answer(**row["answer"])
+            answer.trace = [Step(**step) for step in answer.trace]
+            traces.append(Trace(place, digest, graph.nodes, edges, row["question"], Settings(**row["settings"]),
+                                row["room"], row["c"], row["lengths"], answer))
+    return traces
