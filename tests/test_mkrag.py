@@ -78,7 +78,7 @@ def test_items_of_malformed_entities():
 
 
 @pytest.mark.parametrize("event, wanted", [
-    ("1903 - won", "1903 - won"), ("one day - won", "won"),
+    ("1903 - won", "1903 - won"), ("3 May - won", "3 May - won"), ("one day - won", "won"),
     ("5 days later - won", "won"), ("12:30 - won", "12:30 - won"), ("5 月 - won", "5 月 - won"),
     ("the band of his two friends - won", "the band of his two friends - won")])
 def test_general_times(event, wanted):
