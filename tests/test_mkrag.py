@@ -34,15 +34,16 @@ from support.token_mean import TokenMean
 # --- entities -------------------------------------------------------------------------------------------------------
 
 def test_pruning(tiny):
-    """Kept are weights of at least 0.5, and entities without a weight; each has one macro pair here."""
-    found = {name: {"Attributes": {"k": name}} for name in ("Marie Curie", "Paris", "villager", "Seine")}
+    """Kept are weights of at least 0.5, whatever an entity has, and entities without a weight."""
+    names = "Marie Curie", "Paris", "villager", "Seine"
+    found = {name: {"Attributes": {"k": name}, "Events": [name]} for name in names}
     weights = "* marie curie | 0.7\nParis | 0.5\nvillager | 0.3"
-    pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(3)]
+    pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(9)]
     method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000))
     script = Script(method, json.dumps(found), weights, *pairs)
     prepared = method.prepare(Document("x", ["text"]))
-    assert prepared.texts == ["q0? a0", "q1? a1", "q2? a2"] and not script.replies
-    assert ["villager" in text for text in script.heard[2:]] == [False] * 3 and "Seine | k | Seine" in script.heard[-1]
+    assert prepared.texts == [f"q{n}? a{n}" for n in range(9)] and not script.replies
+    assert not any("villager |" in text for text in script.heard) and "Seine | Seine" in script.heard[-1]
 
 
 def test_grains_by_hand():
