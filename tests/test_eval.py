@@ -22,8 +22,8 @@ from core.command import user_errors
 
 import pytest
 import torch
-from benchmark import peak_of
 from hostile import files, short_set
+from speed.measure import peak_of
 from tqdm import tqdm
 
 import eval as command_line
