@@ -7,44 +7,33 @@ encoder for questions and another for chunks, and takes the dot product as it is
 If no encoders are given, the mean of the model's own embeddings replaces them: at length 1 for SBERT, as it is for
 Dragon. Those rows say nothing about SBERT or Dragon themselves. Only what is retrieved is read, the best first.
 """
-from pathlib import Path
-
-from baselines.common import answer_from_best
+from baselines.common import Baseline, highest
 from core.settings import Settings
-from data import Answer, Document, Method, Prepared
+from data import Answer, Document, Prepared
 from llama import Llama
 from pecan import chunks
 from support.sbert import similarities
 
 
-class Dense(Method):
+class Dense(Baseline):
     """Read the `top_k` chunks whose vectors have the largest dot product with the question's.
 
     Of equal ones the earlier is read. SBERT passes the same encoder twice.
     """
 
     def __init__(self, model: Llama, question_encoder, chunk_encoder, settings: Settings, top_k: int = 5):
-        self.model = model
+        super().__init__(model, settings, question_encoder, chunk_encoder)
         self.question_encoder = question_encoder
         self.chunk_encoder = chunk_encoder
-        self.settings = settings
         self.top_k = top_k
 
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+    def make(self, document: Document) -> Prepared:
         """Embed the chunks (`index`, [n, D])."""
         texts = chunks(self.model.tokenizer, document, self.settings.chunk)
-        flops_before = self.chunk_encoder.flops
-        vectors = self.chunk_encoder.encode(texts)
-        return Prepared(texts=texts, flops=self.chunk_encoder.flops - flops_before, index=vectors)
+        return Prepared(texts, index=self.chunk_encoder.encode(texts))
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
-        """Embed the question and read the closest chunks. The FLOPs include the embedding."""
-        flops_before = self.question_encoder.flops
+    def read(self, prepared: Prepared, question: str) -> Answer:
+        """Embed the question and read the closest chunks."""
         query = self.question_encoder.encode([question])[0]                                # [D]
-        embedding = self.question_encoder.flops - flops_before
-
-        scores = similarities(prepared.index, query)                                       # [n]
-        order = scores.argsort(descending=True, stable=True)[:self.top_k].tolist()
-        answer = answer_from_best(self.model, question, prepared.texts, order, self.settings)
-        answer.flops += embedding
-        return answer
+        order = highest(similarities(prepared.index, query).tolist(), self.top_k)
+        return self.answer_from_best(question, prepared.texts, order)

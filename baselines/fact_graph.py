@@ -3,8 +3,8 @@
 What the paper leaves open:
 - key elements are normalised by rules: lower case, no possessive, no special characters, stemmed words. The paper cites
   #InsTag, whose other steps are made for 100,000 tags: they need tags seen 20 times, where a node has 2 facts
-- #InsTag's semantic clusters are made if an encoder is given, and not by default. Vectors merge "North Carolina" with
-  "South Carolina" (cosine .848, MiniLM) before "Canada" with "Canadian" (.777), as the paper's Figure 23 does
+- #InsTag's semantic clusters are not made: vectors merge "North Carolina" with "South Carolina" (cosine .848, MiniLM)
+  before "Canada" with "Canadian" (.777), as the paper's Figure 23 does
 - an edge needs two *listed* key elements of one fact, not a substring ("art" in "party")
 
 snowballstemmer is an optional package: requirements-extra.txt.
@@ -12,10 +12,10 @@ snowballstemmer is an optional package: requirements-extra.txt.
 import re
 from collections import Counter
 
+from baselines.common import highest
 from core.files import optional
 
 EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
-NEAR = 0.95                       # least cosine of neighbours in a cluster: #InsTag's DBSCAN has a distance of 0.05
 
 
 def stemmer():
@@ -47,23 +47,6 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
     return facts
 
 
-def clusters(names: dict[str, str], encoder) -> dict[str, str]:
-    """Form -> the first form of its cluster, from form -> name.
-
-    Two names that are near are in one cluster, and so are the clusters of both. (This is DBSCAN with min_samples 1.)
-    """
-    vectors = encoder.encode(list(names.values()))                                         # [names, D]
-    vectors = vectors / vectors.norm(dim=1, keepdim=True)
-    near = vectors @ vectors.T >= NEAR                                                     # [names, names]
-
-    leader = list(range(len(names)))
-    for i, j in near.triu(1).nonzero().tolist():
-        first, second = sorted((leader[i], leader[j]))
-        leader = [first if n == second else n for n in leader]
-    forms = list(names)
-    return {form: forms[n] for form, n in zip(forms, leader, strict=True)}
-
-
 class FactGraph:
     """Nodes with their facts and neighbours. `facts` are those of each chunk, with their key elements.
 
@@ -71,7 +54,7 @@ class FactGraph:
     order of the facts they share with it, then of their first appearance.
     """
 
-    def __init__(self, facts: list[list[list[str]]], stem, encoder=None):
+    def __init__(self, facts: list[list[list[str]]], stem):
         self.stem = stem
         wordings: dict[str, Counter] = {}                   # form -> how often each wording occurs
         for in_chunk in facts:
@@ -80,27 +63,20 @@ class FactGraph:
                     wordings.setdefault(form_of(element, stem), Counter())[element] += 1
         wordings.pop("", None)
 
-        # A node for each form, or each cluster of forms, in order of appearance.
-        leader = {form: form for form in wordings}
-        if encoder and wordings:
-            leader = clusters({form: counts.most_common(1)[0][0] for form, counts in wordings.items()}, encoder)
-        number = {form: n for n, form in enumerate(dict.fromkeys(leader.values()))}
-        self.node_of = {form: number[leader[form]] for form in wordings}
-        of_node = [Counter() for _ in number]
-        for form, counts in wordings.items():
-            of_node[self.node_of[form]].update(counts)
-        self.names = [counts.most_common(1)[0][0] for counts in of_node]
+        # A node for each form, in order of appearance.
+        self.node_of = {form: node for node, form in enumerate(wordings)}
+        self.names = [counts.most_common(1)[0][0] for counts in wordings.values()]
 
         # Facts, and edges between the nodes that a fact lists.
-        self.facts: list[list[tuple[int, str]]] = [[] for _ in number]       # of each node: (chunk, fact)
-        shared = [Counter() for _ in number]                # of each node: neighbour -> facts that list both
+        self.facts = [[] for _ in wordings]                 # of each node: (chunk, fact)
+        shared = [Counter() for _ in wordings]              # of each node: neighbour -> facts that list both
         for chunk, in_chunk in enumerate(facts):
             for fact, *elements in in_chunk:
                 listed = {self.find(element) for element in elements} - {None}
                 for node in listed:
                     self.facts[node].append((chunk, fact))
                     shared[node].update(listed - {node})
-        self.neighbours = [sorted(counts, key=lambda j, counts=counts: (-counts[j], j)) for counts in shared]
+        self.neighbours = [highest(counts, len(counts), counts) for counts in shared]
 
     def find(self, name: str) -> int | None:
         """The node that a reply names, in whatever wording."""

@@ -9,7 +9,7 @@ The text of the paper came to us without its formulas and prompts. The steps are
 - SYNOPSIS and LOOK_UP are ReadAgent's (Lee et al. 2024), which it names as its model; the other prompts are new
 - Bloom filter and trie together are a set, so a set removes exact duplicates
 - near duplicates are joined if their SimHash differs in 3 bits at most ("e.g., three bits"). That also joins "Heinkel
-  HD 36" and "HD 38", so every join is listed in the file
+  HD 36" and "HD 38"
 - a node's text is its name and the sentences of synopses that hold it; with whole synopses all nodes of a chunk would
   match the same keywords
 - if replies are refused, a chunk has no entities or relations, the question's words are its keywords, and no chunk is
@@ -19,16 +19,13 @@ The text of the paper came to us without its formulas and prompts. The steps are
 import hashlib
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 
-from baselines.agent import Agent, Talk, reminder
-from baselines.common import answer_from, line_ids, pack_paragraphs, scaled
+from baselines.agent import Agent, cells_of, lines_of, reminder
+from baselines.common import line_ids, pack_paragraphs, scaled
 from baselines.tree_search import form_of, holds, search
-from core.settings import Settings
 from core.text import split
 from data import Answer, Document, Prepared
-from llama import Llama
 from pecan import room_for_nodes
 
 SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened version. DO NOT explain your reason.\n\n"
@@ -60,11 +57,9 @@ PAGES = "Respond with \"I want to look up Page [..] to ..\"."
 
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
-REPLY_TOKENS = 512                # of a synopsis, and of the other replies
 LONGEST_NAME = 12                 # words; a longer line is prose
 NEAR = 3                          # theta: bits in which the SimHash of near duplicates differs at most
 LOOKED_UP = {False: 3, True: 5}   # chunks that may be read again, without and with options: ReadAgent's numbers
-BULLET = r"^\s*(?:[*•-]|\d+[.)])\s*"
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
            "when where why how".split())
 
@@ -76,77 +71,61 @@ def simhash(text: str) -> int:
     """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
     content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
     shingles = Counter(content[i:i + 4] for i in range(max(len(content) - 3, 1)))
-    votes = [0] * 64
-    for shingle, count in shingles.items():
-        value = int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:], "big")
-        for bit in range(64):
-            votes[bit] += count * (value >> bit & 1)
-    return sum(1 << bit for bit in range(64) if 2 * votes[bit] > shingles.total())
+    hashes = [(int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:], "big"), count)
+              for shingle, count in shingles.items()]
+    votes = (sum(count for value, count in hashes if value >> bit & 1) for bit in range(64))
+    return sum(1 << bit for bit, vote in enumerate(votes) if 2 * vote > shingles.total())
 
 
 def names_of(reply: str) -> list[str]:
-    """The names in a reply, one a line, with or without bullets; prose is left out."""
-    names = [re.sub(BULLET, "", line).strip() for line in reply.splitlines()]
-    return list(dict.fromkeys(name for name in names if name and len(name.split()) <= LONGEST_NAME))
+    """The names in a reply, one a line; prose is left out."""
+    return [line for line in lines_of(reply) if len(line.split()) <= LONGEST_NAME]
 
 
-def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int], list[list[str]]]:
-    """Nodes (name, chunks), form -> node, and the near duplicates that were joined, from the candidates of each chunk.
+def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
+    """Nodes (name, chunks) and form -> node, from the candidates of each chunk.
 
     A near duplicate joins the nearest node, of equals the earliest (equations 3, 4).
     """
     nodes = []
     node_of = {}
-    merges = []
     for chunk, names in enumerate(candidates):
         for name in names:
             form = form_of(name)
             if form not in node_of:
-                bits = [(simhash(name) ^ simhash(node["name"])).bit_count() for node in nodes]
-                nearest = min(bits, default=NEAR + 1)
-                if nearest <= NEAR:
-                    node_of[form] = bits.index(nearest)
-                    merges.append([name, nodes[node_of[form]]["name"]])
-                else:
+                bits = [((simhash(name) ^ simhash(node["name"])).bit_count(), v) for v, node in enumerate(nodes)]
+                nearest, node_of[form] = min(bits, default=(NEAR + 1, 0))
+                if nearest > NEAR:
                     node_of[form] = len(nodes)
                     nodes.append({"name": name, "chunks": []})
 
             chunks = nodes[node_of[form]]["chunks"]
             if chunk not in chunks:
                 chunks.append(chunk)
-    return nodes, node_of, merges
+    return nodes, node_of
 
 
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int]]:
     """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities."""
-    relations = []
-    for line in reply.splitlines():
-        parts = [part.strip() for part in re.sub(BULLET, "", line).split("|")]
-        if len(parts) == 3 and form_of(parts[0]) in node_of and form_of(parts[2]) in node_of:
-            relations.append((node_of[form_of(parts[0])], parts[1], node_of[form_of(parts[2])]))
-    return relations
+    rows = [(form_of(a), relation, form_of(b)) for a, relation, b in cells_of(reply, 3)]
+    return [(node_of[a], relation, node_of[b]) for a, relation, b in rows if a in node_of and b in node_of]
 
 
-def acyclic(relations: list[tuple[int, str, int]], number: int) -> tuple[list[list], int]:
-    """Edges [a, b, relations] of a directed acyclic graph, and how many relations would have closed a cycle.
+def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
+    """Edges [a, b, relations] of a directed acyclic graph of `number` nodes; what would close a cycle is left out.
 
-    A further relation of the same two nodes is added to their edge. There are `number` nodes.
+    A further relation of the same two nodes is added to their edge.
     """
     edges = {}
     reached = [{node} for node in range(number)]            # from each node, along edges
-    refused = 0
     for a, relation, b in relations:
         if a in reached[b]:
-            refused += 1
             continue
-
-        of_edge = edges.setdefault((a, b), [])
-        if relation not in of_edge:
-            of_edge.append(relation)
+        edges.setdefault((a, b), {})[relation] = None
         for others in reached:
             if a in others:
                 others |= reached[b]
-    return [[a, b, "; ".join(of_edge)] for (a, b), of_edge in edges.items()], refused
+    return [[a, b, "; ".join(of_edge)] for (a, b), of_edge in edges.items()]
 
 
 # --- questions (section 3.4) ----------------------------------------------------------------------------------------
@@ -155,9 +134,9 @@ def has_options(question: str) -> bool:
     return len(re.findall(r"^\([A-Z]\) ", question, re.MULTILINE)) > 1
 
 
-def keywords_of(question: str, reply: list[str] | None) -> list[str]:
-    """The keywords of a reply that are in the question; if there are none, its words without those of a fixed list."""
-    found = [name for name in reply or [] if holds(question, name)]
+def keywords_of(question: str, names: list[str]) -> list[str]:
+    """The names that are in the question; if there are none, its words without those of a fixed list."""
+    found = [name for name in names if holds(question, name)]
     found = found or [word for word in re.findall(r"[\w'-]+", question) if word.lower() not in STOP]
     return list(dict.fromkeys(map(form_of, found)))
 
@@ -169,90 +148,68 @@ def pages_of(reply: str, number: int, most: int) -> list[int] | None:
     return [page for page in dict.fromkeys(pages) if page < number][:most] or None
 
 
-@dataclass
-class JerrStep:
-    """One stage of a question, for the trace."""
-    stage: str
-    result: str                   # keywords; nodes with their Q and N; pages
-
+# --- the method -----------------------------------------------------------------------------------------------------
 
 class JERR(Agent):
-    """Synopses and graph once; then keywords, search, pages, and the answer from synopses and chunks.
-
-    `ranked` replaces the tree search by PageRank, as in the paper's ablation.
-    """
-    name = "JERR"
-
-    def __init__(self, model: Llama, settings: Settings, talk: type[Talk] = Talk, ranked: bool = False):
-        super().__init__(model, settings, talk=talk)
-        self.ranked = ranked
-        self.reply = scaled(REPLY_TOKENS, settings)
-        self.must_fit("a synopsis", SYNOPSIS, scaled(CHUNK_TOKENS, settings), self.reply)
-        for prompt in (ATOMS, ELEMENTS):
-            self.must_fit("extraction", prompt + reminder(BULLETS), self.reply, self.reply)
+    """Synopses and graph once; then keywords, search, pages, and the answer from synopses and chunks."""
 
     def construction(self, document: Document) -> dict:
         """Chunks are shorter if a question has options."""
-        short = any(has_options(question.text) for question in document.questions)
-        chunk = scaled(OPTIONS_TOKENS if short else CHUNK_TOKENS, self.settings)
-        return {"method": "jerr", "chunk": chunk, "reply": self.reply}
+        options = any(has_options(question.text) for question in document.questions)
+        return super().construction(document) | {"options": options}
 
-    def build(self, document: Document, talk: Talk, progress: bool) -> dict:
-        """Synopses, nodes (name, chunks, text) and edges [a, b, relations]; also what was joined or left out."""
-        chunks = pack_paragraphs(self.model.tokenizer, document, self.construction(document)["chunk"])
-        said = talk.ask("a synopsis", [SYNOPSIS + chunk for chunk in chunks], self.reply, progress)
-        synopses = [" ".join(reply.split()) or split(self.model.tokenizer, chunk, self.reply)[0]
-                    for reply, chunk in zip(said, chunks, strict=True)]
+    def construct(self, document: Document) -> dict:
+        """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
+        tokenizer = self.model.tokenizer
+        chunk = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
+        chunks = pack_paragraphs(tokenizer, document, scaled(chunk, self.settings))
+        said = self.ask([SYNOPSIS + chunk for chunk in chunks])
+        synopses = [" ".join(reply.split()) or split(tokenizer, chunk, self.limit)[0]
+                    for reply, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        atoms, elements = (talk.ask_until("extraction", [prompt + synopsis for synopsis in synopses], self.reply,
-                                          lambda n, reply: names_of(reply) or None, BULLETS, progress)
-                           for prompt in (ATOMS, ELEMENTS))
-        nodes, node_of, merges = join_names([[*(a or []), *(e or [])] for a, e in zip(atoms, elements, strict=True)])
+        atoms, elements = (self.names([prompt + synopsis for synopsis in synopses]) for prompt in (ATOMS, ELEMENTS))
+        nodes, node_of = join_names([[*a, *e] for a, e in zip(atoms, elements)])
         sentences = [sentence for synopsis in synopses for sentence in re.split(r"(?<=[.!?])\s+", synopsis)]
         for node in nodes:
             node["text"] = " ".join([node["name"], *(s for s in sentences if holds(s, node["name"]))])
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
-        texts = ["{}{}\n\nText:\n{}".format(EDGES, "\n".join(of_chunk), synopsis)
-                 for of_chunk, synopsis in zip(names, synopses, strict=True) if len(of_chunk) > 1]
-        found = talk.ask_until("relations", texts, self.reply, lambda n, reply: relations_of(reply, node_of) or None,
-                               RELATION, progress)
-        edges, cycles = acyclic([relation for of_chunk in found for relation in of_chunk or []], len(nodes))
-        return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges, "merges": merges,
-                "left out as cycles": cycles}
+        texts = [EDGES + "\n".join(of_chunk) + "\n\nText:\n" + synopsis
+                 for of_chunk, synopsis in zip(names, synopses) if len(of_chunk) > 1]
+        found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of) or None, RELATION)
+        edges = acyclic([relation for of_chunk in found for relation in of_chunk or []], len(nodes))
+        return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
+
+    def names(self, texts: list[str]) -> list[list[str]]:
+        """The names that the model lists in its reply to each text; none if its replies are refused."""
+        found = self.ask_until(texts, lambda n, reply: names_of(reply) or None, BULLETS)
+        return [names or [] for names in found]
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=content)
 
-    def reply_to(self, prepared: Prepared, question: str, talk: Talk) -> Answer:
+    def read(self, prepared: Prepared, question: str) -> Answer:
         """Search, look chunks up, read. `nodes` are the chunks that were looked up; `cut` if something did not fit."""
         memory = prepared.graph
-        [said] = talk.ask_until("keywords", [KEYWORDS + question], self.reply,
-                                lambda n, reply: names_of(reply) or None, BULLETS)
-        keywords = keywords_of(question, said)
-        talk.trace.append(JerrStep("keywords", "; ".join(keywords)))
-
-        found, shown = search(memory["nodes"], memory["edges"], keywords, self.ranked)
-        talk.trace.append(JerrStep("search", shown))
+        keywords = keywords_of(question, *self.names([KEYWORDS + question]))
+        found = search(memory["nodes"], memory["edges"], keywords)
         first = {chunk for v in found for chunk in memory["nodes"][v]["chunks"]}
         priority = sorted(range(len(prepared.texts)), key=lambda chunk: (chunk not in first, chunk))
-        pages = self.look_up(memory, question, found, priority, talk)
-        talk.trace.append(JerrStep("pages", ", ".join(map(str, pages)) or "refused"))
-
-        lines, cut = self.lines(prepared, question, pages, priority)
-        answer = answer_from(self.model, question, [i for line in lines for i in line], self.settings)
+        pages = self.look_up(memory, question, found, priority)
+        ids, cut = self.lines(prepared, question, pages, priority)
+        answer = self.answer_from(question, ids)
         answer.nodes = pages
         answer.cut = cut
         return answer
 
-    def look_up(self, memory: dict, question: str, found: list[int], priority: list[int], talk: Talk) -> list[int]:
+    def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:
         """The chunks that the model wants to read again; none if its replies are refused.
 
         Synopses that do not fit the prompt are left out, those of the least priority first.
         """
-        nodes = memory["nodes"]
+        nodes, synopses = memory["nodes"], memory["synopses"]
         related = []
         for v in found:
             relations = [f"{relation} {nodes[b]['name']}" for a, b, relation in memory["edges"] if a == v]
@@ -262,16 +219,15 @@ class JERR(Agent):
         options = has_options(question)
         most = LOOKED_UP[options]
 
-        def text(shown):
-            pages = "\n".join(f"Page {chunk}: {memory['synopses'][chunk]}" for chunk in sorted(shown))
+        def prompt(shown):
+            pages = "\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(shown))
             return LOOK_UP.format(kind="multiple choice " if options else "", most=most, pages=pages,
                                   related="\n".join(related), question=question)
-        [chosen] = talk.ask_until("the look-up", [talk.shortened(text, priority, self.reply, PAGES)], self.reply,
-                                  lambda n, reply: pages_of(reply, len(memory["synopses"]), most), PAGES)
+        text = self.fitting((prompt(priority[:n]) for n in range(len(priority), -1, -1)), reminder(PAGES))
+        [chosen] = self.ask_until([text], lambda n, reply: pages_of(reply, len(synopses), most), PAGES)
         return chosen or []
 
-    def lines(self, prepared: Prepared, question: str, pages: list[int],
-              priority: list[int]) -> tuple[list[list[int]], bool]:
+    def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> tuple[list[int], bool]:
         """The reader's lines in document order, as token ids, and whether something was left out.
 
         A chunk that is looked up takes the place of its synopsis. Synopses have up to half of the window, chunks the
@@ -291,4 +247,4 @@ class JERR(Agent):
         put(pages, prepared.texts, room)
         cut = len(lines) < len(priority)
         put(pages, synopses, room)                          # of a chunk that does not fit
-        return [lines[chunk] for chunk in sorted(lines)], cut
+        return [i for chunk in sorted(lines) for i in lines[chunk]], cut

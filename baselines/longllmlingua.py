@@ -21,16 +21,14 @@ Differences from the published code:
   blank, as in every chunk here; if 2000 tokens hold everything, nothing is scored
 - the paper's scorer is Phi-2, which is no Llama: `--scorer` takes a checkpoint, by default the model itself
 """
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
 
-from baselines.common import answer_from_best, scaled
+from baselines.common import Baseline, scaled
 from core.files import InputError
 from core.settings import Settings
 from core.text import split
-from data import Answer, Document, Method, Prepared
+from data import Answer, Document, Prepared
 from llama import Cache, Llama, at_least_float32
 
 HINT = " We can get the answer to this question in the given documents."
@@ -47,28 +45,16 @@ def shares(lengths: list[int], target: int) -> list[float]:
     The shares are a mean plus 0.3 for the first unit to minus 0.3 for the last, linearly, cut to [0, 1]. The mean is
     the largest that keeps no more than `target` tokens, found by bisection.
     """
-    n = len(lengths)
-    spread = [SPREAD * (n - 1 - 2 * i) / (n - 1) if n > 1 else 0.0 for i in range(n)]
-
-    def around(mean):
-        return [min(1.0, max(0.0, mean + delta)) for delta in spread]
-
+    spread = SPREAD * torch.linspace(1, -1, len(lengths), dtype=torch.float64)             # [units]
     low, high = -SPREAD, 1 + SPREAD
     for _ in range(50):
         middle = (low + high) / 2
-        kept = sum(share * length for share, length in zip(around(middle), lengths))
+        kept = (middle + spread).clamp(0, 1) @ torch.tensor(lengths, dtype=torch.float64)
         if kept <= target:
             low = middle
         else:
             high = middle
-    return around(low)
-
-
-def check_length(scorer: Llama, tokens: int):
-    """Raise InputError if the scorer was not made for so many tokens."""
-    if tokens > scorer.config.max_length:
-        raise InputError(f"LongLLMLingua's scorer reads up to {tokens} tokens and was made for "
-                         f"{scorer.config.max_length}; take another --scorer")
+    return (low + spread).clamp(0, 1).tolist()
 
 
 def losses(scorer: Llama, hidden, ids: list[int]) -> torch.Tensor:
@@ -81,7 +67,9 @@ class Context:
     """A growing prompt of the scorer: its cache, and the hidden state [1, D] of its last token."""
 
     def __init__(self, scorer: Llama, ids: list[int], room: int):
-        check_length(scorer, len(ids) + room)
+        if len(ids) + room > scorer.config.max_length:
+            raise InputError(f"LongLLMLingua's scorer reads up to {len(ids) + room} tokens and was made for "
+                             f"{scorer.config.max_length}; take another --scorer")
         self.scorer = scorer
         self.cache = Cache(scorer, 1, len(ids) + room)
         self.append(ids)
@@ -101,75 +89,59 @@ class Context:
         return losses(self.scorer, torch.cat((self.last, hidden[0, :-1])), ids)
 
 
-class LongLLMLingua(Method):
+class LongLLMLingua(Baseline):
     """Prepare a document (its units; costs nothing), compress and read it for a question."""
 
     def __init__(self, model: Llama, scorer: Llama, settings: Settings):
-        self.model = model
+        super().__init__(model, settings, scorer)
         self.scorer = scorer
-        self.settings = settings
         self.target = scaled(TARGET, settings)
         self.most_of_units = scaled(TARGET + EXTRA, settings)              # tokens of the kept units
         self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
 
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+    def make(self, document: Document) -> Prepared:
         """Cut the document into units."""
-        lines = []
-        for passage in document.passages:
-            lines += [line for line in passage.splitlines() if line.strip()]
-
+        lines = [line for passage in document.passages for line in passage.splitlines() if line.strip()]
         units = []
         for first in range(0, len(lines), LINES):
-            unit = "\n".join(lines[first:first + LINES])
-            units += split(self.scorer.tokenizer, unit, self.settings.chunk)
-        return Prepared(texts=units)
+            units += split(self.scorer.tokenizer, "\n".join(lines[first:first + LINES]), self.settings.chunk)
+        return Prepared(units)
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared: Prepared, question: str) -> Answer:
         """Compress the units for this question and read what is left."""
-        flops_before = self.scorer.flops
         texts = self.compress(prepared.texts, question)
-        scoring = self.scorer.flops - flops_before              # taken now: the reader may be the same model
-
-        answer = answer_from_best(self.model, question, texts, list(range(len(texts))), self.settings)
-        answer.flops += scoring
-        return answer
+        return self.answer_from_best(question, texts, range(len(texts)))
 
     def compress(self, units: list[str], question: str) -> list[str]:
         """What is left of the kept units, the best first."""
-        encode = self.scorer.tokenizer.encode
-        lengths = [len(encode(unit)) for unit in units]
-        if sum(lengths) <= self.target:
+        ids = [self.scorer.tokenizer.encode(unit) for unit in units]
+        if sum(map(len, ids)) <= self.target:
             return units
 
         # Which parts: the best units, up to the one that exceeds the limit.
-        perplexity = self.rank(units, question)
+        perplexity = self.rank(ids, question)
         kept = []
         for i in sorted(range(len(units)), key=lambda i: perplexity[i]):
-            kept.append(i)
-            if sum(lengths[k] for k in kept) > self.most_of_units:
+            kept.append(ids[i])
+            if sum(map(len, kept)) > self.most_of_units:
                 break
 
         # Which tokens of them.
-        return self.drop([encode(units[i]) for i in kept], question)
+        return self.drop(kept, question)
 
-    def rank(self, units: list[str], question: str) -> list[float]:
-        """Mean -log p of question and hint after each unit; `batch` units run together."""
-        encode = self.scorer.tokenizer.encode
-        asked = encode("\n" + question + HINT)
+    def rank(self, units: list[list[int]], question: str) -> list[float]:
+        """Mean -log p of question and hint after each unit (token ids); `batch` units run together."""
+        asked = self.scorer.tokenizer.encode("\n" + question + HINT)
         means = []
         for first in range(0, len(units), self.settings.batch):
-            batch = units[first:first + self.settings.batch]
-            rows = [[*self.start, *encode(unit), *asked] for unit in batch]
-            longest = max(map(len, rows))
-            check_length(self.scorer, longest)
-            cache = Cache(self.scorer, len(rows), longest)
+            rows = [[*self.start, *unit, *asked] for unit in units[first:first + self.settings.batch]]
+            cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
 
             # The states that predict `asked` are one token earlier than its own.
             for h, ids in zip(hidden, rows):
-                asked_losses = losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked)
-                means.append(asked_losses.mean().item())
+                means.append(losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item())
         return means
 
     def drop(self, units: list[list[int]], question: str) -> list[str]:

@@ -18,13 +18,13 @@ constants, and works with a Chinese model. So this row is "MKRAG, prompted, with
 """
 import json
 import re
-from dataclasses import dataclass
 
-from baselines.agent import Agent, Talk, reminder
-from baselines.common import answer_from_best, pack_sentences, scaled
+from baselines.agent import Agent, cells_of, lines_of, reminder
+from baselines.common import highest, line_ids, pack_sentences, scaled
 from core.settings import Settings
 from data import Answer, Document, Prepared
-from llama import Llama
+from llama import Cache, Llama, length_of
+from pecan import question_prompt
 from support.sbert import similarities
 
 EXTRACT = """[Task] Extract entities from the following text in accordance with the guidelines.
@@ -68,9 +68,8 @@ PAIR_FORM = "Write each pair as two lines, \"Question: ..\" and \"Answer: ..\"."
 
 CHUNK_TOKENS = 500
 EXTRACT_TOKENS = 1024
-REPLY_TOKENS = 512
 NAMES = 50                        # that are weighed in one call
-WEIGHTS = {"0.3": 0.3, "0.5": 0.5, "0.7": 0.7, "1.0": 1.0, "1": 1.0}
+WEIGHTS = "0.3", "0.5", "0.7", "1.0", "1"
 TAU = 0.5                         # least weight of an entity that is kept; also the weight of one without
 FEATURE_ITEMS = 2                 # tau_1: an entity with so many items gets feature pairs
 MICRO_ITEMS = 4                   # tau_2
@@ -123,14 +122,14 @@ def without_general_time(event: str) -> str:
     return rest if is_time and not SPECIFIC.search(time) else event
 
 
-def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str, int]]]:
-    """Name -> items (dimension, key, value, chunk) of all chunks; equation 4.
+def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str]]]:
+    """Name -> items (dimension, key, value) of all chunks; equation 4.
 
-    Entities are one if their names are equal in lower case. Items are in chunk order, exact repeats count once.
+    Entities are one if their names are equal in lower case. Exact repeats of an item count once.
     """
     names = {}                                              # form -> first wording
     items = {}
-    for chunk, entities in enumerate(extracted):
+    for entities in extracted:
         for name, entity in entities.items():
             form = " ".join(name.lower().split())
             if not form or not isinstance(entity, dict):
@@ -138,22 +137,15 @@ def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str, int]]]:
 
             of_entity = items.setdefault(names.setdefault(form, name), {})
             for dimension, key, value in items_of(entity):
-                if dimension == "Events":
-                    value = without_general_time(value)
-                of_entity.setdefault((dimension, key, value), chunk)
-    return {name: [(*item, chunk) for item, chunk in of_entity.items()] for name, of_entity in items.items()}
+                of_entity[dimension, key, without_general_time(value) if dimension == "Events" else value] = None
+    return {name: list(of_entity) for name, of_entity in items.items()}
 
 
 def weights_of(reply: str, names: list[str]) -> dict[str, float]:
     """Name -> weight, from lines "entity | weight"; other names and other weights are left out."""
     forms = {name.lower(): name for name in names}
-    weights = {}
-    for line in reply.split("\n"):
-        name, _, weight = line.rpartition("|")
-        name = re.sub(r"^\W+", "", name).strip().lower()
-        if name in forms and weight.strip() in WEIGHTS:
-            weights[forms[name]] = WEIGHTS[weight.strip()]
-    return weights
+    return {forms[name.lower()]: float(weight) for name, weight in cells_of(reply, 2)
+            if name.lower() in forms and weight in WEIGHTS}
 
 
 # --- pairs (4.4) ----------------------------------------------------------------------------------------------------
@@ -161,7 +153,7 @@ def weights_of(reply: str, names: list[str]) -> dict[str, float]:
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
     """What is asked for about an entity: (grain, lines). Macro for all, feature and micro for those rich enough."""
     lines = {}                                              # dimension -> lines
-    for dimension, key, value, _ in items:
+    for dimension, key, value in items:
         lines.setdefault(dimension, []).append(f"{name} | {key} | {value}" if key else f"{name} | {value}")
     everything = [line for of_dimension in lines.values() for line in of_dimension]
 
@@ -183,8 +175,7 @@ def pairs_of(reply: str, most: int) -> list[tuple[str, str]]:
 
 def sub_questions(reply: str) -> list[str]:
     """The sub-questions of a reply; a line without a question mark is none."""
-    lines = [re.sub(r"^\W*(?:\d+[.)])?\s*", "", line).strip() for line in reply.splitlines() if "?" in line]
-    return list(dict.fromkeys(line for line in lines if line))
+    return [line for line in lines_of(reply) if "?" in line]
 
 
 def decision_of(reply: str) -> tuple[str, str] | None:
@@ -193,109 +184,97 @@ def decision_of(reply: str) -> tuple[str, str] | None:
     return match and (match[1], match[2].strip())
 
 
-@dataclass
-class LoopStep:
-    """One stage of a question, for the trace."""
-    stage: str
-    shown: str
-    reply: str
-    pairs: list[int]              # retrieved so far
-    action: str = ""
-
+# --- the method -----------------------------------------------------------------------------------------------------
 
 class MKRAG(Agent):
-    """Build an index of question-answer pairs, retrieve from it, and read the pairs. `own_answer` is LOOP's."""
-    name = "MKRAG"
+    """Build an index of question-answer pairs, retrieve from it, and read the pairs."""
 
-    def __init__(self, model: Llama, encoder, settings: Settings, own_answer: bool = False, talk: type[Talk] = Talk,
-                 rerank=Talk.p_yes):
-        super().__init__(model, settings, own_answer, talk)
+    def __init__(self, model: Llama, encoder, settings: Settings):
+        super().__init__(model, settings, encoder)
         self.encoder = encoder
-        self.rerank = rerank
-        lengths = (CHUNK_TOKENS, EXTRACT_TOKENS, REPLY_TOKENS)
-        self.chunk, self.extract, self.reply = (scaled(tokens, settings) for tokens in lengths)
-        self.must_fit("extraction", EXTRACT + reminder(JSON_FORM), self.chunk, self.extract)
 
-    def construction(self, document: Document) -> dict:
-        return {"method": "mkrag", "chunk": self.chunk, "entities": self.extract, "pairs": self.reply}
-
-    def build(self, document: Document, talk: Talk, progress: bool) -> dict:
-        """Entities, their weights, and pairs [grain, entity, question, answer] about those that are kept."""
-        chunks = pack_sentences(self.model.tokenizer, document, self.chunk)
-        extracted = talk.ask_until("extraction", [EXTRACT + chunk for chunk in chunks], self.extract,
-                                   lambda n, reply: json_object(reply), JSON_FORM, progress)
+    def construct(self, document: Document) -> dict:
+        """Pairs [question, answer] about the entities that are not pruned."""
+        chunks = pack_sentences(self.model.tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
+        extracted = self.ask_until([EXTRACT + chunk for chunk in chunks], lambda n, reply: json_object(reply),
+                                   JSON_FORM, scaled(EXTRACT_TOKENS, self.settings))
         entities = joined([found or {} for found in extracted])
 
         # Pruning (equation 5). An entity that is given no weight has TAU.
         names = [name for name, items in entities.items() if items]
         groups = [names[first:first + NAMES] for first in range(0, len(names), NAMES)]
-        found = talk.ask_until("weights", [WEIGH + "\n".join(group) for group in groups], self.reply,
+        found = self.ask_until([WEIGH + "\n".join(group) for group in groups],
                                lambda n, reply: weights_of(reply, groups[n]) or None, WEIGHT_FORM)
         weights = {name: weight for of_group in found for name, weight in (of_group or {}).items()}
         names = [name for name in names if weights.get(name, TAU) >= TAU]
 
         # Pairs of all grains.
-        requests = [(name, grain, lines) for name in names for grain, lines in requests_of(name, entities[name])]
-        texts = [PAIRS.format(guideline=GUIDELINES[grain], content="\n".join(lines)) for _, grain, lines in requests]
-        most = [len(lines) if grain == "micro" else 1 for _, grain, lines in requests]
-        written = talk.ask_until("pairs", texts, self.reply, lambda n, reply: pairs_of(reply, most[n]) or None,
-                                 PAIR_FORM, progress)
-
-        pairs = [[grain, name, *pair] for (name, grain, _), found in zip(requests, written, strict=True)
-                 for pair in found or []]
-        kept = [{"name": name, "weight": weights.get(name), "items": entities[name]} for name in names]
-        return {"entities": kept, "pairs": pairs}
+        requests = [request for name in names for request in requests_of(name, entities[name])]
+        texts = [PAIRS.format(guideline=GUIDELINES[grain], content="\n".join(lines)) for grain, lines in requests]
+        most = [len(lines) if grain == "micro" else 1 for grain, lines in requests]
+        written = self.ask_until(texts, lambda n, reply: pairs_of(reply, most[n]) or None, PAIR_FORM)
+        return {"pairs": [pair for pairs in written for pair in pairs or []]}
 
     def ready(self, content: dict) -> Prepared:
         """The pairs and their vectors (`index`, [pairs, D])."""
-        texts = [f"{question} {answer}" for _, _, question, answer in content["pairs"]]
+        texts = [f"{question} {answer}" for question, answer in content["pairs"]]
         return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None)
 
-    def reply_to(self, prepared: Prepared, question: str, talk: Talk) -> Answer | None:
+    def read(self, prepared: Prepared, question: str) -> Answer | None:
         """Split, retrieve, loop, read. `nodes` are the pairs that were read."""
         if not prepared.texts:
             return None
-        own, order = self.loop(prepared, question, talk)
-        if self.own_answer:
-            return Answer(text=own, nodes=order, flops=0, tokens=0)
-        return answer_from_best(self.model, question, prepared.texts, order, self.settings)
+        return self.answer_from_best(question, prepared.texts, self.loop(prepared, question))
 
-    def loop(self, prepared: Prepared, question: str, talk: Talk) -> tuple[str, list[int]]:
-        """LOOP's answer ("" if it gave none) and the pairs that were retrieved, in the order in which they were."""
-        [split] = talk.ask_until("sub-questions", [f"{SPLIT}Question: {question}"], self.reply,
-                                 lambda n, reply: sub_questions(reply) or None, "One sub-question a line.")
-        queries = split or [question]
-        talk.trace.append(LoopStep("split", question, "; ".join(queries), []))
+    def loop(self, prepared: Prepared, question: str) -> list[int]:
+        """The pairs that were retrieved, in the order in which they were."""
+        [split] = self.ask_until([f"{SPLIT}Question: {question}"], lambda n, reply: sub_questions(reply) or None,
+                                 "One sub-question a line.")
+        new = queries = split or [question]
 
         order = []                                          # R
         observation = []                                    # of each query, the answer of its best pair
-        own = ""
-        new = queries
         for _ in range(ROUNDS):
             for query in new:
-                found = self.retrieve(prepared, query, talk)
-                observation.append(f"{query}: {prepared.graph[found[0]][3]}")
+                found = self.retrieve(prepared, query)
+                observation.append(f"{query}: {prepared.graph[found[0]][1]}")
                 order += [i for i in found if i not in order]
 
-            def prompt(knowledge):
-                return LOOP + "\n".join([*observation, "Begin!", f"Question: {question}", "Knowledge:", *knowledge])
-            texts = [talk.shortened(prompt, [prepared.texts[i] for i in order], self.reply, LOOP_FORM)]
-            [decision] = talk.ask_until("the loop", texts, self.reply, lambda n, reply: decision_of(reply), LOOP_FORM)
-            kind, text = decision or ("refused", "")
-            talk.trace.append(LoopStep("loop", "; ".join(new), text, list(order), kind))
-            if kind == "Answer":
-                own = text
+            # Knowledge that does not fit is left out from the end.
+            knowledge = [prepared.texts[i] for i in order]
+            head = LOOP + "\n".join([*observation, "Begin!", f"Question: {question}", "Knowledge:"])
+            texts = ("\n".join([head, *knowledge[:n]]) for n in range(len(knowledge), -1, -1))
+            text = self.fitting(texts, reminder(LOOP_FORM))
+            [decision] = self.ask_until([text], lambda n, reply: decision_of(reply), LOOP_FORM)
+            kind, text = decision or ("", "")
 
             # An empty query, or one that was asked before, finds nothing new.
             if kind != "RewriteQ" or not text or text in queries:
                 break
             new = [text]
             queries = [*queries, text]
-        return own, order
+        return order
 
-    def retrieve(self, prepared: Prepared, query: str, talk: Talk) -> list[int]:
+    def retrieve(self, prepared: Prepared, query: str) -> list[int]:
         """The 5 best pairs by the re-ranker among the 20 closest; ties go to the lower id."""
         scores = similarities(prepared.index, self.encoder.encode([query])[0]).tolist()    # [pairs]
-        closest = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:RETRIEVED]
-        sure = dict(zip(closest, self.rerank(talk, query, [prepared.texts[i] for i in closest]), strict=True))
-        return sorted(closest, key=lambda i: (-sure[i], i))[:RERANKED]
+        closest = highest(scores, RETRIEVED)
+        sure = self.p_yes(query, [prepared.texts[i] for i in closest])
+        return highest(dict(zip(closest, sure)), RERANKED, closest)
+
+    def p_yes(self, question: str, texts: list[str]) -> list[float]:
+        """How sure the model is that each text alone can answer the question.
+
+        It is the first turn of Table A2, with the text as its only node; a batch of texts runs together.
+        """
+        tokenizer = self.model.tokenizer
+        close = tokenizer.frame.close
+        sure = []
+        for first in range(0, len(texts), self.settings.batch):
+            rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))]
+                    for text in texts[first:first + self.settings.batch]]
+            cache = Cache(self.model, len(rows), max(map(length_of, rows)) + len(close))
+            hidden, _ = self.model.read(cache, rows, probe=close)
+            logits = self.model.logits(hidden)[:, [tokenizer.first("Yes"), tokenizer.first("No")]]         # [rows, 2]
+            sure += logits.cpu().double().softmax(1)[:, 0].tolist()
+        return sure

@@ -27,28 +27,17 @@ scikit-learn and umap-learn are an optional extra: requirements-extra.txt.
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from baselines.common import (
-    TreeNode,
-    answer_from_best,
-    children_of,
-    pack_sentences,
-    scaled,
-    summaries,
-    tree_graph,
-    user_turn,
-)
-from core.files import InputError, optional
+from baselines.built import Tree, TreeNode
+from baselines.common import highest, pack_sentences, scaled
+from core.files import optional
 from core.settings import Settings
 from data import Answer, Document, Prepared
 from llama import Llama
-from pecan import Graph, pack
-from support.graph import check_place, file_name
+from pecan import pack
 from support.sbert import similarities
 
 PROMPT = "Write a summary of the following, including as many key details as possible: {}:"
@@ -112,11 +101,8 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
     found = []
     for members in mixture(reduce(vectors, int(math.sqrt(len(vectors) - 1)))):
         # Cluster a second time, inside this cluster. The places that come out are places in `members`.
-        if len(members) <= SMALL:
-            inside = [range(len(members))]
-        else:
-            inside = mixture(reduce(vectors[members], NEIGHBOURS))
-
+        small = len(members) <= SMALL
+        inside = [range(len(members))] if small else mixture(reduce(vectors[members], NEIGHBOURS))
         for places in inside:
             cluster = [members[place] for place in places]
             lengths = [tokens[i] for i in cluster]
@@ -134,7 +120,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-class Raptor:
+class Raptor(Tree):
     """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
@@ -143,100 +129,55 @@ class Raptor:
                 if importlib.util.find_spec(name) is None:
                     raise ImportError(name=name)
 
-        self.model = model
+        super().__init__(model, settings, encoder)
         self.encoder = encoder
-        self.settings = settings
         self.top_k = top_k
         self.collapsed = collapsed
 
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
-        self.length = scaled(CHUNK, settings)                              # tokens of a chunk, and of a summary
-        prompt = len(user_turn(model.tokenizer, PROMPT))
-        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - prompt - self.length)
-        if self.most < 2 * self.length:
-            raise InputError(f"window {settings.window} is too small for RAPTOR's summaries")
+        self.limit = scaled(CHUNK, settings)
+        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - len(self.user_turn(PROMPT)) - self.limit)
 
-        self.construction = {"method": "raptor", "chunk": self.length, "cluster": self.most,
-                             "encoder": encoder.fingerprint}
+    def construction(self, document: Document) -> dict:
+        return super().construction(document) | {"encoder": self.encoder.fingerprint}
 
-    def file_name(self, document: Document) -> str:
-        """Names the tree of this document, this model, these lengths and this encoder on disk."""
-        return file_name(document.hash, self.model.fingerprint, self.construction)
-
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Load the tree at `path`, or build it (and save it there).
-
-        `index` is the vectors of its nodes [|V|, D], which are not kept on disk.
-        """
-        flops_before = self.encoder.flops
-        if path is not None and Path(path).exists():
-            graph = Graph.load(path, document, self.construction, self.model)
-            vectors = self.embed_layers(graph)
-        else:
-            check_place(path)
-            graph, vectors = self.build(document, progress)
-            if path is not None:
-                graph.save(path)
-
-        texts = [node.text for node in graph.nodes]
-        flops = graph.flops + self.encoder.flops - flops_before
-        return Prepared(texts=texts, flops=flops, graph=graph, index=vectors)
-
-    def build(self, document: Document, progress: bool) -> tuple[Graph, torch.Tensor]:
-        """Build the tree, layer upon layer; returns it and its nodes' vectors [|V|, D]."""
-        flops_before = self.model.flops
-        layers = [[TreeNode(text, []) for text in pack_sentences(self.model.tokenizer, document, self.length)]]
-        vectors = []
-        while True:
-            texts = [node.text for node in layers[-1]]
-            vectors.append(self.encoder.encode(texts))
-            if len(texts) <= SMALL or len(layers) > LAYERS:
+    def build(self, document: Document) -> dict:
+        """The nodes, layer upon layer."""
+        tokenizer = self.model.tokenizer
+        nodes = [TreeNode(1, text, []) for text in pack_sentences(tokenizer, document, self.limit)]
+        layer = range(len(nodes))
+        for _ in range(LAYERS):
+            if len(layer) <= SMALL:
                 break
 
             # Cluster the layer; a summary of each cluster is a node of the next one.
-            tokens = [len(self.model.tokenizer.encode(f"\n\n{text}")) for text in texts]
-            groups = clusters(vectors[-1].numpy(), tokens, self.most)
-            layers.append(summaries(self.model, texts, groups, PROMPT, self.length, self.settings, progress))
+            texts = [nodes[i].text for i in layer]
+            tokens = [len(tokenizer.encode(f"\n\n{text}")) for text in texts]
+            found = clusters(self.encoder.encode(texts).numpy(), tokens, self.most)
+            nodes += self.summarise(nodes, [[layer[place] for place in cluster] for cluster in found], PROMPT)
+            layer = range(layer.stop, len(nodes))
+        return {"nodes": nodes}
 
-        flops = self.model.flops - flops_before
-        return tree_graph(layers, document, self.model, self.construction, flops), torch.cat(vectors)
+    def ready(self, content: dict) -> Prepared:
+        """The tree and the vectors of its nodes (`index`, [|V|, D]); their FLOPs count here, once."""
+        prepared = super().ready(content)
+        prepared.index = self.encoder.encode(prepared.texts)
+        return prepared
 
-    def embed_layers(self, graph: Graph) -> torch.Tensor:
-        """The vectors [|V|, D] of a tree's nodes.
-
-        They are embedded layer by layer, as in `build`, so that the vectors are equal to the last bit.
-        """
-        vectors = []
-        for level in range(1, graph.nodes[-1].level + 1):
-            texts = [node.text for node in graph.nodes if node.level == level]
-            vectors.append(self.encoder.encode(texts))
-        return torch.cat(vectors)
-
-    def answer(self, prepared: Prepared, question: str) -> Answer:
-        """Retrieve nodes and read them. The FLOPs include the embedding of the question."""
-        flops_before = self.encoder.flops
+    def read(self, prepared: Prepared, question: str) -> Answer:
         query = self.encoder.encode([question])[0]                                         # [D]
-        embedding = self.encoder.flops - flops_before
+        order = self.retrieve(prepared.graph, similarities(prepared.index, query).tolist())
+        return self.answer_from_best(question, prepared.texts, order)
 
-        scores = similarities(prepared.index, query).tolist()                              # [|V|]
-        order = self.retrieve(prepared.graph, scores)
-        answer = answer_from_best(self.model, question, prepared.texts, order, self.settings)
-        answer.flops += embedding
-        return answer
-
-    def retrieve(self, graph: Graph, scores: list[float]) -> list[int]:
-        """The nodes to be read: of a tree, or of each layer, the best first."""
+    def retrieve(self, nodes: list[TreeNode], scores: list[float]) -> list[int]:
+        """The nodes to be read: the best of a tree, or of each layer among the children of the layer above."""
         if self.collapsed:
-            return self.best(range(len(scores)), scores)
+            return highest(scores, self.top_k)
 
         chosen = []
-        layer = graph.top_level
+        layer = [i for i, node in enumerate(nodes) if node.level == nodes[-1].level]
         while layer:
-            taken = self.best(layer, scores)
+            taken = highest(scores, self.top_k, layer)
             chosen += taken
-            layer = sorted(set().union(*(children_of(graph, i) for i in taken)))
+            layer = set().union(*(nodes[i].children for i in taken))
         return chosen
-
-    def best(self, nodes: Iterable[int], scores: list[float]) -> list[int]:
-        """The `top_k` of these nodes with the highest scores; ties go to the lower id."""
-        return sorted(nodes, key=lambda i: (-scores[i], i))[:self.top_k]

@@ -4,34 +4,23 @@ Table 1's row "Llama-3.1-8B" gives the model 100K tokens. eval.py gives it as ma
 if those are fewer, unless `--window` says otherwise. Each passage of the document is a line of the reader's prompt. If
 the document does not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it counts as cut.
 """
-from pathlib import Path
-
-from baselines.common import answer_from, line_ids
-from core.settings import Settings
-from data import Answer, Document, Method, Prepared
-from llama import Llama
+from baselines.common import Baseline, line_ids
+from data import Answer, Document, Prepared
 from pecan import room_for_nodes
 
 
-class Whole(Method):
+class Whole(Baseline):
     """Prepare a document (its tokens; costs nothing), answer a question (one pass over all of them)."""
 
-    def __init__(self, model: Llama, settings: Settings):
-        self.model = model
-        self.settings = settings
-
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+    def make(self, document: Document) -> Prepared:
         """Tokenise the passages (`index`: the ids of all lines, one after another)."""
-        ids = []
-        for text in document.passages:
-            ids += line_ids(self.model.tokenizer, text)
-        return Prepared(texts=document.passages, index=ids)
+        ids = [i for text in document.passages for i in line_ids(self.model.tokenizer, text)]
+        return Prepared(document.passages, index=ids)
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared: Prepared, question: str) -> Answer:
         """Read as much of the document as fits."""
-        room = room_for_nodes(self.model.tokenizer, question, self.settings)
-        ids = cut_middle(prepared.index, room)
-        answer = answer_from(self.model, question, ids, self.settings)
+        ids = cut_middle(prepared.index, room_for_nodes(self.model.tokenizer, question, self.settings))
+        answer = self.answer_from(question, ids)
         answer.cut = len(ids) < len(prepared.index)
         return answer
 
@@ -40,7 +29,4 @@ def cut_middle(ids: list[int], room: int) -> list[int]:
     """At most `room` ids: half of them from the beginning, half from the end."""
     if len(ids) <= room:
         return ids
-
-    from_start = (room + 1) // 2
-    from_end = room // 2
-    return ids[:from_start] + ids[len(ids) - from_end:]
+    return ids[:(room + 1) // 2] + ids[len(ids) - room // 2:]

@@ -23,7 +23,6 @@ from chromium import open_browser  # noqa: E402
 from oracle import hugging_face, write_checkpoint  # noqa: E402
 
 import llama  # noqa: E402
-from baselines.agent import Talk  # noqa: E402
 from core.settings import resolve  # noqa: E402
 from data import Document  # noqa: E402
 from llama import Llama  # noqa: E402
@@ -180,22 +179,6 @@ def spy(monkeypatch):
         monkeypatch.setattr(llama, name, recorder)
         return calls
     return record
-
-
-@pytest.fixture
-def heard(monkeypatch):
-    """What an agent's questions cost: a list of (FLOPs, prompts, limit), one for each time that it asks the model."""
-    calls = []
-    original = Talk.say
-
-    def say(self, texts, prompts, limit, progress):
-        before = self.model.flops
-        said = original(self, texts, prompts, limit, progress)
-        calls.append((self.model.flops - before, prompts, limit))
-        return said
-
-    monkeypatch.setattr(Talk, "say", say)
-    return calls
 
 
 # --- the page of view/ ----------------------------------------------------------------------------------------------

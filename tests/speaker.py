@@ -1,59 +1,54 @@
-"""Rules in the place of an agent's model, for documents of the embedded world: an oracle of a method's machinery.
+"""Other speakers in the place of a method's model: replies that are written down, and rules for the embedded world.
 
-They answer the text of each prompt by what stands in it, and see neither document nor evidence nor answers. So if a
-method with this speaker answers wrongly, its graph, walk, retrieval or search has a bug, or the rules have one.
+The rules answer the text of each prompt by what stands in it, and see neither document nor evidence nor answers. So if
+GraphReader or JERR answers wrongly with them, its graph, walk or search has a bug, or the rules have one. (MKRAG's two
+rounds are too few for most of the questions.)
 
 To the rules "Sofia's baker" is an entity of its own, a post, with the facts that the text states of it. "Mara is
 Sofia's baker" is a fact about Mara. So every question about Mara takes a step from her to her post, and one about her
 friend takes two more: to the friend, and to the friend's post.
-
-It is no result of a method and has no row in any table.
 """
-import json
 import re
 
-import pytest
-
 from baselines import graphreader_prompts as figures
-from baselines import jerr, mkrag
-from baselines.agent import Talk
+from baselines import jerr
+from evaluation.cost import generation
 from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
 
 
-class Speaker(Talk):
-    """Answers every prompt by rules. Unlike a model's replies, its own cost no FLOPs; tokens are the prompts'."""
+class Script:
+    """Says what is written down in the place of a method's model, and remembers the prompts."""
 
-    def say(self, texts, prompts, limit, progress):
-        self.tokens += sum(map(len, prompts))
-        return [reply_to(text) for text in texts]
+    def __init__(self, method, *replies):
+        self.replies = list(replies)
+        self.heard = []
+        method.say = self.say
 
-
-class Script(Talk):
-    """Says what a test has written down, and remembers the prompts."""
-    replies: list[str] = []
-    heard: list[str] = []
-
-    def say(self, texts, prompts, limit, progress):
-        self.heard.extend(texts)
+    def say(self, texts, limit):
+        self.heard += texts
         assert len(texts) <= len(self.replies), f"nothing is written down for {texts[-1][-200:]}"
         return [self.replies.pop(0) for _ in texts]
 
 
-@pytest.fixture(name="script")
-def scripted(monkeypatch):
-    def write(*replies):
-        monkeypatch.setattr(Script, "replies", list(replies))
-        monkeypatch.setattr(Script, "heard", [])
-        return Script
-    return write
+def generations(model, monkeypatch) -> list[tuple[int, int]]:
+    """What the model generates from now on: (FLOPs by hand, tokens) of each prompt with its reply."""
+    generate = model.generate
+    heard = []
+
+    def hearing(cache, hidden, limit, *averaging):
+        prompts = list(cache.lengths)
+        replies, a = generate(cache, hidden, limit, *averaging)
+        for prompt, reply in zip(prompts, replies):
+            heard.append((generation(model.config, prompt, min(len(reply) + 1, limit)), prompt + len(reply)))
+        return replies, a
+    monkeypatch.setattr(model, "generate", hearing)
+    return heard
 
 
-def reply_to(text: str) -> str:
-    """The reply to a prompt."""
-    for opening, rule in RULES.items():
-        if text.startswith(opening):
-            return rule(text.removeprefix(opening).strip())
-    raise AssertionError(f"no rule for: {text[:200]}")
+def by_rules(texts, limit):
+    """The reply to each prompt by the rules."""
+    openings = [next(opening for opening in RULES if text.startswith(opening)) for text in texts]
+    return [RULES[opening](text.removeprefix(opening).strip()) for opening, text in zip(openings, texts)]
 
 
 # --- what a text says -----------------------------------------------------------------------------------------------
@@ -177,44 +172,6 @@ def reason(text):
     return f"Analyze:\n{' '.join(sentences)}\nFinal answer:\n{way[-1] if missing is None else 'unknown'}"
 
 
-# --- MKRAG ----------------------------------------------------------------------------------------------------------
-
-def entities(text):
-    found = {}
-    for (entity, relation), value in known(text).items():
-        found.setdefault(entity, {"Attributes": {}})["Attributes"][relation] = value
-    return f"Here it is:\n{json.dumps(found)}"
-
-
-def weigh(text):
-    return "\n".join(f"{name} | 0.7" for name in text.splitlines())
-
-
-def write_pairs(text):
-    """A pair for each line; for one that is to join them, all together."""
-    lines = [line.split(" | ") for line in text.partition('Relationships:\n"\n')[2].strip('\n"').splitlines()]
-    if "One pair for each line." in text:
-        return "\n".join(f"Question: {question(entity, relation)}\nAnswer: {sentence(entity, relation, value)}"
-                         for entity, relation, value in lines)
-    facts = " and ".join(sentence(*line) for line in lines)
-    return f"Question: {question(lines[0][0], 'post')}\nAnswer: {facts}"
-
-
-def question(entity: str, relation: str) -> str:
-    return QUESTIONS[relation].format(entity)
-
-
-def split(text):
-    """The sub-question that comes first: all others need its answer."""
-    _, way, missing = follow(text.removeprefix("Question: "), {})
-    return question(way[-1], missing)
-
-
-def loop(text):
-    _, way, missing = follow(field(text, "Question"), known(text.partition("Knowledge:")[2]))
-    return f"Answer: {way[-1]}" if missing is None else f"RewriteQ: {question(way[-1], missing)}"
-
-
 # --- JERR -----------------------------------------------------------------------------------------------------------
 
 KEPT = ("post", "friend", "pet", "home", "inn")             # relations that a synopsis keeps
@@ -254,7 +211,6 @@ def look_up(text):
 
 RULES = {jerr.SYNOPSIS: shorten, jerr.ATOMS: atoms, jerr.ELEMENTS: atoms, jerr.EDGES: relate, jerr.KEYWORDS: key_words,
          jerr.LOOK_UP.partition("{")[0]: look_up,
-         mkrag.EXTRACT: entities, mkrag.WEIGH: weigh, mkrag.PAIRS.partition("{")[0]: write_pairs, mkrag.SPLIT: split,
-         mkrag.LOOP: loop, figures.EXTRACT: extract, figures.PLAN: lambda question: f"Find what {question} needs.",
+         figures.EXTRACT: extract, figures.PLAN: lambda question: f"Find what {question} needs.",
          figures.SELECT: select, figures.FACTS: check_facts, figures.CHUNK: check_chunk,
          figures.NEIGHBOURS: check_neighbours, figures.REASON: reason}

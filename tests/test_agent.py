@@ -1,27 +1,17 @@
-"""What GraphReader, MKRAG and JERR share, on the embedded model: batches, refusals, prompts that are cut, files."""
-import json
+"""What GraphReader, MKRAG and JERR share, on the embedded model: batches, costs, refusals, prompts that are cut."""
 from dataclasses import replace
 
 import pytest
-from oracle import token_ids
-from speaker import Script, scripted  # noqa: F401
+from speaker import Script, generations
 
-from baselines.agent import Talk, reminder
-from baselines.common import replies
+from baselines.agent import Agent, Reply, cells_of, lines_of, reminder
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
 from core.files import InputError
-from core.settings import resolve
 from data import EMBEDDED, read_jsonl
-from pecan import summary_prompt
+from pecan import SUMMARISE
 from support.token_mean import TokenMean
-
-
-@pytest.fixture(scope="module")
-def settings(tiny):
-    return resolve(tiny.folder, tiny.config.max_length)
-
 
 METHODS = {
     "graphreader": lambda model, settings: GraphReader(model, replace(settings, window=4000, chunk=8)),
@@ -30,67 +20,68 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name, passages", [("graphreader", 6), ("mkrag", 6), ("jerr", 15)])
-def test_calls_of_a_batch_equal_calls_one_at_a_time(tiny, settings, tmp_path, name, passages, monkeypatch):
-    """The model's own replies: what is built, what is said, and the answer do not depend on the batch."""
+def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkeypatch):
+    """Costs are those of the calls, and of the reader. Neither they nor what is said depend on the batch."""
+    if name == "graphreader":
+        pytest.importorskip("snowballstemmer")
     whole = read_jsonl(EMBEDDED, 1)[0]
     document = replace(whole, passages=whole.passages[:passages])
+    said = generations(tiny, monkeypatch)
     found = []
-    rows = []
     for batch in (1, 4):
-        heard = []
-        original = Talk.say
+        method = METHODS[name](tiny, replace(settings, batch=batch, answer_tokens=8))
+        said.clear()
+        prepared = method.prepare(document, tmp_path / f"{batch}.json")
+        assert prepared.calls == len(said) > 0
+        assert prepared.flops == sum(flops for flops, _ in said)
 
-        def say(self, texts, prompts, limit, progress, original=original, heard=heard):
-            said = original(self, texts, prompts, limit, progress)
-            heard.extend(zip(texts, said, strict=True))
-            rows.append(len(texts))
-            return said
-        with monkeypatch.context() as patch:
-            patch.setattr(Talk, "say", say)
-            method = METHODS[name](tiny, replace(settings, batch=batch, answer_tokens=8))
-            prepared = method.prepare(document, tmp_path / f"{batch}.json")
-            answer = method.answer(prepared, document.questions[0].text)
-        kept = json.loads((tmp_path / f"{batch}.json").read_text())
-        kept.pop("flops")                                   # padding costs
-        found.append((kept, heard, answer.text, answer.nodes, answer.tokens, answer.calls, answer.refused))
-    assert found[0] == found[1] and max(rows) > 1, "several texts were asked together"
+        said.clear()
+        answer = method.answer(prepared, document.questions[0].text)
+        assert answer.calls == len(answer.trace) == len(said) - (answer.end == "read")
+        assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said), sum(tokens for _, tokens in said))
+        found.append((answer, (tmp_path / f"{batch}.json").read_text()))
+    assert found[0] == found[1]
 
 
-def test_replies_keep_the_order_of_their_prompts(tiny):
-    """Five prompts that are answered differently, two at a time: each reply is the one to its own prompt."""
+def test_replies_keep_the_order_of_their_prompts(tiny, settings):
+    """Five prompts, two at a time: each reply is the one to its own prompt."""
     texts = ["Mara is Sofia's baker.", "Otto is Lima's cook.", "Ida is Oslo's judge.", "Nora is Riga's nurse.",
              "Emil is Kyiv's pilot."]
-    prompts = [token_ids(summary_prompt(tiny.tokenizer, {0: text})) for text in texts]
-    alone = [replies(tiny, [prompt], 12)[0] for prompt in prompts]
-    assert replies(tiny, prompts, 12, batch=2) == alone
-    assert len(set(map(tuple, alone))) == 5
+    prompts = [f"\n* {text}".join(SUMMARISE) for text in texts]
+    method = Agent(tiny, replace(settings, batch=2))
+    alone = [method.say([prompt], 12)[0] for prompt in prompts]
+    assert method.ask(prompts, 12) == alone and alone[0] != alone[-1]
+    assert method.trace == [Reply(text) for text in alone]
 
 
-def test_refused_replies_are_asked_for_again(tiny, settings, script):
+def test_refused_replies_are_asked_for_again(tiny, settings):
     """Three times each, with a reminder; what was accepted is not asked again, and an empty result is accepted."""
-    talk = script("x", "2", "x", "y", "5", "x")(tiny, settings, "test")
+    method = Agent(tiny, settings)
+    script = Script(method, "x", "2", "x", "y", "5", "x")
 
     def parse(n, reply):
         return [] if reply == "2" else int(reply) if reply.isdigit() else None
-    assert talk.ask_until("stage", ["a", "b", "c"], 5, parse, "Say a number.") == [None, [], 5]
+    assert method.ask_until(["a", "b", "c"], parse, "Say a number.") == [None, [], 5]
     again = reminder("Say a number.")
-    assert Script.heard == ["a", "b", "c", f"a{again}", f"c{again}", f"a{again}"] and not Script.replies
-    assert (talk.calls, talk.refused) == (6, 4)
+    assert script.heard == ["a", "b", "c", f"a{again}", f"c{again}", f"a{again}"] and not script.replies
+    assert (len(method.trace), method.refused) == (6, 4)
 
 
-def test_a_prompt_that_does_not_fit_is_named(tiny, settings):
-    talk = Talk(tiny, replace(settings, window=30), "M")
-    with pytest.raises(InputError, match=r"window 30 is too small: the stage of M takes \d+ tokens and its reply 9"):
-        talk.ask("the stage", ["What is it? " * 9], 9)
+def test_what_does_not_fit_is_left_out(tiny, settings):
+    """With room for the reply and for the reminder, to the token. A prompt without that room is an error."""
+    texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: Mara", "Q: "]
+    again = reminder("W.")
+    method = Agent(tiny, settings)
+    whole = len(method.user_turn(texts[0] + again)) + method.limit
+
+    def fitting(window):
+        method.settings = replace(settings, window=window)
+        return method.fitting(texts, again)
+    assert [fitting(window) for window in (whole, whole - 1, 1)] == ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
+    with pytest.raises(InputError, match=r"window 1 is too small: a prompt takes \d+ tokens and its reply 9"):
+        method.ask(["What is it?"], 9)
 
 
-def test_what_does_not_fit_is_left_out_from_the_end(tiny, settings):
-    """With room for the reply and for the reminder; nothing is left out if it just fits."""
-    words = ["Mara", "pet", "goat", "Otto"]
-    whole = Talk(tiny, settings, "x").length("Q: Mara pet goat Otto" + reminder("W."))
-
-    def shortened(window):
-        return Talk(tiny, replace(settings, window=window), "x").shortened(
-            lambda shown: "Q: " + " ".join(shown), words, 7, "W.")
-    assert shortened(whole + 7) == "Q: Mara pet goat Otto" and shortened(whole + 6) == "Q: Mara pet goat"
-    assert shortened(1) == "Q: " and len(words) == 4
+def test_lists_in_a_reply():
+    assert lines_of("* Casa Loma\n2. Toronto\n\n - 3) x\nCasa Loma\n") == ["Casa Loma", "Toronto", "x"]
+    assert cells_of("* a | b\n1. a | b | c\na\n|", 2) == [["a", "b"], ["", ""]]

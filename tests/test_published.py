@@ -24,9 +24,8 @@ from transformers import PreTrainedTokenizerFast
 
 import eval as command_line
 import pecan
-from baselines.agent import Talk
 from baselines.graphreader import GraphReader
-from baselines.graphreader_prompts import EXTRACT
+from baselines.graphreader_prompts import EXTRACT, SELECT
 from core.settings import Settings, resolve
 from core.text import bullets
 from core.watch import watching
@@ -395,25 +394,27 @@ def test_systems_on_published_weights(smollm2, tmp_path):
             assert row["trace"] or row["construction_refused"] == row["construction_calls"] > 0
 
 
-def test_walks_of_published_weights(smollm2, tmp_path):
-    """GraphReader's walks with a fact that it was given and starts drawn at random: the rest is the model's replies."""
+def test_walks_of_published_weights(smollm2, monkeypatch):
+    """GraphReader's walks from two nodes of a fact that it was given: the rest is the model's replies."""
     pytest.importorskip("snowballstemmer")
     title, _ = ROWS[0]["context"][0]
-    fact = f"0. {title} is in the text. | {title} | text"
+    given = {EXTRACT: f"0. {title} is in the text. | {title} | text",
+             SELECT: f"Node: {title}, Score: 2\nNode: text, Score: 1"}
+    method = GraphReader(smollm2, Settings(chunk=12, window=768, answer_tokens=8))
+    say = method.say
 
-    class Given(Talk):
-        def say(self, texts, prompts, limit, progress):
-            extracts = [text.startswith(EXTRACT) for text in texts]
-            return [fact] * len(texts) if any(extracts) else super().say(texts, prompts, limit, progress)
+    def say_or_given(texts, limit):
+        fixed = [reply for prompt, reply in given.items() if texts[0].startswith(prompt)]
+        return fixed * len(texts) or say(texts, limit)
+    monkeypatch.setattr(method, "say", say_or_given)
 
-    method = GraphReader(smollm2, Settings(chunk=12, window=768, answer_tokens=8), talk=Given, chance=True)
     prepared = method.prepare(Document("first", PASSAGES[0][:1]))
     answer = method.answer(prepared, QUESTIONS[0])
-    stages = [step.stage for step in answer.trace]
-    assert stages[:2] == ["plan", "starts"] and stages[-1] == "reasoning"
-    walked = [step for step in answer.trace if step.walk >= 0]
-    assert len({step.walk for step in walked}) == min(5, len(prepared.graph.names))
-    assert answer.refused == sum(step.action == "refused" for step in walked) and answer.calls == len(walked) + 2
+    plan, starts, *walked, reasoning = answer.trace
+    assert (plan.stage, starts.stage, reasoning.stage) == ("plan", "starts", "reasoning")
+    assert starts.text == f"{title}; text" and len(walked) >= 2
+    assert answer.refused == sum(note.action == "refused" for note in walked)
+    assert answer.calls == len(walked) + 3
 
 
 # --- other devices and dtypes ---------------------------------------------------------------------------------------
