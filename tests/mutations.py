@@ -79,8 +79,6 @@ MUTATIONS = {
         "llama.py", "config.norm_eps), a\n",
         "config.norm_eps), None if a is None else a.softmax(-1)\n",
         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
-    "sum over layers": ("support/heads.py", "1 / (layers * heads_of_layer), dtype", "1 / heads_of_layer, dtype",
-                        "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
     "head mean in bfloat16": (
         "llama.py", "a += weights.mean((1, 2))[",
         "a += weights.to(x.dtype).mean((1, 2)).to(a.dtype)[",
@@ -206,12 +204,6 @@ MUTATIONS = {
         "llama.py", "averaging[running, :max(cache.lengths)]",
         "averaging[running].roll(1, 1)[:, :max(cache.lengths)]",
         "test_llama.py::test_rows_of_different_lengths_are_independent"),
-    "r's heads from the list for E": ("support/heads.py", "read_heads(searcher / FILE)[1]}",
-                                      "read_heads(searcher / FILE)[0]}",
-                                      "test_heads.py::test_builder_and_searcher_have_their_own_heads"),
-    "heads in the order of text": ("support/heads.py", "in sorted(set(pairs_of(heads))))",
-                                   "in sorted(set(pairs_of(heads)), key=str))",
-                                   "test_heads.py::test_a_list_is_put_in_order"),
     "a repeated bullet is kept": ("pecan.py", "tokens.setdefault(\" \".join(text[start:end].split())",
                                   "tokens.setdefault(\" \".join(text[start:end].split()) + \" \" * start",
                                   "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
@@ -539,11 +531,13 @@ MUTATIONS = {
         "evaluation/cost.py", "whole_window - settings.answer_tokens)", "whole_window)",
         "test_results.py::test_the_estimate_counts_every_part"),
     "answers kept for other gold answers": (
-        "evaluation/predictions.py", "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
+        "evaluation/predictions.py",
+        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
         "(row[\"hash\"], row[\"question\"]) != (document.hash, question.text)",
         "test_eval.py::test_answers_belong_to_their_question_gold_answers_and_text"),
     "answers kept for another question": (
-        "evaluation/predictions.py", "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
+        "evaluation/predictions.py",
+        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
         "(row[\"hash\"], row[\"answers\"]) != (document.hash, question.answers)",
         "test_eval.py::test_answers_belong_to_their_question_gold_answers_and_text"),
     "builder in another dtype": (
@@ -666,7 +660,8 @@ MUTATIONS = {
         "(ours[id] - mean(list(theirs.values())))",
         "test_metrics.py::test_differences_are_paired"),
     "a process goes on when another has refused": (
-        "evaluation/runner.py", "failed = team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0))",
+        "evaluation/runner.py",
+        "failed = team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0))",
         "failed = [answer_all(method, documents, predictions, run, shown=team.rank == 0)]",
         "test_eval.py::test_what_one_process_refuses_all_refuse"),
     "threads by the reader alone": (

@@ -30,7 +30,7 @@ def line_of(file: str, name: str) -> int:
 
     start = 0
     for parent in parents:
-        start = next(i for i, line in enumerate(source) if re.match(rf"class {parent}\b", line))
+        start = next((i for i, line in enumerate(source) if re.match(rf"class {parent}\b", line)), len(source))
     pattern = rf"\s*(?:(?:def|class) {last}\b|(?:self\.)?(?:\w+, )*{last}(?:, \w+)*(?::[^=]*)? = )"
     found = [i for i, line in enumerate(source[start:], start + 1) if re.match(pattern, line)]
     assert found, f"{file} holds no {name}"
@@ -95,7 +95,7 @@ RUN_BY = {
     "python eval.py --dry-run": "test_the_dry_run_estimates_the_cost",
     "torchrun --nproc-per-node 2 eval.py": "test_a_killed_run_goes_on",
     "python tests/mutations.py": "test_the_command",
-    "python tests/benchmark.py": "test_the_benchmarks_table_is_the_one_in_the_tour",
+    "python tests/benchmark.py": "test_the_benchmark_in_its_short_form",
 }
 
 RUN_BY |= {

@@ -342,5 +342,5 @@ def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, 
     so_far = [opening + sum(map(len, (start + after)[:n + 1])) for n in range(len(answer.trace))]
     checked = [max(0, n + 2 - len(start)) * len(t.frame.close) for n in range(len(answer.trace))]
     read = [a + b for a, b in zip(so_far, checked)]
-    assert [step.tokens for step in answer.trace[len(start) - 1:]] == read[len(start) - 1:], "a pass's nodes have its end"
+    assert [step.tokens for step in answer.trace[len(start) - 1:]] == read[len(start) - 1:], "the end of a pass"
     assert probes == checked[-1]
