@@ -6,8 +6,9 @@ being read.
 """
 import pytest
 import torch
-from benchmark import NODE, peak_memory
 from oracle import hugging_face, mean_attention, relative, token_ids, write_checkpoint
+from speed.measure import peak_of
+from speed.reading import NODE
 
 from llama import Cache, Llama
 from pecan import edge_weights
@@ -110,6 +111,34 @@ def test_bfloat16_attention_is_as_close_as_hugging_face_is(folder, hf, ids):
     rounded = mean_attention(hugging_face(folder, torch.bfloat16), tokens)[end:]
     theirs = relative(node_means(rounded, spans), wanted)
     assert ours < 1.1 * theirs, f"ours {ours}, theirs {theirs}"
+
+
+def peak_memory(model, length: int, stage: int) -> int:
+    """Bytes allocated at the peak of getting the attention to the nodes of a prompt of `length` tokens.
+
+    For 8 generated tokens (stage 1), or for a node of 64 tokens that is read after the prompt (stage 2). `model` is a
+    Llama, or one of Hugging Face's, which keeps the attention of all layers. Weights are not counted, the key/value
+    cache is.
+    """
+    nodes = [(n, [5 + n % 290] * NODE) for n in range(length // NODE)]
+    node = nodes[0][1]
+
+    def ours():
+        cache = Cache(model, 1, length + NODE)
+        hidden, _ = model.read(cache, [nodes])
+        averaging = cache.averaging_matrix([[n for n, _ in nodes]])
+        if stage == 1:
+            model.generate(cache, hidden, 8, averaging)
+        else:
+            model.read(cache, [[("new", node)]], averaging)
+
+    @torch.no_grad()
+    def naive():
+        added = node[:8] if stage == 1 else node
+        layers = model(torch.tensor([token_ids(nodes) + added]), output_attentions=True).attentions
+        torch.stack([layer.mean(1) for layer in layers]).mean(0)
+
+    return peak_of(ours if isinstance(model, Llama) else naive)
 
 
 @pytest.mark.parametrize("stage", [1, 2])

@@ -1,8 +1,8 @@
 """Ring 2, one attention and one block: the weights that the method is built on, against Hugging Face's and by hand."""
 import pytest
 import torch
-from benchmark import peak_of
 from oracle import T, assert_same, hugging_face
+from speed.measure import peak_of
 from torch import nn
 from transformers.models.llama.modeling_llama import eager_attention_forward
 

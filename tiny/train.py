@@ -1,40 +1,33 @@
-"""Train the embedded model from scratch (about an hour and a half on a CPU core).
+"""Train the embedded model from scratch, on the first device available.
 
     python -m tiny.train
     python -m tiny.train --output other --seed 1 --tokens 30e6
 
-It runs on the first device available and writes a checkpoint folder (for `--model`). The folder also holds log.jsonl,
-a line every 25 steps, and training.safetensors, from which the same command goes on after an interruption.
+It writes a checkpoint folder (for `--model`). The folder also holds log.jsonl, a line every 25 steps, and training.pt,
+from which the same command goes on after an interruption.
 """
 import json
 import random
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
 
-from core.command import make_parser, parse_options, user_errors
-
 import tokenizers
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
-from safetensors.torch import load_file
 
 import pecan
-from core.checkpoint import choose_device, read_config, save_checkpoint
-from core.files import append_line, write_file, write_tensors
-from core.settings import resolve
+from core.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from core.command import make_parser, parse_options, user_errors
+from core.files import append_line, replacing, write_file
 from core.tokenizer import Tokenizer
 from llama import Llama
-from study.world import watch
 from support.token_mean import COUNTS
-from tiny import world as W
-from tiny.curriculum import STAGES, lessons
-from tiny.lesson import collate
-from tiny.lessons import Teacher
-from tiny.start import structured_start
-from tiny.world import other_documents
+from tiny.facts import POST, QUESTIONS, VALUES, WORDINGS
+from tiny.lessons import Teacher, collate, lessons
+from tiny.world import FILLERS, MENTIONS, make_world
 
 # --- the checkpoint's files -----------------------------------------------------------------------------------------
 
@@ -52,8 +45,8 @@ def write_tokenizer(folder: Path) -> int:
 
     Each word of the world, the prompts and the template is one token.
     """
-    texts = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, *W.FILLERS, *W.MENTIONS, *sum(W.VALUES.values(), []),
-             *sum(W.WORDINGS.values(), ()), W.POST, *W.QUESTIONS.values(), "In the ? . user assistant Yes No \n\n \n "]
+    texts = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, *FILLERS, *MENTIONS, *sum(VALUES.values(), []),
+             *sum(WORDINGS.values(), ()), POST, *QUESTIONS.values(), "In the ? . user assistant Yes No \n\n \n "]
     texts = [re.sub(r"\{\d?\}", " ", text) for text in texts]
     words = sorted({word for text in texts for word in re.findall(WORD, text)})
     vocabulary = {word: id for id, word in enumerate(SPECIALS + words)}
@@ -76,7 +69,7 @@ def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
     rng = random.Random("counts")
     counts = [0] * vocabulary
     for _ in range(100):
-        for passage in W.make_world(rng, rng.randint(6, 27)).passages:
+        for passage in make_world(rng, rng.randint(6, 27)).passages:
             for id in tokenizer.encode(passage):
                 counts[id] += 1
     source = "the passages of 100 documents as training draws them"
@@ -98,175 +91,151 @@ def shape(vocabulary: int, size: str) -> dict:
             "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
 
 
+# --- the start ------------------------------------------------------------------------------------------------------
+
+SHARED = 0.5                         # the first coordinate of every embedding
+FAST = torch.arange(6)               # the fastest RoPE frequencies; frequency i turns dimensions i and i + K // 2
+
+
+def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
+    """The weights at the start of training, by name.
+
+    From the usual random weights such a model learns to copy, but not whose fact it copies. This start follows "Mimetic
+    Initialization of Self-Attention Layers" (Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828): head h of
+    layer 0 looks h + 1 tokens back, and the other layers compare contents. Norms are 1. The rest is random with
+    variance 1 / D; the matrix that ends an MLP is then scaled by 0.2.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    D, K = config.width, config.head_width
+
+    def normal(*size):
+        return torch.randn(size, generator=generator)
+
+    def orthonormal():                                      # [K, D]
+        return torch.linalg.qr(normal(D, K))[0].T
+
+    weights = {name: torch.ones(size) if len(size) == 1 else normal(*size) / D ** 0.5
+               for name, size in tensor_shapes(config).items()}
+
+    # All embeddings share a constant, from which layer 0 makes queries and keys that do not depend on the token.
+    # RMSNorm divides by the root of the mean square, which is (SHARED ** 2 + 1) / D for these embeddings.
+    weights["model.embed_tokens.weight"][:, 0] = SHARED
+    constant = SHARED * (D / (SHARED ** 2 + 1)) ** 0.5      # after the norm
+    turn = config.rope_theta ** (-2 * FAST / K)             # radians per position
+
+    for layer in range(config.layers):
+        name = f"model.layers.{layer}."
+        weights[f"{name}mlp.down_proj.weight"] *= 0.2
+        q, k, v, o = (weights[f"{name}self_attn.{letter}_proj.weight"] for letter in "qkvo")
+        for h in range(config.heads):
+            g, first = divmod(h, config.heads // config.kv_heads)
+            of_q = slice(h * K, (h + 1) * K)
+            of_k = slice(g * K, (g + 1) * K)                # of the key/value head that this head shares
+            if not first:
+                v[of_k] = orthonormal()
+                k[of_k] = orthonormal() * (1.1 if layer else 0.05)
+
+            if layer == 0:
+                # Keys point in one direction, on the fast frequencies, and queries in the same, turned back by h + 1
+                # positions. RoPE turns both by their positions, so that they meet h + 1 tokens apart.
+                k[of_k][FAST, 0] = 6 / constant
+                q[of_q] = 0.02 * normal(K, D)
+                q[of_q][FAST, 0] = 6 / constant * torch.cos((h + 1) * turn)
+                q[of_q][FAST + K // 2, 0] = -6 / constant * torch.sin((h + 1) * turn)
+                o[:, of_q] = 0.1 * orthonormal().T
+            else:
+                # W_q = W_k but for a little noise, without the frequencies that would compare positions. W_o W_v is a
+                # projection times 0.1: a token takes over a part of what it matches.
+                if not first:
+                    k[of_k][torch.cat((FAST, FAST + K // 2))] *= 0.1
+                q[of_q] = k[of_k] + 0.01 * normal(K, D)
+                o[:, of_q] = 0.1 * v[of_k].T
+    return weights
+
+
 # --- training -------------------------------------------------------------------------------------------------------
 
-# A stage ends after MIN_STEPS steps if its lowest share of right answers is above ENOUGH; drills and hops do not count
-# if there are others. It ends after MAX_STEPS in any case.
-ENOUGH = 0.9
-MIN_STEPS = 30
-MAX_STEPS = 200
-MIXED_STEPS = 1300                # of the mixed lessons; then come more searches, and longer ones
-
-WATCHED = 5                       # documents whose figures the log gets now and then
-
-
 class Training:
-    """A model in training, its optimizers and its place in the curriculum.
+    """A model in training and its optimizers; training.pt holds all of it."""
 
-    All of it is in training.safetensors. `at` counts the steps ("step"), the tokens ("done"), the stages ("drill") and
-    the steps of this stage ("since"). `right` is the running share of right targets, by kind of lesson.
-    """
-
-    def __init__(self, folder: Path, seed: int, tokens: float, size: str = "embedded", rate: float = 2e-3):
+    def __init__(self, folder: Path, seed: int, tokens: float, size: str = "embedded"):
         self.folder = folder
         self.seed = seed
         self.tokens = tokens
-        self.rate = rate
+        self.steps = 0
+        self.done = 0                                       # tokens
+        self.right: dict[str, list[float]] = {}             # shares of right targets since the last line of the log
 
         # The files of the checkpoint, without the weights.
         self.raw = shape(write_tokenizer(folder), size)
         write_file(folder / "config.json", json.dumps(self.raw, indent=2, allow_nan=False) + "\n")
-        (folder / "pecan.json").write_bytes((Path(__file__).parent / "pecan.json").read_bytes())
-
+        shutil.copy(Path(__file__).parent / "pecan.json", folder)
         config = read_config(folder)
-        self.device, _ = choose_device()
-        # A processor without instructions for bfloat16 is faster in float32 (2.4 times, measured on AVX-512 alone).
-        instructions = {name for name, there in torch.cpu.get_capabilities().items() if there}
-        self.bfloat16 = self.device.type != "cpu" or not instructions.isdisjoint({"amx_bf16", "avx512_bf16", "bf16"})
-        self.weights = {}
-        for name, weight in structured_start(config, seed).items():
-            self.weights[name] = weight.to(self.device).requires_grad_()
-        self.model = Llama(config, self.weights)
         self.teacher = Teacher(Tokenizer(folder), config.eos[0])
-        if not (folder / COUNTS).exists():
-            write_counts(folder, self.teacher.tokenizer, config.vocab)
+        write_counts(folder, self.teacher.tokenizer, config.vocab)
+
+        self.device, _ = choose_device()
+        weights = {name: weight.to(self.device).requires_grad_()
+                   for name, weight in structured_start(config, seed).items()}
+        self.model = Llama(config, weights)
 
         # Muon trains the matrices of the layers, AdamW the embeddings and the norms.
-        self.names = {"muon": [], "adam": []}
-        for name, weight in self.weights.items():
-            in_layer = weight.ndim == 2 and "embed" not in name
-            self.names["muon" if in_layer else "adam"].append(name)
-        matrices = [self.weights[name] for name in self.names["muon"]]
-        others = [self.weights[name] for name in self.names["adam"]]
-        self.optimizers = {
-            "muon": torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
-            "adam": torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)}
-
-        self.at = {"step": 0, "done": 0, "drill": 0, "since": 0}
-        self.right: dict[str, float] = {}
-        self.losses: dict[str, float] = {}
-        if (folder / "training.safetensors").exists():
+        matrices = [weight for name, weight in weights.items() if "proj" in name]
+        others = [weight for name, weight in weights.items() if "proj" not in name]
+        self.optimizers = [torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+                           torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)]
+        if (folder / "training.pt").exists():
             self.restore()
 
     def save(self):
-        """Write the model and the state of the training; each file is replaced at once."""
-        state = {}
-        for kind, optimizer in self.optimizers.items():
-            for name in self.names[kind]:
-                for key, value in optimizer.state[self.weights[name]].items():
-                    if torch.is_tensor(value):
-                        state[f"{kind}.{name}.{key}"] = value.contiguous()
-        for name, weight in self.weights.items():
-            state[f"weight.{name}"] = weight.detach().contiguous()
+        """Write the checkpoint, and the state of the training."""
+        save_checkpoint(self.folder, self.raw, self.model.weights)
+        with replacing(self.folder / "training.pt") as partial:
+            torch.save({"steps": self.steps, "done": self.done, "weights": self.model.weights,
+                        "optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}, partial)
 
-        metadata = {name: json.dumps(value, allow_nan=False)
-                    for name, value in (("at", self.at), ("right", self.right), ("losses", self.losses))}
-        write_tensors(self.folder / "training.safetensors", state, metadata)
-        save_checkpoint(self.folder, self.raw, self.weights)
-
+    @torch.no_grad()
     def restore(self):
         """Read what save wrote."""
-        path = self.folder / "training.safetensors"
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-        self.at = json.loads(metadata["at"])
-        self.right = json.loads(metadata["right"])
-        self.losses = json.loads(metadata["losses"])
-
-        state = load_file(path, device=str(self.device))
-        for kind, optimizer in self.optimizers.items():
-            for name in self.names[kind]:
-                prefix = f"{kind}.{name}."
-                optimizer.state[self.weights[name]] = {
-                    key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        with torch.no_grad():
-            for name, weight in self.weights.items():
-                weight.copy_(state[f"weight.{name}"])
-        print(f"going on at step {self.at['step']}")
+        state = torch.load(self.folder / "training.pt", self.device)
+        self.steps, self.done = state["steps"], state["done"]
+        for optimizer, of_optimizer in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(of_optimizer)
+        for name, weight in self.model.weights.items():
+            weight.copy_(state["weights"][name])
 
     def step(self):
         """One step of both optimizers."""
         # Each step has its own seed, so that a resumed run gets the same lessons as one without an interruption.
-        rng = random.Random(f"{self.seed} {self.at['step']}")
+        rng = random.Random(f"{self.seed} {self.steps}")
 
         # The learning rate rises for 50 steps and falls over the last third of the tokens.
-        rise = (self.at["step"] + 1) / 50
-        fall = 0.02 + (1 - self.at["done"] / self.tokens) / 0.35
-        scale = min(1, rise, fall)
+        share = self.done / self.tokens
+        rate = 2e-3 * min(1, (self.steps + 1) / 50, 0.02 + (1 - share) / 0.35)
 
         # The gradients of all kinds of lessons add up; a search counts twice.
-        for kind, made in lessons(self.teacher, rng, self.at["drill"]).items():
-            tokens, positions, mask, places, right = collate(made, self.device)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-                hidden, _ = self.model.forward(tokens, positions, mask)
-                logits = self.model.logits(hidden[places])        # [targets, V]
-            loss = F.cross_entropy(logits.float(), right)
+        for kind, made in lessons(self.teacher, rng, share).items():
+            tokens, positions, mask, places, right = (part.to(self.device) for part in collate(made))
+            hidden, _ = self.model.forward(tokens, positions, mask)
+            logits = self.model.logits(hidden[*places])           # [targets, V]
+            loss = F.cross_entropy(logits, right)
             (loss * (2 if kind == "search" else 1)).backward()
-            self.at["done"] += tokens.numel()
-            self.record(kind, loss.item(), logits.argmax(1) == right, right)
+            self.done += tokens.numel()
+            self.right.setdefault(kind, []).append((logits.argmax(1) == right).float().mean().item())
 
-        for optimizer in self.optimizers.values():
+        for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self.rate * scale
+                group["lr"] = rate
             optimizer.step()
             optimizer.zero_grad()
-        self.at["step"] += 1
-        self.at["since"] += 1
-        self.end_stage()
+        self.steps += 1
 
-    def record(self, kind: str, loss: float, hits: torch.Tensor, right: torch.Tensor):
-        """Update the running loss, and the running shares of right targets, verdicts apart from the other ones.
-
-        hits and right are [targets]: whether the model gave the right token, and that token.
-        """
-        before = self.losses.get(kind, loss)
-        self.losses[kind] = before + 0.05 * (loss - before)
-        yes = self.teacher.tokenizer.first("Yes")
-        no = self.teacher.tokenizer.first("No")
-        verdicts = (right == yes) | (right == no)
-        for name, chosen in ((kind, ~verdicts), (f"{kind}: verdicts", verdicts)):
-            if chosen.any():
-                share = hits[chosen].float().mean().item()
-                before = self.right.get(name, share)
-                self.right[name] = before + 0.05 * (share - before)
-
-    @torch.no_grad()
-    def figures(self) -> dict:
-        """What the bench says about PECAN with the model as it is, on documents of another seed."""
-        model = Llama(self.model.config, self.weights, self.teacher.tokenizer, self.folder)
-        settings = resolve(self.folder, model.config.max_length)
-        return watch(model, other_documents()[:WATCHED], settings)
-
-    def log(self, seconds: float, figures: dict | None = None):
-        """Append a line to log.jsonl: where the training is, the running losses and the shares of right targets."""
-        rounded = [{kind: round(value, 4) for kind, value in of.items()} for of in (self.losses, self.right)]
-        line = self.at | {"seconds": round(seconds), "loss": rounded[0], "right": rounded[1]}
-        if figures:
-            line["figures"] = figures
+    def log(self, seconds: float):
+        """Append a line to log.jsonl: where the training is, and the shares of right targets since the line before."""
+        right = {kind: round(sum(shares) / len(shares), 4) for kind, shares in self.right.items()}
+        line = {"step": self.steps, "done": self.done, "seconds": round(seconds), "right": right}
         append_line(self.folder / "log.jsonl", json.dumps(line, allow_nan=False))
-
-    def end_stage(self):
-        """Go on to the next stage if this one has done enough."""
-        stage = self.at["drill"]
-        if stage > len(STAGES) or self.at["since"] <= MIN_STEPS:
-            return
-        graded = {kind: share for kind, share in self.right.items() if "drill" not in kind and "hops" not in kind}
-        enough = stage < len(STAGES) and min((graded or self.right).values()) > ENOUGH
-        if enough or self.at["since"] > (MAX_STEPS if stage < len(STAGES) else MIXED_STEPS):
-            self.at["drill"] += 1
-            self.at["since"] = 0
-            self.right = {}
-            self.losses = {}
+        self.right = {}
 
 
 def main(argv=None):
@@ -279,14 +248,12 @@ def main(argv=None):
 
     training = Training(args.output, args.seed, args.tokens, args.size)
     began = time.time()
-    while training.at["done"] < args.tokens:
+    while training.done < args.tokens:
         training.step()
-        if training.at["step"] % 25 == 0:
+        if training.steps % 25 == 0:
             training.log(time.time() - began)
-        if training.at["step"] % 100 == 0:
+        if training.steps % 100 == 0:
             training.save()
-        if training.at["step"] % 500 == 0 and training.at["drill"] >= len(STAGES):
-            training.log(time.time() - began, training.figures())
     training.save()
     return 0
 

@@ -31,16 +31,13 @@ import json
 import random
 import re
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.command import make_parser, parse_options, user_errors
-
-from core.files import writing
-from data import Document, read_jsonl
-from tiny import facts as F
-from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in
+from core.files import write_file
+from data import Document, Question
+from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, statement, statements
 
 FILLERS = ["It was a quiet morning.", "The road was long.", "Nobody spoke of it.", "The rain went on.",
            "Then the bells rang.", "The market was open.", "A letter came at noon.", "The night was cold.",
@@ -67,12 +64,10 @@ class World:
 
     def post(self, name: str) -> tuple[str, str]:
         """The town and the job of a person; two empty texts for anybody else."""
-        if (name, "job") not in self.facts:
-            return "", ""
-        return self.facts[name, "town"].value, self.facts[name, "job"].value
+        return {name: post for post, name in self.posts.items()}.get(name, ("", ""))
 
 
-def draw_posts(rng: random.Random, people: int, new: bool = False, names=NAMES) -> dict[tuple[str, str], str]:
+def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple[str, str], str]:
     """(town, job) -> name for so many people; most jobs come in several towns. All are held out if `new`, or none."""
     while True:
         fewest, most = (people + 2) // 3, people // 2 + 1
@@ -80,14 +75,14 @@ def draw_posts(rng: random.Random, people: int, new: bool = False, names=NAMES) 
         jobs = rng.sample(VALUES["job"], min(len(VALUES["job"]), rng.randint(fewest, most)))
         if new:
             towns = TOWNS                                   # few pairs are held out
-        pairs = [(town, job) for town in towns for job in jobs if F.held_out(town, "post", job) == new]
+        pairs = [(town, job) for town in towns for job in jobs if held_out(town, "post", job) == new]
         if len(pairs) >= people:
-            return dict(zip(rng.sample(pairs, people), rng.sample(names, people)))
+            return dict(zip(rng.sample(pairs, people), rng.sample(NAMES, people)))
 
 
 def draw_fact(rng: random.Random, name: str, relation: str, values: list[str], new: bool = False) -> Fact | None:
     """A fact with one of these values, held out if `new` or else not; None if there is none."""
-    values = [value for value in values if value != name and F.held_out(name, relation, value) == new]
+    values = [value for value in values if value != name and held_out(name, relation, value) == new]
     return Fact(name, relation, rng.choice(values)) if values else None
 
 
@@ -152,11 +147,10 @@ def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[
 
     Fillers, and sentences that `mention()` somebody, bring every passage to `shortest` tokens or a few more.
     """
-    passages = [None]
-    while None in passages:
-        parts = cut(rng, groups)
-        passages = [padded(rng, part, part is parts[0], mention, shortest) for part in parts]
-    return passages
+    while True:
+        passages = [padded(rng, part, n == 0, mention, shortest) for n, part in enumerate(cut(rng, groups))]
+        if None not in passages:
+            return passages
 
 
 def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
@@ -228,12 +222,12 @@ def bullets_about(world: World, name: str) -> list[str]:
     The post comes last, so that the next bullet of the level above is about whoever follows it.
     """
     kept = [(name, relation) for relation in ("friend", "pet", "home", "job") if (name, relation) in world.facts]
-    return [F.statement(world.facts[subject], world.post(name)) for subject in kept]
+    return [statement(world.facts[subject], world.post(name)) for subject in kept]
 
 
 def summarise(bullets: list[str]) -> list[str]:
     """The true summary of bullets: those that say somebody's post, in the same order."""
-    return [bullet for bullet in bullets if any(relation == "job" for _, relation, _ in F.statements(bullet))]
+    return [bullet for bullet in bullets if any(relation == "job" for _, relation, _ in statements(bullet))]
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
@@ -274,35 +268,46 @@ def evidence(world: World, fact: Fact) -> list[str]:
             for text in (sentences[n], " ".join(sentences[n:n + 2])):
                 if fact in facts_in([text], world.posts) and fact not in facts_in(sentences[n + 1:n + 2], world.posts):
                     return list(dict.fromkeys([*texts, text]))
-    raise ValueError(f"{fact} is not stated")
 
 
-def write_test_set(path: Path, lengths: list[int], look_ups: int, seed: int):
-    """Write a document of held-out facts for each number of chapters in `lengths`, in the format of data.py.
+def held_out_documents(name: str, lengths: list[int], look_ups: int, seed: int) -> list[Document]:
+    """A document of held-out facts for each number of chapters in `lengths`.
 
     Each has a question of every kind; the look-ups are in the first `look_ups` documents. A question also has its
     `kind`, its `facts` (as bullets state them) and its `evidence`, the sentences that state them.
     """
     rng = random.Random(seed)
-    with writing(path), open(path, "w", encoding="utf-8") as file:
-        for number, chapters in enumerate(lengths):
-            world = make_world(rng, chapters, new=True)
-            questions = []
-            for kind in KINDS:
-                if kind == "look-up" and number >= look_ups:
-                    continue
-                asked = [question["question"] for question in questions]
-                text = asked[0] if asked else None
-                while text is None or text in asked:
-                    text, answer, needed = ask(world, rng, kind)
+    documents = []
+    for number, chapters in enumerate(lengths):
+        world = make_world(rng, chapters, new=True)
+        document = Document(f"{name}-{number}", world.passages)
+        for kind in KINDS:
+            if kind == "look-up" and number >= look_ups:
+                continue
 
-                sentences = dict.fromkeys(text for fact in needed for text in evidence(world, fact))
-                questions.append({"id": f"{path.stem}-{number}-{len(questions)}", "question": text, "answers": [answer],
-                                  "kind": kind, "facts": [F.statement(fact, world.post(fact.name)) for fact in needed],
-                                  "evidence": list(sentences)})
+            # No question is asked twice.
+            asked = [question.text for question in document.questions]
+            text, answer, needed = ask(world, rng, kind)
+            while text in asked:
+                text, answer, needed = ask(world, rng, kind)
 
-            row = {"id": f"{path.stem}-{number}", "passages": world.passages, "questions": questions}
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+            sentences = dict.fromkeys(sentence for fact in needed for sentence in evidence(world, fact))
+            extra = {"kind": kind, "facts": [statement(fact, world.post(fact.name)) for fact in needed],
+                     "evidence": list(sentences)}
+            document.questions.append(Question(f"{document.id}-{len(asked)}", text, [answer], extra))
+        documents.append(document)
+    return documents
+
+
+def write_jsonl(path: Path, documents: list[Document]):
+    """Write documents in the format of data.py."""
+    lines = []
+    for document in documents:
+        questions = [{"id": question.id, "question": question.text, "answers": question.answers, **question.extra}
+                     for question in document.questions]
+        row = {"id": document.id, "passages": document.passages, "questions": questions}
+        lines.append(json.dumps(row, allow_nan=False) + "\n")
+    write_file(path, "".join(lines))
 
 
 # Chapters of the documents: windows of 380 tokens hold three and a half. Documents in training have 6 to 27.
@@ -310,21 +315,17 @@ DEFAULT = [14 + 13 * n // 19 for n in range(20)]
 LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 
 
-def write_story(path: Path, seed: int):
-    """Write a short document of held-out facts as plain text.
+def story() -> str:
+    """A short document of held-out facts.
 
     A text is cut where a chunk is full (pecan.chunks). All its passages fill a chunk, so these are the chunks.
     """
-    world = make_world(random.Random(seed), 9, new=True, shortest=LONGEST)
-    path.write_text("\n\n".join(world.passages) + "\n", encoding="utf-8")
+    return "\n\n".join(make_world(random.Random(140), 9, new=True, shortest=LONGEST).passages) + "\n"
 
 
 def other_documents() -> list[Document]:
-    """Ten documents of another seed, on which settings are chosen and training is watched."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "other.jsonl"
-        write_test_set(path, [14, 17, 20, 23, 26, 15, 18, 21, 24, 27], 7, 2028)
-        return read_jsonl(path)
+    """Ten documents of another seed, for choices that the reported documents must not influence."""
+    return held_out_documents("other", [14, 17, 20, 23, 26, 15, 18, 21, 24, 27], 7, 2028)
 
 
 def main(argv=None) -> int:
@@ -332,9 +333,9 @@ def main(argv=None) -> int:
     parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")
     args = parse_options(parser, argv)
 
-    write_test_set(args.folder / "test.jsonl", DEFAULT, 14, 2026)
-    write_test_set(args.folder / "larger.jsonl", LARGER, 40, 2027)
-    write_story(args.folder / "story.txt", 140)
+    write_jsonl(args.folder / "test.jsonl", held_out_documents("test", DEFAULT, 14, 2026))
+    write_jsonl(args.folder / "larger.jsonl", held_out_documents("larger", LARGER, 40, 2027))
+    write_file(args.folder / "story.txt", story())
     return 0
 
 

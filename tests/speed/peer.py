@@ -56,28 +56,42 @@ def write(peer, prompts: torch.Tensor, limit: int, spans: list | None = None) ->
 
 
 @torch.no_grad()
-def search(peer, passes: list, question: tuple[int, int], yes_no: list[int], answer_tokens: int) -> tuple:
-    """The passes of a search, (ids, spans of its nodes, tokens of the probe) each, with a cache that is cropped.
+def search(peer, passes: list, yes_no: list[int], limit: int, eos: tuple[int, ...]) -> tuple:
+    """The passes of a search, (segments, tokens of the probe) each, with a cache that is cropped.
 
     Returns the mean attention to the question of each node, p_yes after each probe, and the ids of the answer.
     """
     past = DynamicCache(config=peer.config)
-    attention, verdicts, before = [], [], 0
-    for ids, spans, probe in passes:
-        out = peer(torch.tensor([ids + probe], device=peer.device), past_key_values=past, use_cache=True,
-                   logits_to_keep=1, output_attentions=bool(spans))
-        if spans:
-            mean = torch.stack([layer[0].float().mean(0) for layer in out.attentions]).mean(0)    # [T, P]
-            attention += [mean[start - before:end - before, slice(*question)].mean().item() for start, end in spans]
+    attention, p_yes = [], []
+    end = 0
+    for segments, probe in passes:
+        before = end
+        spans = []
+        for node, part in segments:
+            span = (end, end + len(part))
+            end = span[1]
+            if node == "q":
+                question = slice(*span)
+            elif node is not None:
+                spans.append(span)
+
+        ids = [id for _, part in segments for id in part] + probe
+        out = peer(torch.tensor([ids], device=peer.device), past_key_values=past, use_cache=True, logits_to_keep=1,
+                   output_attentions=bool(spans))
+        for start, stop in spans:
+            rows = slice(start - before, stop - before)
+            attention.append(sum(layer[0, :, rows, question].float().mean().item() for layer in out.attentions)
+                             / len(out.attentions))
         if probe:
-            verdicts.append(out.logits[0, -1, yes_no].double().softmax(0)[0].item())
+            p_yes.append(out.logits[0, -1, yes_no].double().softmax(0)[0].item())
             past.crop(-len(probe))
-        before += len(ids)
 
     ids = []
     while True:
-        ids.append(out.logits[0, -1].argmax().item())
-        if len(ids) == answer_tokens:
-            return attention, verdicts, ids
-        out = peer(torch.tensor([ids[-1:]], device=peer.device), past_key_values=past, use_cache=True,
-                   logits_to_keep=1)
+        token = out.logits[0, -1].argmax().item()
+        if token in eos:
+            return attention, p_yes, ids
+        ids.append(token)
+        if len(ids) == limit:
+            return attention, p_yes, ids
+        out = peer(torch.tensor([[token]], device=peer.device), past_key_values=past, use_cache=True, logits_to_keep=1)
