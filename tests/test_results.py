@@ -204,7 +204,7 @@ def test_the_estimate_counts_every_part(tiny, monkeypatch):
 @pytest.mark.slow
 def test_the_memory_of_a_run_is_what_the_dry_run_says(tiny, settings):
     """What building a graph, or a whole document, adds to the loaded model, as PyTorch allocates it: within 10 %."""
-    from benchmark import peak_of  # here, because it takes a moment
+    from speed.measure import peak_of  # here, because it takes a moment
 
     from baselines.whole import Whole
     whole = read_jsonl(EMBEDDED, 1)[0]
