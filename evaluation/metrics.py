@@ -1,10 +1,8 @@
-"""Scores of answers: F1, exact match, accuracy, ROUGE-L in both of its readings, BLEU-4, and bootstrap intervals.
+"""Scores of answers: F1, exact match, accuracy, ROUGE-L, and bootstrap intervals; and the summary of a run.
 
-The paper names two sources for its scores: LongBench (F1; ROUGE-L by the package rouge) and Hugging Face Evaluate
-(ROUGE-L by rouge_score; BLEU). It does not say which ROUGE-L it prints. The tables here print rouge_score's, because
-the published figures are as close to their F1 as that one is. The results hold the other as well.
+The paper names two sources of ROUGE-L, LongBench (the package rouge) and Hugging Face Evaluate (rouge_score), and does
+not say which it prints. Here it is rouge_score's, because the published figures are as close to their F1 as it is.
 """
-import math
 import re
 import string
 from collections import Counter
@@ -46,7 +44,7 @@ def f1(prediction: str, answers: list[str]) -> float:
 
 # --- options --------------------------------------------------------------------------------------------------------
 
-OPTIONS = ("options", "gold", "difficult")                       # what a row says about them
+OPTIONS = ("options", "gold")                                    # what a row says about them
 
 
 def option_of(prediction: str, options: list[str]) -> int | None:
@@ -66,19 +64,10 @@ def option_of(prediction: str, options: list[str]) -> int | None:
 
 
 def accuracy(rows: list[dict]) -> dict:
-    """The share of rows whose prediction names the gold option, in percent; of all, and of the difficult ones.
-
-    Rows without options do not count. Empty if no row has any.
-    """
-    right = {"accuracy": [], "accuracy_difficult": []}
-    for row in rows:
-        if isinstance(row.get("options"), list):
-            options = list(map(str, row["options"]))
-            value = 100.0 * (option_of(row["prediction"], options) == row.get("gold"))
-            right["accuracy"].append(value)
-            if row.get("difficult"):
-                right["accuracy_difficult"].append(value)
-    return {name: sum(values) / len(values) for name, values in right.items() if values}
+    """The share of rows whose prediction names the gold option, in percent. Empty if no row has options."""
+    right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row.get("gold")) for row in rows
+             if isinstance(row.get("options"), list)]
+    return {"accuracy": mean(right)} if right else {}
 
 
 # --- ROUGE-L --------------------------------------------------------------------------------------------------------
@@ -95,173 +84,80 @@ def rouge_l(prediction: str, answers: list[str]) -> float:
 
     def score(answer):
         p, a = words(prediction), words(answer)
-        longest = subsequence_table(p, a)[-1][-1]
+        longest = common_words(p, a)
         return 2 * longest / (len(p) + len(a)) if longest else 0.0
 
     return max(map(score, answers))
 
 
-def rouge_l_of_rouge(prediction: str, answers: list[str]) -> float:
-    """ROUGE-L of LongBench's package, rouge 1.0.1, in 0..1: the best over the gold answers.
-
-    The F-measure. Case and punctuation are kept; "." separates sentences, blanks separate words. Each pair of sentences
-    has a longest common subsequence; the different words of all of them are counted. P is this count over the different
-    words of the prediction, R over those of the answer, and F = 2PR / (P + R + 1e-8). The score is 0 if the package
-    fails: if a text is empty or holds nothing but full stops.
-    """
-    def sentences(text):
-        return [" ".join(part.split()).split(" ") for part in text.split(".") if part]
-
-    def words(sentences):
-        return {word for sentence in sentences for word in sentence}
-
-    def score(answer):
-        p, a = sentences(prediction), sentences(answer)
-        if not p or not a:
-            return 0.0
-
-        same = set()
-        for sentence in a:
-            for other in p:
-                same.update(common_words(sentence, other))
-
-        precision = len(same) / len(words(p))
-        recall = len(same) / len(words(a))
-        return 2 * precision * recall / (precision + recall + 1e-8)
-
-    return max(map(score, answers))
-
-
-def subsequence_table(x: list[str], y: list[str]) -> list[list[int]]:
-    """Lengths of the longest common subsequences of two lists of words.
-
-    table[i][j] is that of the first i words of x and the first j words of y.
-    """
-    table = [[0] * (len(y) + 1)]
+def common_words(x: list[str], y: list[str]) -> int:
+    """The length of the longest common subsequence of two lists of words."""
+    above = [0] * (len(y) + 1)
     for word in x:
-        above = table[-1]
         row = [0]
         for j, other in enumerate(y, 1):
             row.append(above[j - 1] + 1 if word == other else max(above[j], row[j - 1]))
-        table.append(row)
-    return table
-
-
-def common_words(x: list[str], y: list[str]) -> list[str]:
-    """The longest common subsequence of two lists of words, last word first.
-
-    If there are several, it is the one that the package rouge finds.
-    """
-    table = subsequence_table(x, y)
-    words = []
-    i, j = len(x), len(y)
-    while i and j:
-        if x[i - 1] == y[j - 1]:
-            words.append(x[i - 1])
-            i, j = i - 1, j - 1
-        elif table[i - 1][j] > table[i][j - 1]:
-            i -= 1
-        else:
-            j -= 1
-    return words
-
-
-# --- BLEU-4 ---------------------------------------------------------------------------------------------------------
-
-def bleu4(predictions: list[str], answers: list[list[str]]) -> float:
-    """BLEU-4 of a whole set in 0..1, as Hugging Face Evaluate computes it.
-
-    GARLIC reports it (section 4.1). Words are mteval's 13a, case is kept, n-grams go up to 4. Nothing is smoothed, so
-    it is 0 if no 4-gram matches. A count is clipped to the highest in any gold answer. If the predictions together are
-    shorter than their shortest gold answers together, the score is reduced.
-    """
-    matches, possible = [0] * 4, [0] * 4
-    length, shortest = 0, 0
-    for prediction, gold in zip(predictions, answers):
-        p = words_13a(prediction)
-        references = [words_13a(answer) for answer in gold]
-        length += len(p)
-        shortest += min(map(len, references))
-
-        for n in range(1, 5):
-            most = Counter()
-            for reference in references:
-                most |= ngrams(reference, n)
-            matches[n - 1] += (ngrams(p, n) & most).total()
-            possible[n - 1] += max(0, len(p) - n + 1)
-    if not all(matches):
-        return 0.0
-
-    brevity = 1.0 if length > shortest else math.exp(1 - shortest / length)
-    return brevity * math.exp(sum(math.log(m / n) for m, n in zip(matches, possible)) / 4)
-
-
-def ngrams(words: list[str], n: int) -> Counter:
-    return Counter(tuple(words[i:i + n]) for i in range(len(words) - n + 1))
-
-
-def words_13a(text: str) -> list[str]:
-    """The words of mteval-v13a.
-
-    Symbols are words. So are full stops and commas, unless they are between digits, and a dash after a digit.
-    """
-    text = text.replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
-    for name, character in (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")):
-        text = text.replace(name, character)
-
-    text = re.sub(r"([{-~\[-` -&(-+:-@/])", r" \1 ", f" {text} ")
-    text = re.sub(r"([^0-9])([.,])", r"\1 \2 ", text)
-    text = re.sub(r"([.,])([^0-9])", r" \1 \2", text)
-    text = re.sub(r"([0-9])(-)", r"\1 \2 ", text)
-    return text.split()
+        above = row
+    return above[-1]
 
 
 # --- all of them ----------------------------------------------------------------------------------------------------
 
-def interval(values: list[float], resamples: int = 1000, seed: int = 0) -> list[float]:
+def mean(values: list) -> float:
+    return sum(values) / len(values)
+
+
+def interval(values: list[float]) -> list[float]:
     """The 95 % bootstrap interval of a mean, [low, high].
 
-    The 2.5th and 97.5th percentile of the means of `resamples` samples, drawn with replacement.
+    The 2.5th and 97.5th percentile of the means of 1,000 samples, drawn with replacement.
     """
-    values = np.asarray(values)
-    rng = np.random.default_rng(seed)
-    means = values[rng.integers(0, len(values), (resamples, len(values)))].mean(1)
+    places = np.random.default_rng(0).integers(0, len(values), (1000, len(values)))
+    means = np.asarray(values)[places].mean(1)
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
-def difference(rows: list[dict], others: list[dict]) -> dict:
-    """Mean F1 of `rows` minus that of `others`, in points, over the n questions that both answer; 95 % interval.
+def difference(rows: list[dict], others: list[dict]) -> dict | None:
+    """Mean F1 of `rows` minus that of `others`, in points, over the questions that both answer; its 95 % interval.
 
-    The difference is taken question by question, so that hard questions weigh on both sides alike.
+    The difference is taken question by question, so that hard questions weigh on both sides alike. None if they share
+    no question.
     """
-    f1_of = {row["id"]: f1(row["prediction"], row["answers"]) for row in others}
-    differences = [100 * (f1(row["prediction"], row["answers"]) - f1_of[row["id"]]) for row in rows
-                   if row["id"] in f1_of]
-    if not differences:
-        return {"n": 0, "f1": None, "interval": None}
-    return {"n": len(differences), "f1": sum(differences) / len(differences), "interval": interval(differences)}
+    ours, theirs = ({row["id"]: f1(row["prediction"], row["answers"]) for row in of} for of in (rows, others))
+    differences = [100 * (ours[id] - theirs[id]) for id in ours if id in theirs]
+    return {"f1": mean(differences), "interval": interval(differences)} if differences else None
 
 
 def scores(rows: list[dict]) -> dict:
     """The metrics of rows that hold a prediction and its answers, in percent.
 
-    n, f1, em (exact match), rouge_l, rouge (ROUGE-L by the package rouge), bleu4, the intervals of f1 and rouge_l, and
-    the accuracy, if there are options.
+    n, f1, em (exact match), rouge_l, the intervals of f1 and rouge_l, and the accuracy, if there are options.
     """
-    predictions = [row["prediction"] for row in rows]
-    answers = [row["answers"] for row in rows]
-    values = {}
-    for name, metric in (("f1", f1), ("em", exact_match), ("rouge_l", rouge_l),
-                         ("rouge", rouge_l_of_rouge)):
-        values[name] = [100 * metric(*pair) for pair in zip(predictions, answers)]
-
     found = {"n": len(rows)}
-    for name in values:
-        found[name] = sum(values[name]) / len(rows)
-    found["bleu4"] = 100 * bleu4(predictions, answers)
-    found |= accuracy(rows)
-    for name in ("f1", "rouge_l"):
-        found[f"{name}_interval"] = interval(values[name])
+    for name, metric in (("f1", f1), ("em", exact_match), ("rouge_l", rouge_l)):
+        values = [100 * metric(row["prediction"], row["answers"]) for row in rows]
+        found[name] = mean(values)
+        found[f"{name}_interval"] = interval(values)
+    return found | accuracy(rows)
+
+
+def summary(rows: list[dict]) -> dict:
+    """The scores of a run's rows, and means: of FLOPs, nodes and tokens over the questions, of construction over the
+    documents, each with its interval."""
+    documents = list({row["hash"]: row for row in rows}.values())            # a row of each
+    nodes = [row["nodes"] for row in rows]
+    found = scores(rows) | {
+        "documents": len(documents), "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
+        "histogram": {n: nodes.count(n) for n in sorted(set(nodes))}}
+
+    for name, counted in (("nodes", rows), ("tokens", rows), ("flops", rows), ("construction_flops", documents)):
+        values = [row[name] for row in counted]
+        found[name] = mean(values)
+        found[f"{name}_interval"] = interval(values)
+
+    # Replies that a method asked for, for its documents and its questions.
+    for name in ("calls", "refused"):
+        found[name] = sum(row[name] for row in rows) + sum(row[f"construction_{name}"] for row in documents)
     return found
 
 
@@ -277,8 +173,6 @@ def read_predictions(path: str | Path) -> list[dict]:
     for number, line in enumerate(lines, 1):
         place = f"{path}, line {number}"
         row = parse_json(line, place, dict)
-        key = "prediction" if "prediction" in row else "pred"
-        check_values(row, {key: TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
-        of_options = {name: row[name] for name in OPTIONS if name in row}
-        rows.append({"prediction": row[key], "answers": row["answers"]} | of_options)
+        rows.append({"prediction": row.get("pred")} | row)
+        check_values(rows[-1], {"prediction": TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
     return rows

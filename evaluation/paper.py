@@ -8,14 +8,8 @@ DATASETS = ("NarrativeQA", "Qasper", "HotpotQA", "MuSiQue")
 OTHER_DATASETS = ("2WikiMultihopQA", "QuALITY", "multifieldqa_en")         # of the other papers' systems
 
 
-class TopX(NamedTuple):
-    """How much the Top-X methods retrieve: chunks (BM25, SBERT, Dragon) or nodes (RAPTOR-CT)."""
-    chunks: int
-    nodes: int
-
-
-# The caption of Table 1.
-TOP_X = {"NarrativeQA": TopX(7, 20), "Qasper": TopX(14, 42), "HotpotQA": TopX(4, 12), "MuSiQue": TopX(7, 22)}
+# How much the Top-X methods retrieve: chunks (BM25, SBERT, Dragon), nodes (RAPTOR-CT). The caption of Table 1.
+TOP_X = {"NarrativeQA": (7, 20), "Qasper": (14, 42), "HotpotQA": (4, 12), "MuSiQue": (7, 22)}
 
 # Nodes read without dynamic progress control (GARLIC 4.4).
 FIXED_NODES = {"NarrativeQA": 48, "Qasper": 36, "HotpotQA": 17, "MuSiQue": 30}
@@ -29,24 +23,16 @@ class Figures(NamedTuple):
     ratio: float | None = None
 
 
-def figures(cells: list[str], kind=None) -> dict:
-    """Data set -> figure.
+def table(text: str, kind=float) -> dict:
+    """Name -> data set -> figure, from lines "name | NarrativeQA | Qasper | HotpotQA | MuSiQue".
 
-    A cell holds one number; if `kind` is given, it holds the fields of a `kind`, separated by blanks.
+    A cell holds the numbers that `kind` is made from, separated by blanks.
     """
-    row = {}
-    for dataset, cell in zip(DATASETS, cells, strict=True):
-        numbers = [float(number) for number in cell.split()]
-        row[dataset] = kind(*numbers) if kind else numbers[0]
-    return row
-
-
-def table(text: str, kind=None) -> dict:
-    """Name -> data set -> figure, from lines "name | NarrativeQA | Qasper | HotpotQA | MuSiQue"."""
     rows = {}
     for line in text.strip().splitlines():
         name, *cells = line.split("|")
-        rows[name.strip()] = figures(cells, kind)
+        rows[name.strip()] = {dataset: kind(*map(float, cell.split()))
+                              for dataset, cell in zip(DATASETS, cells, strict=True)}
     return rows
 
 
@@ -69,14 +55,13 @@ GARLIC           | 61.1 60.2   31.0   1.00 | 49.7 47.9  66.9 1.00 | 43.5 43.5 16
 """, Figures)
 
 # F1; the model that builds the graph + the model that searches it
-TABLE2_ROWS: dict[str, dict[str, float]] = table("""
+TABLE2: dict[str, dict[str, float]] = table("""
 Llama-3.1-8B + Llama-3.1-8B | 61.1 | 49.7 | 43.5 | 36.9
 Llama-3.2-3B + Llama-3.2-3B | 56.7 | 47.6 | 40.0 | 29.8
 Llama-3.1-8B + Llama-3.2-3B | 60.6 | 49.6 | 40.8 | 31.3
 Llama-3.2-1B + Llama-3.2-1B | 28.8 | 33.5 | 27.5 | 15.3
 Llama-3.1-8B + Llama-3.2-1B | 41.8 | 37.2 | 28.5 | 15.6
 """)
-TABLE2: dict[tuple[str, str], dict[str, float]] = {tuple(pair.split(" + ")): row for pair, row in TABLE2_ROWS.items()}
 
 # F1, ROUGE-L. (PECAN's ROUGE-L on HotpotQA and MuSiQue differs from Table 1's by 0.1 in the paper itself.)
 TABLE3: dict[str, dict[str, Figures]] = table("""

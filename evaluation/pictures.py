@@ -1,28 +1,19 @@
-"""Tables as pictures, a PNG and an SVG of each. matplotlib is an optional extra: requirements-extra.txt.
+"""Tables as pictures, a PNG and an SVG for each data set. matplotlib is an optional extra: requirements-extra.txt.
 
-Whiskers and bands are 95 % bootstrap intervals. No meaning depends on colour alone: each series has its own marker or
-line as well. The colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which the colour-blind tell apart.
+Whiskers are 95 % bootstrap intervals. No meaning depends on colour alone: each series has its own marker or line as
+well. The colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which the colour-blind tell apart.
 """
-import textwrap
 from pathlib import Path
 
 from core.files import InputError, optional, writing
 from evaluation import paper
-from evaluation.cells import cut, quantity
-from evaluation.runs import runs_of
-from evaluation.tables import histogram_of
+from evaluation.cells import quantity
+from evaluation.methods import rows_of
 
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
-    "#000000", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7")
-COLOURS = [BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY]           # of the compared methods; PECAN's is VERMILION
-MARKERS = "osD^v<>PXpdH+x1234"                                # hollow, so that each is seen where some coincide
-WIDTH, HEIGHT = 4.6, 4.0                                      # of a data set's part, inches
-CAPTION = 80                                                  # characters of a caption's line below one part
-
-STYLE = {"font.size": 9, "axes.titlesize": 9, "legend.fontsize": 8, "axes.spines.top": False,
-         "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.6,
-         "axes.axisbelow": True, "legend.frameon": False, "errorbar.capsize": 2.5, "lines.markersize": 5.5,
-         "svg.hashsalt": "pecan"}                             # the same names inside the SVG in every run
+VERMILION, BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY = COLOURS = (
+    "#d55e00", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#000000", "#56b4e9")
+MARKERS = "*osD^v<>PXpdH+x1234"                               # hollow, so that each is seen where some coincide
+STYLE = {"font.size": 9, "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True, "errorbar.capsize": 2.5}
 
 
 def check(table: str | None):
@@ -35,131 +26,91 @@ def check(table: str | None):
     matplotlib.use("Agg")
 
 
-def draw(table: str | None, results: dict, path: Path) -> list[Path]:
-    """Draw what `table` shows, a part for each data set that was run, and write path.png and path.svg."""
-    check(table)
+def draw(table: str | None, dataset: str, runs: dict, path: Path):
+    """Draw what `table` shows of a data set, and write path.png and path.svg."""
     from matplotlib import pyplot
-    drawn = {dataset: entry["runs"] for dataset, entry in results.items() if entry["runs"]}
-    columns = min(len(drawn), 2)
-    rows = -(-len(drawn) // 2)
-    paint, caption = DRAW[table]
-
     with pyplot.rc_context(STYLE):
-        figure = pyplot.figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
-        parts = figure.subfigures(rows, columns, squeeze=False).flat
-        for part, (dataset, runs) in zip(parts, drawn.items()):
-            first = next(iter(runs.values()))
-            part.suptitle(f"{dataset}: {first['n']:,} questions, {first['documents']:,} documents", fontsize=10)
-            paint(part, dataset, runs)
-        figure.supxlabel(textwrap.fill(caption, CAPTION * columns), fontsize=7.5, color="#555555")
-
-        files = [path.with_suffix(".png"), path.with_suffix(".svg")]
-        for file, metadata in zip(files, ({"Software": None}, {"Date": None})):
-            with writing(file):
-                figure.savefig(file, dpi=200, metadata=metadata)
+        figure = pyplot.figure(figsize=(5, 4), layout="constrained")
+        first = next(iter(runs.values()))
+        figure.suptitle(f"{dataset}: {first['n']:,} questions, {first['documents']:,} documents")
+        DRAW[table](figure, dataset, runs)
+        for ending in ("png", "svg"):
+            with writing(f"{path}.{ending}"):
+                figure.savefig(f"{path}.{ending}", dpi=200)
         pyplot.close(figure)
-    return files
 
 
-def whiskers(value: float, interval: list[float]) -> list[list[float]]:
-    """An interval as matplotlib wants it: distances below and above. A mean may lie outside by a rounding error."""
-    low, high = interval
-    return [[max(0.0, value - low)], [max(0.0, high - value)]]
+def whiskers(runs: list[dict], name: str) -> list[list[float]]:
+    """Intervals as matplotlib wants them: distances below and above the means, not negative by a rounding error."""
+    ends = [(run[name], *run[f"{name}_interval"]) for run in runs]
+    return [[max(0.0, mean - low) for mean, low, _ in ends], [max(0.0, high - mean) for mean, _, high in ends]]
 
 
 def flops_axis(axis):
     """Write FLOPs as the tables do."""
-    axis.set_major_formatter(lambda value, _: quantity(value) if value else "0")
+    axis.set_major_formatter(lambda value, _: quantity(value))
     axis.set_minor_formatter(lambda value, _: "")
 
 
-# --- a part ---------------------------------------------------------------------------------------------------------
+# --- one for each table ---------------------------------------------------------------------------------------------
 
-def paint_nodes(part, dataset: str, runs: dict):
+def paint_nodes(figure, dataset: str, runs: dict):
     """Figure 3: queries by the number of nodes read."""
     run = runs["pecan"]
-    histogram = histogram_of(run)
-    axis = part.subplots()
-    axis.bar(list(histogram), list(histogram.values()), width=0.9, color=SKY, edgecolor=BLUE, linewidth=0.5)
+    axis = figure.subplots()
+    axis.bar(list(run["histogram"]), list(run["histogram"].values()), color=SKY)
 
-    highest = max(histogram.values())
-    low, high = run["nodes_interval"]
-    axis.errorbar(run["nodes"], 1.08 * highest, xerr=whiskers(run["nodes"], run["nodes_interval"]), fmt="D",
-                  color=VERMILION, label=f"mean {run['nodes']:.1f} ({low:.1f} to {high:.1f})")
+    above = 1.1 * max(run["histogram"].values())
+    axis.errorbar(run["nodes"], above, xerr=whiskers([run], "nodes"), fmt="D", color=VERMILION, label="mean")
     if dataset in paper.FIXED_NODES:
-        axis.plot(paper.FIXED_NODES[dataset], 1.08 * highest, "^", color=BLACK,
-                  label=f"published mean {paper.FIXED_NODES[dataset]} (GARLIC)")
-    axis.set(xlabel="nodes read for a query", ylabel="queries", xlim=(0, None), ylim=(0, 1.35 * highest))
-    axis.legend(loc="upper left")
+        axis.plot(paper.FIXED_NODES[dataset], above, "^", color=BLACK, label="published mean (GARLIC)")
+    axis.set(xlabel="nodes read for a query", ylabel="queries", xlim=(0, None))
+    axis.legend()
 
 
-def paint_patience(part, dataset: str, runs: dict):
+def paint_patience(figure, dataset: str, runs: dict):
     """Figure 4: F1 and FLOPs by stop patience."""
-    sweep = {n: runs[row.name] for n, row in enumerate(runs_of("patience"), 1) if row.name in runs}
-    top, bottom = part.subplots(2, sharex=True)
-    for axis, name, colour, marker in ((top, "f1", VERMILION, "o"), (bottom, "flops", BLUE, "s")):
-        for n, run in sweep.items():
-            axis.errorbar(n, run[name], whiskers(run[name], run[f"{name}_interval"]), color=colour)
-        axis.plot(list(sweep), [run[name] for run in sweep.values()], marker=marker, color=colour)
+    sweep = {n: runs[row.name] for n, row in enumerate(rows_of("patience"), 1) if row.name in runs}
+    top, bottom = figure.subplots(2, sharex=True)
+    for axis, name, look in ((top, "f1", {"color": VERMILION, "marker": "o"}),
+                             (bottom, "flops", {"color": BLUE, "marker": "s"})):
+        axis.errorbar(list(sweep), [run[name] for run in sweep.values()], whiskers(sweep.values(), name), **look)
 
     top.set(ylabel="F1 (%)")
     bottom.set(xlabel="stop patience $t_n$", ylabel="FLOPs/query", xticks=list(sweep))
     flops_axis(bottom.yaxis)
 
 
-def paint_cost(part, dataset: str, runs: dict):
-    """Table A4: what a query costs if 1 to 8 queries share the construction of a document's graph.
-
-    Long documents cost more in construction and in search, so the two intervals are added end to end, which is the
-    widest that they can be together.
-    """
-    axis = part.subplots()
+def paint_cost(figure, dataset: str, runs: dict):
+    """Table A4: what a query costs if 1 to 8 queries share the construction of a document's graph."""
+    axis = figure.subplots()
     shared = range(1, 9)
-    pecan = runs.get("pecan")
-    if pecan:
-        search = (pecan["flops"], *pecan["flops_interval"])           # the mean, and the ends of its interval
-        construction = (pecan["construction_flops"], *pecan["construction_flops_interval"])
-        value, low, high = ([s + c / q for q in shared] for s, c in zip(search, construction))
-        axis.fill_between(shared, low, high, color=VERMILION, alpha=0.2, lw=0)
-        axis.plot(shared, value, "o-", color=VERMILION, label="PECAN, search and construction")
-
-    whole = f"whole document, {cut(runs.get('whole'))} cut"
-    for name, label, colour, line in (("pecan", "PECAN, search", ORANGE, "--"), ("whole", whole, BLUE, "-.")):
+    if "pecan" in runs:
+        search, construction = runs["pecan"]["flops"], runs["pecan"]["construction_flops"]
+        axis.plot(shared, [search + construction / queries for queries in shared], "o-", color=VERMILION,
+                  label="PECAN, search and construction")
+    for name, label, colour, line in (("pecan", "PECAN, search", ORANGE, "--"), ("whole", "whole document", BLUE, ":")):
         if name in runs:
-            axis.axhspan(*runs[name]["flops_interval"], color=colour, alpha=0.2, linewidth=0)
-            axis.axhline(runs[name]["flops"], color=colour, linestyle=line, label=label)
+            axis.errorbar(shared, [runs[name]["flops"]] * 8, whiskers([runs[name]] * 8, "flops"), color=colour,
+                          linestyle=line, label=label)
     axis.set(xlabel="queries that share a document's graph", ylabel="FLOPs/query", xticks=shared, ylim=(0, None))
     flops_axis(axis.yaxis)
     axis.legend()
 
 
-def paint_methods(part, dataset: str, runs: dict):
+def paint_methods(figure, dataset: str, runs: dict):
     """F1 against FLOPs of all methods; the upper left is best."""
     from matplotlib.ticker import LogLocator
-    axis = part.subplots()
-    others = [name for name in runs if name != "pecan"]
-    for name, run in sorted(runs.items(), key=lambda pair: pair[1]["flops"]):
-        look = {"color": VERMILION, "marker": "*", "markersize": 12, "zorder": 2}
-        if name in others:
-            n = others.index(name)
-            look = {"color": COLOURS[n % len(COLOURS)], "marker": MARKERS[n % len(MARKERS)], "fillstyle": "none",
-                    "markersize": 7, "zorder": 3}
-        axis.errorbar(run["flops"], run["f1"], whiskers(run["f1"], run["f1_interval"]),
-                      whiskers(run["flops"], run["flops_interval"]), color=look["color"], linewidth=0.8, capsize=2)
-        axis.plot(run["flops"], run["f1"], linestyle="", label=run["label"], **look)
-
+    axis = figure.subplots()
+    for n, run in enumerate(runs.values()):
+        axis.errorbar(run["flops"], run["f1"], whiskers([run], "f1"), whiskers([run], "flops"), label=run["label"],
+                      color=COLOURS[n % len(COLOURS)], marker=MARKERS[n], fillstyle="none")
     axis.set(xlabel="FLOPs/query, without construction", ylabel="F1 (%)", xscale="log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     flops_axis(axis.xaxis)
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, columnspacing=1, handletextpad=0.2)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
 
 
-OF_F1 = "F1 as LongBench defines it; FLOPs are counted, not timed. 95 % bootstrap intervals."
-METHODS = (paint_methods, OF_F1)
-# --table -> what paints a data set's part, and the caption below all of them.
-DRAW = {None: METHODS, "1": METHODS, "systems": METHODS,
-        "A4": (paint_cost, "Means of counted FLOPs (Table A4). Bands: 95 % bootstrap intervals, those of search and "
-                           "construction added."),
-        "patience": (paint_patience, OF_F1[:-1] + " (Figure 4)."),
-        "nodes": (paint_nodes, "Queries by the number of nodes that PECAN reads; the mean with its 95 % bootstrap "
-                               "interval (Figure 3).")}
+# --table -> what paints it.
+DRAW = {None: paint_methods, "1": paint_methods, "systems": paint_methods, "A4": paint_cost, "patience": paint_patience,
+        "nodes": paint_nodes}

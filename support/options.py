@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from core.checkpoint import Config
 from core.files import InputError
 from core.settings import Settings, resolve
 from data import Document
@@ -30,7 +31,7 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int, help="groups of nodes that are summarised together (default: 8; fewer take "
+    parser.add_argument("--batch", type=int, help="groups of nodes summarised together (default: 8; fewer take "
                                                   "less memory)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
@@ -56,7 +57,7 @@ def chosen_settings(args: argparse.Namespace) -> dict:
 
 def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None) -> Settings:
     """The settings of one document."""
-    return resolve(model.folder, max_length(model, builder), options=chosen_settings(args))
+    return resolve(model.folder, max_length(model.config, (builder or model).config), options=chosen_settings(args))
 
 
 def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
@@ -76,9 +77,9 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     return model, encoder, builder
 
 
-def max_length(model: Llama, builder: Llama | None = None) -> int:
-    """The longest window, in tokens, that the models were made for."""
-    return min(checkpoint.config.max_length for checkpoint in (model, builder or model))
+def max_length(*configs: Config) -> int:
+    """The longest window, in tokens, that all checkpoints were made for."""
+    return min(config.max_length for config in configs)
 
 
 def warn_if_unknown(model: Llama, document: Document):

@@ -212,25 +212,11 @@ MUTATIONS = {
     "heads in the order of text": ("support/heads.py", "in sorted(set(pairs_of(heads))))",
                                    "in sorted(set(pairs_of(heads)), key=str))",
                                    "test_heads.py::test_a_list_is_put_in_order"),
-    "--heads for every row": ("evaluation/runs.py", "    if not run.heads:\n        return {}\n",
-                              "    if not run.heads:\n        return chosen_heads(models.args.heads)\n",
-                              "test_heads.py::test_the_option_chooses_for_that_row_alone"),
-    "a checkpoint without heads fails": ("eval.py", "if args.method or not isinstance(error, NoHeads):", "if error:",
-                                         "test_heads.py::test_a_checkpoint_without_heads"),
-    "a row that was asked for is no failure": ("eval.py", "if args.method or not isinstance(error, NoHeads):",
-                                               "if not isinstance(error, NoHeads):",
-                                               "test_heads.py::test_a_checkpoint_without_heads"),
-    "--heads that nothing uses": ("eval.py", "if args.heads and args.table != \"3\" and", "if args.heads == 0 and",
-                                  "test_heads.py::test_the_option_is_refused_where_nothing_would_use_it"),
     "a repeated bullet is kept": ("pecan.py", "tokens.setdefault(\" \".join(text[start:end].split())",
                                   "tokens.setdefault(\" \".join(text[start:end].split()) + \" \" * start",
                                   "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
     "a repeated bullet brings its edges": ("pecan.py", "tokens.setdefault(", "tokens.__setitem__(",
                                            "test_pecan.py::test_a_repeated_bullet_keeps_the_first"),
-    "repeats counted for each question": ("evaluation/runner.py",
-                                          "row.get(f\"construction_{name}\", 0) for row in documents)",
-                                          "row.get(f\"construction_{name}\", 0) for row in rows)",
-                                          "test_results.py::test_repeats_are_counted_once_a_document"),
     "softmax over the edges": (
         "pecan.py", "return share(a[tokens].cpu().double().mean(0))",
         "return a[tokens].cpu().double().mean(0).softmax(0)",
@@ -304,36 +290,10 @@ MUTATIONS = {
         "tests/speed/peer.py", "            past.crop(-len(probe))\n", "            pass\n",
         "test_benchmark.py::test_the_benchmark_in_its_short_form"),
     # searches that advance together
-    "every row of the longest one's length": (
-        "evaluation/together.py", "seat.row.lengths = [self.cache.lengths[b]]",
-        "seat.row.lengths = [max(self.cache.lengths)]",
-        "test_together.py::test_a_group_answers_as_each_question_alone"),
-    "another row stays when one leaves": (
-        "evaluation/together.py", "[b for b, seat in enumerate(self.seats) if seat in wishes]",
-        "list(range(len(wishes)))", "test_together.py::test_a_group_answers_as_each_question_alone"),
-    "the first row's attention for all": (
-        "evaluation/together.py", "a[b:b + 1, :count]", "a[:1, :count]",
-        "test_together.py::test_a_group_answers_as_each_question_alone"),
-    "logits that cost nothing": (
-        "evaluation/together.py", "self.flops += flops_of(self.config, 0, 0, len(hidden))", "pass",
-        "test_together.py::test_a_group_answers_as_each_question_alone"),
     "a query's embedding is free": (
         "pecan.py", "        answer.flops += self.encoder.flops - start\n",
         "",
         "test_pecan.py::test_two_models"),
-    "a failed pass fails the group": (
-        "evaluation/together.py", "            return None\n        return outcomes", "        return outcomes",
-        "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
-    "a bug taken for an answer": (
-        "evaluation/together.py", "not isinstance(outcome, InputError):\n                raise outcome",
-        "not isinstance(outcome, InputError):\n                pass", "test_together.py::test_a_bug_is_no_answer"),
-    "only the questions that are left run together": (
-        "evaluation/runner.py", "[question.text for question in group])",
-        "[question.text if w else \"x\" for question, w in zip(group, wanted)])",
-        "test_together.py::test_a_group_that_was_interrupted_gives_the_same_bytes"),
-    "windows of other methods run together": (
-        "evaluation/together.py", "method.settings.batch if isinstance(method, Pecan) else 1", "method.settings.batch",
-        "test_together.py::test_how_many_run_together"),
     "instruction counted in the question": (
         "pecan.py", "(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), (\"q\", tokenizer.encode(question))",
         "(\"q\", tokenizer.frame.open + tokenizer.encode(ASK[0]) + tokenizer.encode(question))",
@@ -416,46 +376,56 @@ MUTATIONS = {
                                       "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_"
                                       "document"),
     "construction FLOPs averaged over questions": (
-        "evaluation/runner.py", "row[\"construction_flops\"] for row in documents]}",
-        "row[\"construction_flops\"] for row in rows]}", "test_results.py::test_a_summary_by_hand"),
-    "median for mean": ("evaluation/runner.py", "return sum(values) / len(values)",
-                        "return sorted(values)[len(values) // 2]", "test_results.py::test_a_summary_by_hand"),
+        "evaluation/metrics.py", "(\"construction_flops\", documents))",
+        "(\"construction_flops\", rows))",
+        "test_results.py::test_a_summary_by_hand"),
+    "median for mean": (
+        "evaluation/metrics.py", "return sum(values) / len(values)",
+        "return sorted(values)[len(values) // 2]",
+        "test_results.py::test_a_summary_by_hand"),
     "a data set's t_p never reaches a run": (
-        "evaluation/runner.py", "PAPER.get(dataset.name, {}) | run.paper",
-        "{**PAPER.get(dataset.name, {}), \"confidence\": None} | run.paper",
-        "test_wires.py::test_a_data_sets_own_settings_reach_the_run"),
+        "evaluation/plan.py", "PAPER.get(dataset.name, {}) | row.paper",
+        "{\"answer_tokens\": PAPER.get(dataset.name, {}).get(\"answer_tokens\")} | row.paper",
+        "test_wires.py::test_settings_of_the_papers_data_sets"),
     "a data set's answer length never reaches a run": (
-        "evaluation/runner.py", "PAPER.get(dataset.name, {}) | run.paper",
-        "{**PAPER.get(dataset.name, {}), \"answer_tokens\": None} | run.paper",
-        "test_wires.py::test_a_data_sets_own_settings_reach_the_run"),
+        "evaluation/plan.py", "PAPER.get(dataset.name, {}) | row.paper",
+        "{\"confidence\": PAPER.get(dataset.name, {}).get(\"confidence\")} | row.paper",
+        "test_wires.py::test_settings_of_the_papers_data_sets"),
     "a data set's t_p beats --confidence": (
-        "evaluation/runner.py", "| run.paper,\n                       chosen_settings(self.args), changes, size)",
-        "| run.paper,\n                       chosen_settings(self.args), PAPER.get(dataset.name, {}) | changes, size)",
-        "test_wires.py::test_an_option_beats_the_data_set"),
-    "a table takes any method": ("eval.py", "known = COMPARE.get(args.table, METHODS)", "known = METHODS",
-                                 "test_eval.py::test_mistakes_are_one_line_and_exit_code_2"),
-    "Table 3 ignores the fixed number of nodes": ("evaluation/runs.py", "fixed_nodes or \"mean\"", "\"mean\"",
-                                                  "test_wires.py::test_table_3_takes_one_part_away_a_row"),
-    "Table 3's number of nodes is not asked for": (
-        "eval.py", "runs_of(args.table, paper.FIXED_NODES.get(dataset.name), ", "runs_of(args.table, None, ",
+        "evaluation/plan.py", "chosen_settings(args), changes)",
+        "chosen_settings(args), PAPER.get(dataset.name, {}) | changes)",
+        "test_wires.py::test_settings_of_the_papers_data_sets"),
+    "Table 3 ignores the fixed number of nodes": (
+        "evaluation/methods.py", "paper.FIXED_NODES.get(dataset, \"mean\")",
+        "\"mean\"",
         "test_wires.py::test_table_3_takes_one_part_away_a_row"),
-    "w/o attention runs w/o similarity": ("evaluation/runs.py", "changes={\"attention\": False}",
-                                          "changes={\"similarity\": False}",
-                                          "test_wires.py::test_table_3_takes_one_part_away_a_row"),
+    "Table 3's number of nodes is not asked for": (
+        "evaluation/plan.py", "rows_of(args.table, dataset.name, ",
+        "rows_of(args.table, \"\", ",
+        "test_wires.py::test_table_3_takes_one_part_away_a_row"),
+    "w/o attention runs w/o similarity": (
+        "evaluation/methods.py", "changes={\"attention\": False}",
+        "changes={\"similarity\": False}",
+        "test_wires.py::test_table_3_takes_one_part_away_a_row"),
     "Table 2's third row searches its own graph": (
-        "evaluation/runs.py", "model=searcher, builder=model)", "model=searcher)",
-        "test_wires.py::test_table_2_searches_the_graph_of_the_other_model"),
-    "a row's builder is not loaded": ("evaluation/runner.py", "builder = run.builder or (", "builder = (",
-                                      "test_wires.py::test_table_2_searches_the_graph_of_the_other_model"),
+        "evaluation/methods.py", "for builder in (searcher, model):",
+        "for builder in (searcher, searcher):",
+        "test_wires.py::test_the_pairs_of_table_2"),
+    "a row's builder is not loaded": (
+        "evaluation/plan.py", "._replace(**row.checkpoints)",
+        "",
+        "test_wires.py::test_the_pairs_of_table_2"),
     "the window ignores the builder's length": (
-        "evaluation/runner.py", "models.builder if run.method == \"pecan\" else None)", "None)",
-        "test_wires.py::test_the_builder_of_the_command_line"),
+        "evaluation/plan.py", "checkpoints.builder if row.is_pecan else None]",
+        "None]",
+        "test_wires.py::test_the_window_is_no_longer_than_the_builder_was_made_for"),
     "chunks split by words without their blank": (
         "core/text.py", "tokenizer.encode(between + part)", "tokenizer.encode(part)",
         "test_pecan.py::test_a_word_counts_with_the_blank_before_it"),
-    "the interval of ROUGE-L taken from F1": ("evaluation/metrics.py", "= interval(values[name])",
-                                              "= interval(values[\"f1\"])",
-                                              "test_results.py::test_an_interval_is_that_of_its_metric"),
+    "the interval of ROUGE-L taken from F1": (
+        "evaluation/metrics.py", "= interval(values)\n    return found | accuracy",
+        "= interval([100 * f1(row[\"prediction\"], row[\"answers\"]) for row in rows])\n    return found | accuracy",
+        "test_metrics.py::test_scores_of_rows"),
     "room for six nodes above a large top level": (
         "core/settings.py", "RESERVE = 5 ", "RESERVE = 6 ",
         "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
@@ -473,140 +443,129 @@ MUTATIONS = {
         "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
     "all processes on cuda:0": ("evaluation/runner.py", "{self.local_rank %", "{0 %",
                                 "test_wires.py::test_each_process_takes_its_own_gpu"),
-    "the device of a process is not taken": ("evaluation/runner.py", "            args.device = self.team.device("
-                                             "args.device)\n", "",
-                                             "test_wires.py::test_a_run_is_on_the_device_of_its_process"),
+    "the device of a process is not taken": (
+        "evaluation/runner.py", "run.checkpoints._replace(device=self.team.device(run.checkpoints.device))",
+        "run.checkpoints",
+        "test_wires.py::test_each_process_takes_its_own_gpu"),
     "exact match of sets of words": (
         "evaluation/metrics.py", "any(words(prediction) == words(answer) for", "any(set(words(prediction)) == "
         "set(words(answer)) for", "test_metrics.py::test_exact_match_by_hand"),
     # compared methods
-    "GARLIC with a threshold": ("evaluation/runs.py", "\"GARLIC\", changes={\"confidence\": 0.5})", "\"GARLIC\")",
-                                "test_eval.py::test_garlic_has_no_confidence_threshold"),
+    "GARLIC with a threshold": (
+        "evaluation/methods.py", "\"GARLIC\", changes={\"confidence\": 0.5})",
+        "\"GARLIC\")",
+        "test_wires.py::test_settings_of_the_papers_data_sets"),
     # what twenty further bugs and more found: rows, cells, estimates, checkpoints
     "line scored against the first gold answer": (
-        "evaluation/runner.py", "\"f1\": metrics.f1(answer.text, question.answers)",
+        "evaluation/predictions.py", "\"f1\": metrics.f1(answer.text, question.answers)",
         "\"f1\": metrics.f1(answer.text, question.answers[:1])",
-        "test_results.py::test_a_line_is_scored_against_all_gold_answers"),
+        "test_results.py::test_a_line_of_predictions"),
     "line's ROUGE-L is its F1": (
-        "evaluation/runner.py", "\"rouge_l\": metrics.rouge_l(", "\"rouge_l\": metrics.f1(",
-        "test_results.py::test_a_line_is_scored_against_all_gold_answers"),
+        "evaluation/predictions.py", "\"rouge_l\": metrics.rouge_l(",
+        "\"rouge_l\": metrics.f1(",
+        "test_results.py::test_a_line_of_predictions"),
     "cut documents counted by question": (
-        "evaluation/runner.py", "len({row[\"hash\"] for row in rows if row[\"cut\"]})",
-        "len([row for row in rows if row[\"cut\"]])", "test_results.py::test_a_summary_by_hand"),
-    "--builder builds for every searcher": (
-        "evaluation/runner.py", "(None if run.model else self.args.builder)", "self.args.builder",
-        "test_wires.py::test_a_builder_in_table_2_builds_for_the_first_row_alone"),
+        "evaluation/metrics.py", "len({row[\"hash\"] for row in rows if row[\"cut\"]})",
+        "len([row for row in rows if row[\"cut\"]])",
+        "test_results.py::test_a_summary_by_hand"),
     "rows of documents that were not asked for": (
-        "evaluation/runner.py", "[found[i] for i in dataset.questions if i in found]", "list(found.values())",
-        "test_wires.py::test_a_row_counts_the_questions_of_its_call"),
-    "an incomplete run is recalled": (
-        "evaluation/runner.py",
-        ">= setup.items() \\\n                and not set(dataset.questions) - set(Predictions(path).rows):",
-        ">= setup.items():",
-        "test_wires.py::test_a_row_counts_the_questions_of_its_call"),
+        "evaluation/runner.py", "[answered[id] for id in run.dataset.questions if id in answered]",
+        "list(answered.values())",
+        "test_eval.py::test_a_row_counts_the_questions_of_its_call"),
     "label without its ablation": (
-        "evaluation/runner.py", "*(f\"w/o {name}\" for name in args.without)", "",
-        "test_wires.py::test_a_row_says_what_was_left_out"),
+        "evaluation/plan.py", "*(f\"w/o {name}\" for name in args.without)",
+        "",
+        "test_wires.py::test_an_option_reaches_the_run"),
     "LongLLMLingua scored by the model": (
-        "evaluation/runs.py", "LongLLMLingua(model, models.scorer,", "LongLLMLingua(model, model,",
+        "evaluation/methods.py", "LongLLMLingua, (\"scorer\",)",
+        "LongLLMLingua, (\"model\",)",
         "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
     "Dragon's encoders exchanged": (
-        "evaluation/runs.py", "*models.towers, settings", "*models.towers[::-1], settings",
-        "test_wires.py::test_dragons_encoders_are_not_exchanged"),
+        "evaluation/methods.py", "(\"question_tower\", \"passage_tower\")",
+        "(\"passage_tower\", \"question_tower\")",
+        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
     "tree traversal collapsed": (
-        "evaluation/runs.py", "top_k, collapsed=False)", "top_k)",
+        "evaluation/methods.py", "partial(Raptor, collapsed=False)",
+        "partial(Raptor, collapsed=True)",
         "test_wires.py::test_raptors_rows_differ_by_how_they_retrieve"),
     "BM25 reads five": (
-        "evaluation/runs.py", "BM25(model, settings, top_k)", "BM25(model, settings)",
+        "evaluation/runner.py", ", *filter(None, [run.top_k]))",
+        ")",
         "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
     "--dragon ignored": (
-        "evaluation/runs.py", "load_towers(self.args.dragon,", "load_towers(None,",
-        "test_wires.py::test_checkpoints_of_the_command_line"),
+        "evaluation/methods.py", "load_towers(self.checkpoints.dragon,",
+        "load_towers(None,",
+        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
     "scorer in another dtype": (
-        "evaluation/runs.py", "Llama.load(args.scorer, args.device, args.dtype)",
-        "Llama.load(args.scorer, args.device)", "test_wires.py::test_checkpoints_of_the_command_line"),
+        "evaluation/methods.py", "Llama.load(of.scorer, of.device, of.dtype)",
+        "Llama.load(of.scorer, of.device)",
+        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
     "Table 3 shows F1 as ROUGE-L": (
-        "evaluation/tables.py", "*score(run), cell(run, \"rouge_l\", one_decimal), cell(run, \"nodes\", one_decimal)",
-        "*score(run), cell(run, \"f1\", one_decimal), cell(run, \"nodes\", one_decimal)",
-        "test_results.py::test_each_number_is_under_its_header"),
-    "overview shows LongBench's ROUGE-L": (
-        "evaluation/tables.py", "one_decimal(run[\"rouge_l\"]), nodes", "one_decimal(run[\"rouge\"]), nodes",
+        "evaluation/cells.py", "\"ROUGE-L\": lambda run: one_decimal(run[\"rouge_l\"])",
+        "\"ROUGE-L\": lambda run: one_decimal(run[\"f1\"])",
         "test_results.py::test_each_number_is_under_its_header"),
     "shortest and longest exchanged": (
-        "evaluation/tables.py", "(\"average\", \"least\", \"most\", ", "(\"average\", \"most\", \"least\", ",
-        "test_results.py::test_lengths_are_under_their_headers"),
+        "evaluation/layouts/dataset.py", "\"least\": min(counts), \"most\": max(counts)",
+        "\"least\": max(counts), \"most\": min(counts)",
+        "test_datasets.py::test_the_limit_counts_documents"),
     "interval of ROUGE-L next to F1": (
-        "evaluation/cells.py", "run[f\"{name}_interval\"]", "run[\"rouge_l_interval\"]",
+        "evaluation/cells.py", "*run[\"f1_interval\"]",
+        "*run[\"rouge_l_interval\"]",
         "test_results.py::test_each_number_is_under_its_header"),
     "bins one too narrow": (
-        "evaluation/tables.py", "width = -(-end // 20)", "width = end // 20 or 1",
+        "evaluation/tables.py", "counts[n // 5] += queries",
+        "counts[n // 5] = queries",
         "test_results.py::test_a_histogram_loses_no_query"),
     "Figure 4's FLOPs are construction's": (
-        "evaluation/tables.py",
-        "*score(run), cell(run, \"flops\", quantity), cell(run, \"nodes\", one_decimal),\n                     "
-        "cell(run, \"n\"), diff", "*score(run), cell(run, \"construction_flops\", quantity), cell(run, \"nodes\", "
-        "one_decimal),\n                     cell(run, \"n\"), diff",
+        "evaluation/cells.py", "quantity(run[\"flops\"])",
+        "quantity(run[\"construction_flops\"])",
         "test_results.py::test_each_number_is_under_its_header"),
-    "at most is not full": (
-        "evaluation/cost.py", "probe, c, settings, full=True)", "probe, c, settings)",
-        "test_results.py::test_the_estimate_counts_every_part"),
     "memory by query heads": (
-        "support/memory.py", "2 * c.layers * c.kv_heads", "2 * c.layers * c.heads",
-        "test_results.py::test_the_memory_of_a_run_is_that_of_the_larger_part"),
-    "memory of a whole document ignored": (
-        "evaluation/cost.py", "max(batch, whole)", "batch",
-        "test_results.py::test_the_memory_of_a_run_is_that_of_the_larger_part"),
+        "evaluation/cost.py", "2 * config.layers * config.kv_heads",
+        "2 * config.layers * config.heads",
+        "test_results.py::test_the_memory_of_a_run_is_what_the_dry_run_says"),
     "checks are free": (
-        "evaluation/cost.py", "flops += checks * flops_of(c, probe, opening + read, 1)", "pass",
+        "evaluation/cost.py", "search += checks * flops_of(config, len(tokenizer.frame.close), opening + read, 1)",
+        "pass",
         "test_results.py::test_the_estimate_counts_every_part"),
     "a reply's first token read again": (
         "evaluation/cost.py", "for n in range(1, tokens))", "for n in range(tokens))",
         "test_results.py::test_the_cost_of_a_generation_is_what_it_costs"),
     "instruction of a summary is free": (
-        "evaluation/cost.py", "generation(c, instruction + read, summary)", "generation(c, read, summary)",
+        "evaluation/cost.py", "generation(builder.config, *of_group) for of_group in zip",
+        "generation(builder.config, of_group[0] - instruction, of_group[1]) for of_group in zip",
         "test_results.py::test_the_estimate_counts_every_part"),
     "answer's room not cut off the whole": (
         "evaluation/cost.py", "whole_window - settings.answer_tokens)", "whole_window)",
         "test_results.py::test_the_estimate_counts_every_part"),
-    "rouge is rouge_score's": (
-        "evaluation/metrics.py", "(\"rouge\", rouge_l_of_rouge)", "(\"rouge\", rouge_l)",
-        "test_results.py::test_each_score_is_its_own_metric"),
     "answers kept for other gold answers": (
-        "evaluation/predictions.py",
-        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
+        "evaluation/predictions.py", "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
         "(row[\"hash\"], row[\"question\"]) != (document.hash, question.text)",
-        "test_wires.py::test_an_answer_belongs_to_its_question_and_gold_answers"),
+        "test_eval.py::test_answers_belong_to_their_question_gold_answers_and_text"),
     "answers kept for another question": (
-        "evaluation/predictions.py",
-        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
+        "evaluation/predictions.py", "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
         "(row[\"hash\"], row[\"answers\"]) != (document.hash, question.answers)",
-        "test_wires.py::test_an_answer_belongs_to_its_question_and_gold_answers"),
+        "test_eval.py::test_answers_belong_to_their_question_gold_answers_and_text"),
     "builder in another dtype": (
         "support/options.py", "Llama.load(args.builder, args.device, args.dtype)",
-        "Llama.load(args.builder, args.device)", "test_wires.py::test_checkpoints_of_the_command_line"),
+        "Llama.load(args.builder, args.device)",
+        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
     "--encoder ignored": (
-        "support/options.py", "load_encoder(args.encoder, model)", "load_encoder(None, model)",
-        "test_wires.py::test_checkpoints_of_the_command_line"),
+        "support/options.py", "load_encoder(args.encoder, model)",
+        "load_encoder(None, model)",
+        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
     "--batch ignored": (
-        "support/options.py", "\"batch\": args.batch", "\"batch\": None",
-        "test_wires.py::test_an_option_reaches_the_run_and_its_setup"),
-    "a batch that fills the memory": (
-        "support/memory.py", "<= of_each // 2)", "<= of_each)",
-        "test_wires.py::test_the_batch_is_what_fits_into_half_of_the_free_memory"),
-    "the batch of the smaller model": (
-        "support/memory.py", "window = max(", "window = min(", "test_wires.py::test_how_many_windows_fit"),
-    "a resumed run sizes its batch anew": (
-        "evaluation/runner.py", "            batch = before[\"batch\"]\n",
-        "            raise InputError(\"new\")\n", "test_wires.py::test_a_run_keeps_the_batch_that_it_began_with"),
-    "weights yet to be loaded are free": (
-        "evaluation/dry_run.py", "[model, builder], weights=weights)", "[model])",
-        "test_wires.py::test_the_dry_run_says_the_batch"),
+        "support/options.py", "\"batch\": args.batch",
+        "\"batch\": None",
+        "test_wires.py::test_an_option_reaches_the_run"),
     "longest window of the longer model": (
-        "support/options.py", "return min(checkpoint.config", "return max(checkpoint.config",
-        "test_wires.py::test_the_builder_of_the_command_line"),
+        "support/options.py", "return min(config.max_length",
+        "return max(config.max_length",
+        "test_wires.py::test_the_window_is_no_longer_than_the_builder_was_made_for"),
     "ablations of options exchanged": (
-        "support/options.py", "\"attention\": False if \"attention\" in", "\"attention\": False if \"similarity\" in",
-        "test_wires.py::test_an_option_reaches_the_run_and_its_setup"),
+        "support/options.py", "\"attention\": False if \"attention\" in",
+        "\"attention\": False if \"similarity\" in",
+        "test_wires.py::test_an_option_reaches_the_run"),
     "readers of other windows mixed": (
         "core/settings.py", "(\"chunk\", \"window\", \"summary_share\", \"answer_tokens\")}\n",
         "(\"chunk\", \"summary_share\", \"answer_tokens\")}\n", "test_wires.py::test_a_setup_keeps_readers_apart"),
@@ -624,7 +583,8 @@ MUTATIONS = {
                           "test_baselines.py::test_okapi_equals_rank_bm25"),
     "the worst chunks are read": (
         "baselines/common.py", "key=lambda i: (-scores[i], i)",
-        "key=lambda i: (scores[i], i)", "test_baselines.py::test_dense_reads_what_numpy_ranks"),
+        "key=lambda i: (scores[i], i)",
+        "test_baselines.py::test_dense_reads_what_numpy_ranks"),
     "Dragon brought to length 1": ("support/sbert.py", "pooling=\"cls\", unit=False)", "pooling=\"cls\")",
                                    "test_sbert.py::test_two_towers_equal_hugging_face"),
     "hard clusters": ("baselines/raptor.py", "member = probability > MEMBER", "member = probability > 2",
@@ -634,7 +594,8 @@ MUTATIONS = {
                                  "test_baselines.py::test_a_node_below_the_threshold_keeps_its_likeliest_cluster"),
     "traversal looks at all nodes": (
         "baselines/raptor.py", "highest(scores, self.top_k, layer)",
-        "highest(scores, self.top_k)", "test_baselines.py::test_traversal_and_collapsed_tree"),
+        "highest(scores, self.top_k)",
+        "test_baselines.py::test_traversal_and_collapsed_tree"),
     "a walk comes back to where it was": ("baselines/memwalker.py", "closed.add(path.pop())", "path.pop()",
                                           "test_baselines.py::test_a_walk_turns_back"),
     "the first action of a reply counts": ("baselines/memwalker.py", "return int(chosen[-1])", "return int(chosen[0])",
@@ -642,8 +603,9 @@ MUTATIONS = {
     "the oldest memory is read first": ("baselines/memwalker.py", "[segment, *reversed(memory)]", "[segment, *memory]",
                                         "test_baselines.py::test_the_latest_memory_is_read_first"),
     "the latest memory is left out first": (
-        "baselines/memwalker.py", '" ".join(memory[first:])',
-        '" ".join(memory[:len(memory) - first])', "test_baselines.py::test_memory_gives_way_to_the_window"),
+        "baselines/memwalker.py", "\" \".join(memory[first:])",
+        "\" \".join(memory[:len(memory) - first])",
+        "test_baselines.py::test_memory_gives_way_to_the_window"),
     "units ranked the wrong way": ("baselines/longllmlingua.py", "key=lambda i: perplexity[i])",
                                    "key=lambda i: -perplexity[i])",
                                    "test_baselines.py::test_compression_keeps_within_its_target"),
@@ -691,29 +653,21 @@ MUTATIONS = {
         "test_hostile.py::test_a_torn_line_is_cut_off_before_the_next"),
     "vectors of other texts": ("support/graph.py", "if texts_of == identity:", "if True:",
                                "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
-    "the dry run forgets what a layer computes": ("support/memory.py", "computed * tokens)", "0 * tokens)",
-                                                  "test_eval.py::test_the_memory_of_a_run_is_what_the_dry_run_says"),
-    "the GPU's peak for a run on the CPU": ("evaluation/cost.py", "if device == \"cuda\":",
-                                            "if torch.cuda.is_available():",
-                                            "test_eval.py::test_the_peak_of_a_run_on_the_cpu_is_the_processs"),
+    "the dry run forgets what a layer computes": (
+        "evaluation/cost.py", "computed * tokens)",
+        "0 * tokens)",
+        "test_results.py::test_the_memory_of_a_run_is_what_the_dry_run_says"),
     "one method that fails ends the run": (
         "eval.py", "        except OutputError:\n            raise\n        except InputError",
         "        except ValueError:\n            raise\n        except InputError",
         "test_eval.py::test_one_method_that_fails_does_not_end_the_run"),
-    "differences are not paired": ("evaluation/metrics.py", "- f1_of[row[\"id\"]])",
-                                   "- sum(f1_of.values()) / len(f1_of))",
-                                   "test_metrics.py::test_differences_are_paired"),
-    "a graph in a checkpoint's folder": (
-        "support/options.py", " if not (folder / \"config.json\").exists()]", "]",
-        "test_options.py::test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder"),
-    "a row of other settings is recalled": (
-        "evaluation/runner.py", "if path.exists() and read_json(setup_path(path)).items() >= setup.items()",
-        "if path.exists()",
-        "test_eval.py::test_a_row_of_other_settings_is_not_recalled"),
+    "differences are not paired": (
+        "evaluation/metrics.py", "(ours[id] - theirs[id])",
+        "(ours[id] - mean(list(theirs.values())))",
+        "test_metrics.py::test_differences_are_paired"),
     "a process goes on when another has refused": (
-        "evaluation/runner.py", "mine = team.together(\n                lambda: answer_all(method, team.share("
-        "dataset.documents()), predictions, self.graphs, bar))", "mine = answer_all(method, team.share("
-        "dataset.documents()), predictions, self.graphs, bar)",
+        "evaluation/runner.py", "failed = team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0))",
+        "failed = [answer_all(method, documents, predictions, run, shown=team.rank == 0)]",
         "test_eval.py::test_what_one_process_refuses_all_refuse"),
     "threads by the reader alone": (
         "support/options.py", "for checkpoint in (model, builder or model))\n        torch",
@@ -734,17 +688,9 @@ MUTATIONS = {
                             "widest < SMALL and torch.set_num_threads(1)",
                             "test_options.py::test_a_small_model_runs_on_one_thread"),
     "a shortage of memory ends the run": (
-        "evaluation/together.py", "with enough_memory():\n            return method.answer", "if True:\n            "
-        "return method.answer", "test_eval.py::test_a_shortage_of_memory_does_not_end_the_run"),
-    "a group's cache is kept for nothing": ("evaluation/together.py", "            self.cache = None   ",
-                                            "            pass   ",
-                                            "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
-    "the refusal of another process is missed": (
-        "evaluation/runner.py", "        if refusals:\n", "        if refusal:\n",
-        "test_wires.py::test_a_refusal_of_one_process_is_one_of_all"),
-    "a shortage in a group fails all of it": (
-        "evaluation/together.py", "with enough_memory():\n                    replies", "if True:\n                    "
-        "replies", "test_together.py::test_a_pass_that_fails_is_tried_one_by_one"),
+        "evaluation/runner.py", "with enough_memory():\n                    answer = method",
+        "if True:\n                    answer = method",
+        "test_eval.py::test_one_method_that_fails_does_not_end_the_run"),
     "a fingerprint of the whole folder": (
         "core/checkpoint.py", "*(folder / name for name in FILES)",
         "*(path for path in folder.iterdir() if path.is_file())",
@@ -772,7 +718,8 @@ MUTATIONS = {
         "test_graphreader.py::test_actions"),
     "a visited node is offered again": (
         "baselines/graphreader.py", " if j not in self.visited]",
-        "]", "test_story.py::test_the_story"),
+        "]",
+        "test_story.py::test_the_story"),
     "no normalisation of key elements": (
         "baselines/fact_graph.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
         'return element',
@@ -782,10 +729,12 @@ MUTATIONS = {
         "test_graphreader.py::test_every_question_of_the_world_is_answered_by_rules"),
     "neighbours by appearance alone": (
         "baselines/fact_graph.py", "highest(counts, len(counts), counts)",
-        "sorted(counts)", "test_graphreader.py::test_forms_and_names"),
+        "sorted(counts)",
+        "test_graphreader.py::test_forms_and_names"),
     "a missing notebook empties it": (
         "baselines/graphreader.py", "notebook_of(reply) or self.notebook",
-        "notebook_of(reply)", "test_graphreader.py::test_notebooks_of_a_walk"),
+        "notebook_of(reply)",
+        "test_graphreader.py::test_notebooks_of_a_walk"),
     "the lower score of two counts": (
         "baselines/fact_graph.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))',
         'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score[1])))',
@@ -796,23 +745,27 @@ MUTATIONS = {
         "test_graphreader.py::test_facts_of_a_reply"),
     "refused replies are not counted": (
         "baselines/graphreader.py", "            self.method.refused += 1\n",
-        "", "test_graphreader.py::test_branches_of_a_walk"),
+        "",
+        "test_graphreader.py::test_branches_of_a_walk"),
     "facts extracted again for each question": (
         "baselines/built.py", "if path is not None and Path(path).exists():",
-        "if False:", "test_graphreader.py::test_walks_do_not_see_each_other"),
+        "if False:",
+        "test_graphreader.py::test_walks_do_not_see_each_other"),
     "micro pairs for every entity": (
         "baselines/mkrag.py", "if len(items) >= MICRO_ITEMS:",
-        "if items:", "test_mkrag.py::test_grains_by_hand"),
+        "if items:",
+        "test_mkrag.py::test_grains_by_hand"),
     "feature pairs above tau_1 alone": (
         "baselines/mkrag.py", "if len(items) >= FEATURE_ITEMS:",
-        "if len(items) > FEATURE_ITEMS:", "test_mkrag.py::test_grains_by_hand"),
+        "if len(items) > FEATURE_ITEMS:",
+        "test_mkrag.py::test_grains_by_hand"),
     "an entity pruned at its threshold": (
-        "baselines/mkrag.py", 'weights.get(name, TAU) >= TAU',
-        'weights.get(name, TAU) > TAU',
+        "baselines/mkrag.py", "weights.get(name, TAU) >= TAU",
+        "weights.get(name, TAU) > TAU",
         "test_mkrag.py::test_pruning"),
     "weights summed over the items": (
-        "baselines/mkrag.py", 'weights.get(name, TAU) >= TAU',
-        'weights.get(name, TAU) * len(entities[name]) >= TAU',
+        "baselines/mkrag.py", "weights.get(name, TAU) >= TAU",
+        "weights.get(name, TAU) * len(entities[name]) >= TAU",
         "test_mkrag.py::test_pruning"),
     "general times are kept": (
         "baselines/mkrag.py", 'return rest if is_time and not SPECIFIC.search(time) else event',
@@ -828,22 +781,28 @@ MUTATIONS = {
         "test_mkrag.py::test_retrieval_equals_numpy"),
     "all pairs re-ranked": (
         "baselines/mkrag.py", "highest(scores, RETRIEVED)",
-        "highest(scores, len(scores))", "test_mkrag.py::test_retrieval_equals_numpy"),
+        "highest(scores, len(scores))",
+        "test_mkrag.py::test_retrieval_equals_numpy"),
     "a third round": (
         "baselines/mkrag.py", 'ROUNDS = 2 ',
         'ROUNDS = 3 ',
         "test_mkrag.py::test_ends_of_the_loop"),
-    "a single round": ("baselines/mkrag.py", "ROUNDS = 2 ", "ROUNDS = 1 ", "test_mkrag.py::test_ends_of_the_loop"),
+    "a single round": (
+        "baselines/mkrag.py", "ROUNDS = 2 ",
+        "ROUNDS = 1 ",
+        "test_mkrag.py::test_ends_of_the_loop"),
     "a repeated query is asked again": (
         "baselines/mkrag.py", 'or not text or text in queries:',
         'or not text:',
         "test_mkrag.py::test_ends_of_the_loop"),
     "statements are sub-questions": (
-        "baselines/mkrag.py", 'in lines_of(reply) if "?" in line]',
-        "in lines_of(reply)]", "test_mkrag.py::test_replies_to_questions"),
+        "baselines/mkrag.py", "in lines_of(reply) if \"?\" in line]",
+        "in lines_of(reply)]",
+        "test_mkrag.py::test_replies_to_questions"),
     "the observation repeats the question": (
         "baselines/mkrag.py", "{prepared.graph[found[0]][1]}",
-        "{prepared.graph[found[0]][0]}", "test_story.py::test_the_story"),
+        "{prepared.graph[found[0]][0]}",
+        "test_story.py::test_the_story"),
     "a rewritten question forgets what was found": (
         "baselines/mkrag.py", "            new = [text]\n", "            new = [text]\n            order = []\n",
         "test_story.py::test_the_story"),
@@ -864,14 +823,12 @@ MUTATIONS = {
         "test_agent.py::test_refused_replies_are_asked_for_again"),
     "no room for the reminder": (
         "baselines/built.py", "self.user_turn(text + again)",
-        "self.user_turn(text)", "test_agent.py::test_what_does_not_fit_is_left_out"),
+        "self.user_turn(text)",
+        "test_agent.py::test_what_does_not_fit_is_left_out"),
     "batches in another order": (
         "baselines/built.py", "            said += map(self.model.tokenizer.decode, ids)\n",
         "            said = [*map(self.model.tokenizer.decode, ids), *said]\n",
         "test_agent.py::test_replies_keep_the_order_of_their_prompts"),
-    "an agent's questions cost nothing": (
-        "evaluation/dry_run.py", "        found[\"questions\"] += number * flops(answering, c)\n",
-        "        found[\"questions\"] += flops(answering, c)\n", "test_eval.py::test_the_dry_run_of_agents"),
     # trace and replay
     "cosines of a trace that are others": ("view/trace.py", '"c": search.c.tolist()', '"c": (search.c + 1e-6).tolist()',
                                    "test_view.py::test_traces_with_other_settings_follow"),
@@ -912,39 +869,31 @@ MUTATIONS = {
                                     "test_command.py::test_help_has_examples_that_are_understood"),
     "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
                                "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
-    "a shared cost of too many queries": ("evaluation/pictures.py", "s + c / q for", "s + c / (q + 1) for",
-                                          "test_pictures.py::test_the_cost_that_queries_share"),
+    "a shared cost of too many queries": (
+        "evaluation/pictures.py", "search + construction / queries for",
+        "search + construction / (queries + 1) for",
+        "test_pictures.py::test_the_cost_that_queries_share"),
     "an interval of the methods' FLOPs for F1": (
-        "evaluation/pictures.py", 'whiskers(run["f1"], run["f1_interval"]),\n                      whiskers(',
-        'whiskers(run["f1"], run["flops_interval"]),\n                      whiskers(',
+        "evaluation/pictures.py", "whiskers([run], \"f1\"), whiskers(",
+        "whiskers([run], \"flops\"), whiskers(",
         "test_pictures.py::test_f1_against_flops_of_all_methods"),
-    "methods that look the same": ("evaluation/pictures.py", "MARKERS[n % len(MARKERS)]", "MARKERS[n % 6]",
-                                   "test_pictures.py::test_f1_against_flops_of_all_methods"),
-    "a picture that another run draws otherwise": ("evaluation/pictures.py", '"svg.hashsalt": "pecan"', '',
-                                                   "test_pictures.py::test_both_files_of_every_picture"),
+    "methods that look the same": (
+        "evaluation/pictures.py", "MARKERS[n]",
+        "MARKERS[n % 6]",
+        "test_pictures.py::test_f1_against_flops_of_all_methods"),
     "a picture refused after the run": ("eval.py", "    if args.pictures:\n        pictures.check(args.table)\n", "",
                                         "test_pictures.py::test_what_cannot_be_drawn_is_refused_before_the_run"),
-    "the interval of nodes over documents": ("evaluation/runner.py", '{f"{name}_interval": metrics.interval(values)',
-                                             '{f"{name}_interval": metrics.interval(values[:2])',
-                                             "test_results.py::test_a_summary_by_hand"),
+    "the interval of nodes over documents": (
+        "evaluation/metrics.py", "(\"nodes\", rows), ",
+        "(\"nodes\", documents), ",
+        "test_results.py::test_a_summary_by_hand"),
     # bad input
-    "old answers deleted at once": ("evaluation/runner.py", "        set_aside(path)\n",
-        "        set_aside(path)\n        __import__(\"shutil\").rmtree(path.with_name(path.name + \".old\"))\n",
-        "test_hostile.py::test_old_answers_wait_for_the_first_new_one"),
-    "a torn line is a new answer": ("evaluation/predictions.py", "any(map(complete_lines, answer_files(path)))",
-                                    "answer_files(path)",
-                                    "test_hostile.py::test_old_answers_come_back_if_the_first_new_one_is_torn"),
-    "a head that is not there is found late": (
-        "eval.py", "        head_weights(heads, config.layers, config.heads)\n", "",
-        "test_hostile.py::test_bad_options"),
-    "heads for r looked for in the builder": (
-        "eval.py", ' if setting == "edge_heads" else args.model', "",
-        "test_wires.py::test_the_dry_run_counts_another_builder"),
     "the last question of a line": ("baselines/mkrag.py", "(?>.*?Question", "(?>.*Question",
         "test_mkrag.py::test_pairs_in_a_reply"),
-    "a dry run of another builder": ("evaluation/dry_run.py",
-        "builder = unloaded(args.builder, args) if args.builder else model", "builder = model",
-        "test_wires.py::test_the_dry_run_counts_another_builder"),
+    "a dry run of another builder": (
+        "evaluation/cost.py", "for name in (of.model, of.builder or of.model))",
+        "for name in (of.model, of.model))",
+        "test_eval.py::test_the_dry_run_estimates_the_cost"),
     "summaries of other texts": (
         "support/kept.py", "json.dumps(batch).encode()",
         "json.dumps([len(texts) for texts in batch]).encode()",
@@ -953,34 +902,17 @@ MUTATIONS = {
         "pecan.py", "return x / total if total > 0 else torch.zeros_like(x)",
         "return x / total",
         "test_pecan.py::test_a_bullet_without_attention_has_no_edges"),
-    "old answers not put back": ("evaluation/runner.py", "            team.first(lambda: put_back(path))\n",
-        "",
-        "test_hostile.py::test_overwriting_that_fails_changes_nothing"),
-    "the setup moved last": ("evaluation/predictions.py", "[setup_path(path), *answer_files(path)]:",
-        "[*answer_files(path), setup_path(path)]:",
-        "test_hostile.py::test_a_kill_while_answers_are_moved_loses_none"),
-    "a file cut before its setup is checked": (
-        "evaluation/predictions.py", "            lines = complete_lines(file)\n",
-        "            lines = complete_lines(file)\n            file.write_bytes(b\"\\n\".join(lines))\n",
-        "test_hostile.py::test_a_file_without_the_end_of_a_line_is_not_cut"),
-    "a folder called old is removed": ("evaluation/predictions.py", "    if others:\n", "    if False:\n",
-                                       "test_hostile.py::test_a_folder_called_old_is_kept"),
     "letters of a text as aliases": (
         "evaluation/layouts/musique.py", "*texts(row.get(\"answer_aliases\") or [])",
-        "*(row.get(\"answer_aliases\") or [])", "test_hostile.py::test_aliases_are_a_list"),
-    "null as a paragraph": ("evaluation/layouts/layout.py", "    of_kind(text, str)\n", "",
-                            "test_hostile.py::test_null_is_no_text"),
-    "a garbage line cannot be overwritten": ("evaluation/runner.py",
-        "    put_back(path)\n    files = answer_files(path)\n",
-        "    put_back(path)\n    Predictions(path)\n    files = answer_files(path)\n",
-        "test_hostile.py::test_a_garbage_line_can_be_overwritten"),
-    "a folder is never free again": ("evaluation/runner.py", "            self.lock.close()", "            pass",
-                                     "test_eval.py::test_a_run_that_failed_frees_its_folder"),
-    "a data set called graphs": ("evaluation/layouts/dataset.py", "in (*DATASETS, *OTHER_DATASETS, *TAKEN)",
-        "in DATASETS",
-        "test_hostile.py::test_a_data_set_with_a_name_that_is_taken"),
+        "*(row.get(\"answer_aliases\") or [])",
+        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
+    "null as a paragraph": (
+        "evaluation/layouts/layout.py", "{of_kind(text, str)}",
+        "{text}",
+        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
     "every file like HotpotQA's is HotpotQA": (
-        "evaluation/layouts/hotpotqa.py", "super().recognise(start) if has_evidences else None", "None",
+        "evaluation/layouts/hotpotqa.py", "keys = HotpotQA.keys | {\"evidences\"}",
+        "keys = HotpotQA.keys | {\"evidence\"}",
         "test_datasets.py::test_2wikimultihopqa"),
     "labels of options from 0": ("evaluation/layouts/quality.py", "answers = [options[gold - 1]]",
                                  "answers = [options[gold % 4]]", "test_datasets.py::test_quality"),
@@ -995,22 +927,21 @@ MUTATIONS = {
     "a letter inside a reply is an option": (
         "evaluation/metrics.py", "\\A\\W*([{letters}])\\W*\\Z", "\\b([{letters}])\\b",
         "test_metrics.py::test_options_by_hand"),
-    "accuracy of the difficult questions over all": (
-        "evaluation/metrics.py", "            if row.get(\"difficult\"):\n", "            if True:\n",
-        "test_metrics.py::test_accuracy_by_hand"),
     "exact match of a part": (
         "evaluation/metrics.py", "any(words(prediction) == words(answer)",
         "any(set(words(answer)) <= set(words(prediction))",
         "test_metrics.py::test_exact_match_by_hand"),
-    "letters of a text as answers": ("evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
+    "letters of a text as answers": (
+        "evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
         "texts([question.text, *question.answers])",
-        "test_hostile.py::test_a_bad_question_drops_itself_alone"),
+        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
     "letters of a text as scored answers": ("core/files.py", "TEXTS = Rule((list,), ",
         "TEXTS = Rule((list, str), ",
         "test_hostile.py::test_a_bad_file_to_score"),
-    "null as a title": ("evaluation/layouts/layout.py", "    of_kind(title, str)\n",
-        "",
-        "test_hostile.py::test_null_is_no_text"),
+    "null as a title": (
+        "evaluation/layouts/layout.py", "{of_kind(title, str)}",
+        "{title}",
+        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
     "what is truthy as true": ("core/files.py", "FLAG = Rule((bool,)",
         "FLAG = Rule((bool, int, str, list)",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
@@ -1021,42 +952,16 @@ MUTATIONS = {
     "--patience next to --nodes ignored": ("support/options.py", "if args.nodes is not None and (",
         "if False and (",
         "test_hostile.py::test_bad_options"),
-    "--dry-run refuses less": ("evaluation/cost.py",
-        "limit, space = room_for_summary(builder.tokenizer, settings)  ",
-        "limit, space = settings.window // 4, 10 ** 9  ",
-        "test_hostile.py::test_bad_options"),
     "a document may say a special token": (
         "core/tokenizer.py", "if special.token_to_id(name) in ids and",
         "if False and",
         "test_tokenizer.py::test_damage_is_named"),
-    "an open comment hides the rest": ("evaluation/layouts/contents.py", "                del closing[name]",
-        "                position = len(page)",
-        "test_hostile.py::test_a_page_with_open_ends_loses_nothing"),
-    "any < begins a tag": ("evaluation/layouts/contents.py", "<(/?)({TAGS})",
-        "<(/?)(\\\\w+)",
-        "test_hostile.py::test_a_page_with_open_ends_loses_nothing"),
     "blanks before a marker shared out in every way": ("core/text.py", "re.compile(r\"\\s*+(?:(",
         "re.compile(r\"\\s*\\s*(?:(",
         "test_hostile.py::test_bullets_take_linear_time"),
-    "the end of a script sought from every blank": ("evaluation/layouts/contents.py", "-->|\\n[^\\S\\n]*+\\n",
-        "-->|\\s*\\n[^\\S\\n]*+\\n",
-        "test_hostile.py::test_stories_take_linear_time"),
-    "what is never closed is sought again": ("evaluation/layouts/contents.py", "                del closing[name]",
-        "                pass",
-        "test_hostile.py::test_stories_take_linear_time"),
-    "a short row drops its document": ("evaluation/layouts/narrativeqa.py", "if None in row or None in row.values():",
-        "if None in row:",
-        "test_hostile.py::test_a_short_row_drops_itself_alone"),
     "no room for a summary": ("core/settings.py", "lambda x: 0 < x < 1,",
         "lambda x: 0 <= x < 1,",
         "test_hostile.py::test_a_bad_value_in_pecan_json"),
-    "HotpotQA as lists alone": ("evaluation/layouts/hotpotqa.py", "if is_list or self.keys <= start.row.keys()",
-        "if is_list",
-        "test_hostile.py::test_hotpotqa_as_json_lines"),
-    "titles cannot be left out": ("evaluation/layouts/layout.py",
-        "return text if report.layout.endswith(UNTITLED) else f\"",
-        "return f\"",
-        "test_hostile.py::test_titles_can_be_left_out"),
     "a letter cut from its accent": ("core/text.py", "return not mark and word",
         "return word",
         "test_hostile.py::test_a_long_word_is_cut_between_characters"),
@@ -1098,13 +1003,16 @@ MUTATIONS = {
         "test_jerr.py::test_the_graph_stays_acyclic"),
     "SimHash of single characters": (
         "baselines/jerr.py", "content[i:i + 4] for i in",
-        "content[i:i + 1] for i in", "test_jerr.py::test_simhash_equals_the_package"),
+        "content[i:i + 1] for i in",
+        "test_jerr.py::test_simhash_equals_the_package"),
     "near duplicates stay apart": (
         "baselines/jerr.py", "if nearest > NEAR:",
-        "if nearest > 0:", "test_jerr.py::test_names_are_joined"),
+        "if nearest > 0:",
+        "test_jerr.py::test_names_are_joined"),
     "chunks appended to the synopses": (
         "baselines/jerr.py", "                    lines[chunk] = line\n",
-        "                    lines[chunk + 1000] = line\n", "test_story.py::test_the_story"),
+        "                    lines[chunk + 1000] = line\n",
+        "test_story.py::test_the_story"),
     "keywords found inside words": (
         "baselines/tree_search.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
         '{re.escape(form_of(phrase))}',

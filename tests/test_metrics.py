@@ -6,37 +6,26 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
-from sacrebleu.metrics import BLEU
 
 from core.files import InputError
 from evaluation import metrics
-from evaluation.metrics import bleu4, exact_match, f1, interval, read_predictions, rouge_l, rouge_l_of_rouge, scores
+from evaluation.metrics import exact_match, f1, interval, read_predictions, rouge_l, scores
 
-# prediction, gold answer, F1 by LongBench, ROUGE-L by rouge, ROUGE-L by rouge_score
-WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6667, .6154),
-          ("The old mill.", "the old mill", 1, .6667, 1), ("No, it is not.", "No", .4, 0, .4),
-          ("the cat saw the dog and the cat ran", "the cat and the dog ran", .8, .7273, .6667),
-          ("U.S. Army", "US Army", 1, .4, .4), ("a well-known author", "a well known author", .4, .5714, 1),
-          ("The.", "the", 0, 0, 1), ("", "the mill", 0, 0, 0)]
-PARTS = ["the", "The", "a", "mill", "mill.", "old", ".", "..", "U.S.", "no,", "3.5", "1-2", "(x)", "é", "&amp;", "\n",
-         "it's", "-", "dog", "dog", "cat"]
+# prediction, gold answer, F1 by LongBench, ROUGE-L by rouge_score
+WORKED = [("He went to the old mill by the river.", "to the old mill", .6, .6154),
+          ("The old mill.", "the old mill", 1, 1), ("No, it is not.", "No", .4, .4),
+          ("the cat saw the dog and the cat ran", "the cat and the dog ran", .8, .6667),
+          ("U.S. Army", "US Army", 1, .4), ("a well-known author", "a well known author", .4, 1),
+          ("The.", "the", 0, 1), ("", "the mill", 0, 0)]
+PARTS = ["the", "The", "a", "mill", "mill.", "old", ".", "..", "U.S.", "no,", "3.5", "1-2", "(x)", "é", "\n", "it's",
+         "-", "dog", "dog", "cat"]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=14).map(" ".join)
 
 
-def rouge(prediction, answer):
-    """The package rouge as LongBench calls it: 0 if it raises."""
-    try:
-        return Rouge().get_scores([prediction], [answer], avg=True)["rouge-l"]["f"]
-    except ValueError:
-        return 0.0
-
-
 @pytest.mark.parametrize("prediction, answers, wanted", [
-    ("The Casa-Loma.", ["casaloma", "x"], 1), ("Loma Casa", ["Casa Loma"], 0),
-    ("Casa Loma in Toronto", ["Casa Loma"], 0),
-    ("casa loma", ["Toronto", "a Casa Loma"], 1)])
+    ("The Casa-Loma.", ["casaloma", "x"], 1), ("Loma Casa", ["Casa Loma"], 0), ("Casa Loma in Toronto", ["Casa Loma"],
+    0), ("casa loma", ["Toronto", "a Casa Loma"], 1)])
 def test_exact_match_by_hand(prediction, answers, wanted):
     assert exact_match(prediction, answers) == wanted
 
@@ -53,56 +42,28 @@ def test_options_by_hand(prediction, wanted):
 
 
 def test_accuracy_by_hand():
-    """Of all questions with options, and of the difficult ones; two equal options name none."""
-    rows = [{"prediction": prediction, "options": OPTIONS, "gold": gold, "difficult": difficult}
-            for prediction, gold, difficult in (("(B)", 1, 1), ("(B)", 0, 1), ("Ann", 0, 0), ("?", 3, 0))]
-    assert metrics.accuracy(rows) == {"accuracy": 50.0, "accuracy_difficult": 50.0}
-    assert metrics.accuracy([*rows[2:], {"prediction": "x"}]) == {"accuracy": 50.0}
+    """Of all questions with options; two equal options name none."""
+    rows = [{"prediction": prediction, "options": OPTIONS, "gold": gold} for prediction, gold in (
+        ("(B)", 1), ("(B)", 0), ("Ann", 0), ("?", 3))]
+    assert metrics.accuracy([*rows, {"prediction": "x"}]) == {"accuracy": 50.0}
     assert metrics.accuracy([{"prediction": "x"}]) == {} and metrics.option_of("Ann", ["Ann", "ann"]) is None
-    assert scores([row | {"answers": ["Ann"]} for row in rows])["accuracy"] == 50.0
 
 
-@pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge, by_rouge_score", WORKED)
-def test_worked_examples(prediction, answer, by_longbench, by_rouge, by_rouge_score):
+@pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge_score", WORKED)
+def test_worked_examples(prediction, answer, by_longbench, by_rouge_score):
     assert f1(prediction, [answer]) == pytest.approx(by_longbench, abs=5e-5)
-    assert rouge_l_of_rouge(prediction, [answer]) == pytest.approx(by_rouge, abs=5e-5)
     assert rouge_l(prediction, [answer]) == pytest.approx(by_rouge_score, abs=5e-5)
 
 
 def test_the_best_over_the_gold_answers():
-    for metric in (f1, rouge_l, rouge_l_of_rouge):
+    for metric in (f1, rouge_l):
         assert metric("the old mill", ["zzz", "old mill"]) == metric("the old mill", ["old mill"]) > 0
 
 
 @given(TEXTS, TEXTS)
-def test_rouge_l_equals_the_packages(prediction, answer):
+def test_rouge_l_equals_the_package(prediction, answer):
     by_rouge_score = RougeScorer(["rougeL"]).score(answer, prediction)["rougeL"].fmeasure
     assert rouge_l(prediction, [answer]) == pytest.approx(by_rouge_score, abs=1e-12)
-    assert rouge_l_of_rouge(prediction, [answer]) == pytest.approx(rouge(prediction, answer), abs=1e-12)
-
-
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
-def test_bleu_equals_sacrebleu(pairs):
-    """With one gold answer the two definitions agree.
-
-    With several, sacrebleu takes the closest length and Evaluate the shortest.
-    """
-    predictions, answers = map(list, zip(*pairs))
-    sacrebleu = BLEU(tokenize="13a", smooth_method="none", force=True)
-    by_sacrebleu = sacrebleu.corpus_score(predictions, [answers]).score / 100
-    assert bleu4(predictions, [[answer] for answer in answers]) == pytest.approx(by_sacrebleu, abs=1e-9)
-
-
-def test_bleu_with_several_answers_by_hand():
-    """A count is clipped to the highest of any answer, and the shortest answer sets the length.
-
-    "the the" counts twice, because one of the answers has it twice.
-    """
-    prediction = "the the cat sat down"
-    answers = ["the the cat sat down there now", "cat sat down"]
-    assert bleu4([prediction], [answers]) == 1.0
-    assert bleu4(["the cat sat"], [["the cat sat"]]) == 0.0, "no 4-gram"
-    assert bleu4(["a b c d"], [["a b c d e f g h"]]) == pytest.approx(2.718281828 ** -1)
 
 
 def test_interval():
@@ -115,11 +76,11 @@ def test_interval():
 
 
 def test_scores_of_rows():
-    rows = [{"prediction": "the old mill", "answers": ["old mill"]}, {"prediction": "cat", "answers": ["dog"]}]
-    s = scores(rows)
-    assert (s["n"], s["f1"], s["bleu4"]) == (2, 50.0, 0.0)
-    assert s["f1_interval"] == [0.0, 100.0]
-    assert s["rouge_l"] == pytest.approx(100 * rouge_l("the old mill", ["old mill"]) / 2)
+    """Each score and each interval is that of its own metric: words in another order have F1 1, ROUGE-L 1/2, EM 0."""
+    rows = [{"prediction": text, "answers": ["Mara Lee"]} for text in ("Mara Lee", "Lee Mara") * 10]
+    found = scores(rows)
+    assert (found["n"], found["f1"], found["rouge_l"], found["em"]) == (20, 100, 75, 50)
+    assert found["f1_interval"] == [100, 100] and found["rouge_l_interval"] == interval([100, 50] * 10)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"pred": "x"}', '{"pred": 1, "answers": ["x"]}',
@@ -131,12 +92,12 @@ def test_a_line_that_is_no_prediction(tmp_path, line):
         read_predictions(path)
 
     path.write_text(path.read_text().splitlines()[0])
-    assert read_predictions(path) == [{"prediction": "x", "answers": ["x"]}]
+    assert [(row["prediction"], row["answers"]) for row in read_predictions(path)] == [("x", ["x"])]
 
 
-# ROUGE-L of LongBench's prediction files by the packages rouge and rouge_score. Their F1 is in result.json.
-OFFICIAL = {"llama2-7b-chat": {"narrativeqa": (18.00, 20.52), "qasper": (20.43, 23.85), "hotpotqa": (24.76, 32.20),
-                               "musique": (12.18, 13.37)}, "llama3-8b": {}}
+# ROUGE-L of LongBench's prediction files by the package rouge_score. Their F1 is in result.json.
+OFFICIAL = {"llama2-7b-chat": {"narrativeqa": 20.52, "qasper": 23.85, "hotpotqa": 32.20, "musique": 13.37},
+            "llama3-8b": {}}
 
 
 @pytest.mark.skipif("PECAN_LONGBENCH_PREDICTIONS" not in os.environ, reason="set PECAN_LONGBENCH_PREDICTIONS to a "
@@ -144,12 +105,11 @@ OFFICIAL = {"llama2-7b-chat": {"narrativeqa": (18.00, 20.52), "qasper": (20.43, 
 @pytest.mark.parametrize("run", OFFICIAL)
 @pytest.mark.parametrize("task", ["narrativeqa", "qasper", "hotpotqa", "musique"])
 def test_the_official_figures_of_longbench(run, task):
-    """F1 equals LongBench's own output to two decimals, ROUGE-L that of both packages."""
+    """F1 equals LongBench's own output to two decimals, ROUGE-L the package's."""
     folder = Path(os.environ["PECAN_LONGBENCH_PREDICTIONS"]) / run
     s = scores(read_predictions(folder / f"{task}.jsonl"))
     assert round(s["f1"], 2) == json.loads((folder / "result.json").read_text())[task]
-    if task in OFFICIAL[run]:
-        assert (round(s["rouge"], 2), round(s["rouge_l"], 2)) == OFFICIAL[run][task]
+    assert round(s["rouge_l"], 2) == OFFICIAL[run].get(task, round(s["rouge_l"], 2))
 
 
 def test_differences_are_paired():
@@ -157,11 +117,8 @@ def test_differences_are_paired():
     def rows(*predictions):
         return [{"id": n, "prediction": text, "answers": ["a1 b1", "a2"]} for n, text in enumerate(predictions)]
     ours, theirs = rows("a1 b1", "a1 b1", "x", "a2"), rows("a1", "a1", "x", "x")
-    found = metrics.difference(ours, theirs[:3])
-    assert found["n"] == 3 and found["f1"] == pytest.approx((100 - 200 / 3) * 2 / 3)
-
-    always = metrics.difference(rows("a1 b1", "a2"), rows("x", "x"))
-    assert always == {"n": 2, "f1": 100.0, "interval": [100.0, 100.0]}
+    assert metrics.difference(ours, theirs[:3])["f1"] == pytest.approx((100 - 200 / 3) * 2 / 3)
+    assert metrics.difference(rows("a1 b1", "a2"), rows("x", "x")) == {"f1": 100.0, "interval": [100.0, 100.0]}
     hard_and_easy = metrics.difference(rows("a1 b1", "x"), rows("a1 b1", "x"))
     assert hard_and_easy["interval"] == [0.0, 0.0], "the spread of the questions is no spread of the difference"
-    assert metrics.difference(rows("x"), []) == {"n": 0, "f1": None, "interval": None}
+    assert metrics.difference(rows("x"), []) is None

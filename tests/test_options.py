@@ -1,12 +1,10 @@
 """What the command lines share."""
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from core.files import InputError
 from support import options
 
 
@@ -35,19 +33,3 @@ def test_a_small_model_runs_on_one_thread(monkeypatch, widths, environment, thre
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_graph_lands_next_to_its_document_but_in_no_checkpoints_folder(tmp_path, monkeypatch):
-    """A checkpoint's folder holds its own files only; --graph goes anywhere."""
-    document = tmp_path / "story.txt"
-
-    def place(graph=None):
-        return options.graph_path(Namespace(document=str(document), graph=graph), "name")
-    assert place() == tmp_path / "story.txt.name.graph.json" and place("x.json") == Path("x.json")
-    (tmp_path / "config.json").write_text("{}")
-    assert place() == Path("story.txt.name.graph.json") and place("x.json") == Path("x.json")
-
-    monkeypatch.chdir(tmp_path)
-    assert place("x.json") == Path("x.json")
-    with pytest.raises(InputError, match="story.txt: a checkpoint's folder is no place for a graph"):
-        place()

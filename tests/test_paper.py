@@ -31,7 +31,7 @@ def test_ratios_are_those_of_the_flops(dataset):
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_tables_repeat_each_other(dataset):
     pecan = TABLE1["PECAN"][dataset]
-    assert TABLE2["Llama-3.1-8B", "Llama-3.1-8B"][dataset] == TABLE3["PECAN"][dataset].f1 == pecan.f1
+    assert TABLE2["Llama-3.1-8B + Llama-3.1-8B"][dataset] == TABLE3["PECAN"][dataset].f1 == pecan.f1
     assert abs(TABLE3["PECAN"][dataset].rouge_l - pecan.rouge_l) <= .11
     assert all(abs(row[dataset].f1 - row[dataset].rouge_l) < 2 for row in TABLE3.values())
     assert all(row[dataset] <= pecan.f1 for row in TABLE2.values())
@@ -51,7 +51,6 @@ def test_amortised_costs_add_up(dataset):
 def test_lengths_and_settings():
     assert all(least < average < most for average, least, most in TABLE_A3.values())
     assert tuple(PAPER) == tuple(TOP_X) == tuple(FIXED_NODES) == tuple(TABLE_A3) == DATASETS
-    assert all(top_x.nodes > 2.5 * top_x.chunks for top_x in TOP_X.values())
 
 
 def test_what_is_printed_once():
@@ -64,8 +63,7 @@ def test_what_is_printed_once():
                         "HotpotQA": (1_318, 70, 3_575), "MuSiQue": (2_267, 909, 4_432)}
     assert [s["confidence"] for s in PAPER.values()] == [.5, .98, .5, .55]
     assert list(FIXED_NODES.values()) == [48, 36, 17, 30]
-    assert [top_x.chunks for top_x in TOP_X.values()] == [7, 14, 4, 7]
-    assert [top_x.nodes for top_x in TOP_X.values()] == [20, 42, 12, 22]
+    assert list(TOP_X.values()) == [(7, 20), (14, 42), (4, 12), (7, 22)]
     assert [s["answer_tokens"] for s in PAPER.values()] == [128, 128, 32, 32]
 
     s = Settings()

@@ -2,8 +2,6 @@
 
 The layout of a file is recognised from its content. Knows files, no models. To add a layout: see layout.py.
 """
-import core.command  # noqa: F401  first, so that Ctrl-C during the other imports is no traceback
-
 from evaluation.layouts.dataset import Dataset
 
 __all__ = ["Dataset"]

@@ -1,7 +1,6 @@
-"""A data set on disk: which layout it has, its documents, its questions, and a report of what was found.
+"""A data set on disk: which layout it has, its documents with their questions, and a report of what was found.
 
-Documents come one at a time, each with all its questions. Defects of the data are mended, or what has them is left
-out; both are counted and reported.
+Defects of the data are mended, or what has them is left out; both are counted and reported.
 """
 import itertools
 import re
@@ -10,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.files import InputError, parse_json, sha256
-from data import EMBEDDED, Document, Question
-from evaluation.layouts.contents import File, files_below
+from data import EMBEDDED, Document
+from evaluation.layouts.contents import File, files_below, read_bytes
 from evaluation.layouts.hotpotqa import HotpotQA, TwoWiki
-from evaluation.layouts.layout import UNTITLED, Layout, Start
-from evaluation.layouts.longbench import LongBench, choose_longbench_task, fetch_longbench
+from evaluation.layouts.layout import Layout
+from evaluation.layouts.longbench import LongBench, choose_longbench_task
 from evaluation.layouts.musique import MuSiQue
 from evaluation.layouts.narrativeqa import TABLE, NarrativeQA, choose_narrativeqa_set
 from evaluation.layouts.own import Own
@@ -29,58 +28,43 @@ LAYOUTS: dict[str, Layout] = {
                                        LongBench(), Own())}
 
 JSON_FILE = r"\.jsonl?(\.gz)?$|^QuALITY\..*\.(train|dev|test)$"
-TAKEN = ("", "graphs", "lock")    # names that an output folder has other uses for
+TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs", "lock")       # names with another use in an output folder
 
 
 class Dataset:
-    """A data set: its documents one at a time, each with all its questions, and a report of what was found.
+    """A data set: its first `limit` documents that have questions, and a report of all that was found.
 
     Documents are recognised by their text: rows about the same text are one document, so that its graph is built once.
-    `name` is the data set's name in the paper, or the name of the file. `questions` are the ids of the questions of the
-    first `limit` documents, in order. The files are read twice, and once more for each run: only questions stay in
-    memory.
+    `name` is the data set's name in the paper, or the name of the file. `questions` are the ids of the questions, in
+    order.
     """
 
     def __init__(self, path: str | Path, limit: int | None = None):
         label, self.files = find(str(path))
         self.layout = LAYOUTS[label.split()[0]]
         self.name = name_of(label, path)
-        self.report = Report(str(path), label)
+        self.report = Report(str(path), label, sha256(self.files))
 
-        questions_of = self._collect_questions()
-        if not questions_of:
+        found = self._read()
+        if not found:
             raise InputError(f"{path}: holds no question ({', '.join(self.report.skipped) or 'it is empty'})")
-
-        self.report.documents = len(questions_of)
-        self.report.questions = sum(len(questions) for questions in questions_of.values())
-        self.report.sha256 = sha256(self.files)
-
-        first = list(questions_of.items())[:limit]
-        self.questions_of: dict[str, list[Question]] = dict(first)           # under the hash of their document
-        self.questions = [question.id for _, questions in first for question in questions]
-
-    def documents(self) -> Iterator[Document]:
-        """The first `limit` documents that have questions, read again from the files."""
-        left = dict(self.questions_of)
-        for document in self._read(Report(self.report.path, self.report.layout)):
-            questions = left.pop(document.hash, None)
-            if questions:
-                yield Document(document.id, document.passages, questions)
-            if not left:
-                return
+        self.report.documents = len(found)
+        self.report.questions = sum(len(document.questions) for document in found)
+        self.documents = found[:limit]
+        self.questions = [question.id for document in self.documents for question in document.questions]
 
     def lengths(self, split: Callable) -> dict:
         """How many words or tokens the documents have (Table A3), as `split` cuts a text into them."""
-        counts = [sum(len(split(passage)) for passage in document.passages) for document in self.documents()]
+        counts = [sum(len(split(passage)) for passage in document.passages) for document in self.documents]
         return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts),
                 "documents": len(counts), "questions": len(self.questions)}
 
-    def _collect_questions(self) -> dict[str, list[Question]]:
-        """The questions of each document that has any, under its hash. An id that occurs again gets a number."""
-        questions_of: dict[str, list[Question]] = {}
-        used: set[str] = set()
-        for document in self._read(self.report):
-            questions = questions_of.setdefault(document.hash, [])
+    def _read(self) -> list[Document]:
+        """The documents that have questions. A question id that occurs again gets a number."""
+        documents = {}
+        used = set()
+        for document in self._rows():
+            questions = documents.setdefault(document.hash, replace(document, questions=[])).questions
             for question in document.questions:
                 if question.id in used:
                     self.report.problem("a question id that is used again, numbered", question.id)
@@ -88,23 +72,22 @@ class Dataset:
                     question = replace(question, id=next(id for id in numbered if id not in used))
                 used.add(question.id)
                 questions.append(question)
+        return [document for document in documents.values() if document.questions]
 
-        return {document: questions for document, questions in questions_of.items() if questions}
-
-    def _read(self, report: Report) -> Iterator[Document]:
-        """The documents of all rows. A row that is not of the layout's form is skipped."""
-        for where, row in self.layout.rows(self.files, report):
-            report.rows += 1
+    def _rows(self) -> Iterator[Document]:
+        """The document of each row. A row that is not of the layout's form is skipped."""
+        for where, row in self.layout.rows(self.files, self.report):
+            self.report.rows += 1
             try:
-                document = self.layout.document(where, row, report)
+                document = self.layout.document(where, row, self.report)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-                report.skip(f"a row of another form ({type(error).__name__}: {error})", where)
+                self.report.skip(f"a row of another form ({type(error).__name__}: {error})", where)
                 continue
 
             if document.passages:
                 yield document
             else:
-                report.skip("a row without text", where)
+                self.report.skip("a row without text", where)
 
 
 # --- which layout it is ---------------------------------------------------------------------------------------------
@@ -113,14 +96,11 @@ def find(path: str) -> tuple[str, list[File]]:
     """The layout at `path`, and the files to read: a file, or those in a folder or a zip file.
 
     The layout is given by a name in LAYOUTS, followed by the part that is read, if there is one. PATH:SET is one of
-    NarrativeQA's sets, PATH:TASK one task of LongBench's zip file; LongBench:TASK is fetched from the hub.
-    PATH:untitled is HotpotQA, 2WikiMultihopQA or MuSiQue without the titles of its paragraphs.
+    NarrativeQA's sets, PATH:TASK one task of LongBench's zip file.
     """
     place, part = path, ""
     if not Path(path).exists() and ":" in path:
         place, _, part = path.rpartition(":")
-    if place == "LongBench":
-        place = fetch_longbench()
     if not Path(place).exists():
         raise InputError(f"{path}: cannot be read (there is no such file or folder)")
 
@@ -130,46 +110,33 @@ def find(path: str) -> tuple[str, list[File]]:
     if tables and not json_files:
         return choose_narrativeqa_set(path, part, files)
 
-    json_files = choose_longbench_task(path, place, "" if part == UNTITLED else part, json_files)
-    labels = {recognise(file): file for file in json_files + tables}
-    if None in labels:
-        raise InputError(f"{path}: {unknown(Start(labels[None]))}")
-    if len(labels) != 1:
-        raise InputError(f"{path}: holds {' and '.join(sorted(labels)) or 'no JSON'}; one of these layouts is wanted: "
-                         f"{', '.join(LAYOUTS)}")
+    json_files = choose_longbench_task(path, place, part, json_files)
+    labels = {*map(recognise, json_files), *(NarrativeQA.name for _ in tables)}
+    if len(labels) != 1 or None in labels:
+        found = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no JSON"
+        raise InputError(f"{path}: holds {found}; one of these layouts is wanted: {', '.join(LAYOUTS)}")
     label, = labels
-    if part == UNTITLED:
-        if label not in (TwoWiki.name, HotpotQA.name, MuSiQue.name):
-            raise InputError(f"{path}: {label} has no titles of paragraphs that could be left out")
-        label += f" {UNTITLED}"
     return label, json_files
 
 
 def recognise(file: File) -> str | None:
-    """The layout of a file, with the part that it names; None if it is unknown.
+    """The layout of a file, with the part that it names; None if it is unknown. InputError if it is not JSON.
 
-    Raises InputError if the file is called JSON lines and its first line is not JSON.
+    Its first row decides: that of its first line, or else the first that the file's only JSON value holds.
     """
-    start = Start(file)
-    for layout in LAYOUTS.values():
-        label = layout.recognise(start)
-        if label:
-            return label
+    text = read_bytes(file).decode("utf-8-sig", "replace").lstrip()
+    try:
+        value = parse_json(text.partition("\n")[0], file, halves=True)
+    except InputError:
+        value = parse_json(text, file, halves=True)
 
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
-        parse_json(start.line, f"{file}, line 1", halves=True)
+    rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
+    for row in rows[:2]:
+        for layout in LAYOUTS.values():
+            label = isinstance(row, dict) and layout.recognise(row)
+            if label:
+                return label
     return None
-
-
-def unknown(start: Start) -> str:
-    """What a file of an unknown layout holds, and what the nearest layout has besides."""
-    found = start.row.keys() or start.keys
-    nearest = max(reversed(LAYOUTS.values()), key=lambda layout: len(layout.keys & found) / max(1, len(layout.keys)))
-    wanted = f"one of these layouts is wanted: {', '.join(LAYOUTS)}"
-    if not nearest.keys & found:
-        return f"{start.file.name} holds no row of a known layout; {wanted}"
-    return (f"{start.file.name} holds rows with {', '.join(sorted(found))[:200]}; {wanted}, of which {nearest.name} "
-            f"is the nearest: it has {', '.join(sorted(nearest.keys - found)) or 'them in another form'} too")
 
 
 def name_of(label: str, path: str | Path) -> str:
@@ -183,4 +150,4 @@ def name_of(label: str, path: str | Path) -> str:
     # PATH:TASK has the name of the task.
     is_task = label.startswith(LongBench.name) and not Path(path).exists()
     name = str(path).rpartition(":")[2] if is_task else Path(path).name.split(".")[0]
-    return f"{name}-own" if name in (*DATASETS, *OTHER_DATASETS, *TAKEN) else name
+    return f"{name}-own" if name in TAKEN else name

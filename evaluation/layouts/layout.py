@@ -2,66 +2,31 @@
 
 To add a layout, write a subclass of `Layout`, as in musique.py, and enter it in LAYOUTS of dataset.py.
 """
-import re
 from collections.abc import Iterator
-from functools import cached_property
 
-from core.files import InputError, parse_json
 from data import Document, Question
-from evaluation.layouts.contents import File, json_lines, mend, read_bytes
+from evaluation.layouts.contents import File, mend, rows_of
 from evaluation.layouts.report import Report
-
-UNTITLED = "untitled"             # PATH:untitled leaves out the titles of paragraphs
-
-
-class Start:
-    """The start of a file, from which its layout is recognised. It is read when it is first asked for."""
-
-    def __init__(self, file: File):
-        self.file = file
-
-    @cached_property
-    def text(self) -> str:
-        """The whole file, without blanks before its first character."""
-        return read_bytes(self.file).decode("utf-8-sig", "replace").lstrip()
-
-    @cached_property
-    def keys(self) -> set[str]:
-        """All keys in the first 65,536 characters, of outer and inner objects: for files of a single JSON value."""
-        return set(re.findall(r'"(\w+)"\s*:', self.text[:1 << 16]))
-
-    @cached_property
-    def line(self) -> str:
-        """The first line."""
-        return self.text.partition("\n")[0]
-
-    @cached_property
-    def row(self) -> dict:
-        """The object in the first line, for JSON lines; empty if the line holds anything else."""
-        try:
-            return parse_json(self.line, self.file, dict, halves=True)
-        except InputError:
-            return {}
 
 
 class Layout:
     """A form in which data sets are published: how it is recognised, what its rows are, and what a row says.
 
-    If a layout does not say otherwise, its files are JSON lines, and the first has all of its keys.
+    If a layout does not say otherwise, a file holds one list of rows or one row a line, and the first has all its keys.
     """
     name: str                     # one word
-    keys: set                     # by which a row is recognised; none if the layout is not of rows in JSON
+    keys: set                     # by which a row is recognised
 
-    def recognise(self, start: Start) -> str | None:
-        """`name` if the file has this layout, else None. A part that the file names follows: "LongBench HotpotQA"."""
-        return self.name if self.keys <= start.row.keys() else None
+    def recognise(self, row: dict) -> str | None:
+        """`name` if a file's first row has this layout, else None. A part that the row names follows the name."""
+        return self.name if self.keys <= row.keys() else None
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
 
         Raises InputError if a file is not what the layout says. A row that cannot be read is counted by report.skip.
         """
-        return json_lines(files, report)
+        return (row for file in files for row in rows_of(file, report))
 
     def document(self, where: str, row: object, report: Report) -> Document:
         """The document of a row with its questions, made by `checked`.
@@ -87,16 +52,14 @@ def texts(value) -> list[str]:
     return [of_kind(text, str) for text in of_kind(value, list)]
 
 
-def paragraph(title: str, text: str, report: Report) -> str:
-    """A paragraph with its title on a line above it, or without, if the report's layout says "untitled".
+def paragraph(title: str, text: str) -> str:
+    """A paragraph with its title on a line above it.
 
     The paper does not say whether titles are read. They are, because the questions of HotpotQA and MuSiQue name things
     by the titles of their articles, and a paragraph often says only "he" or "the film". LongBench prints both data sets
     in this way too. (The nodes in PECAN's Figure A1 have no titles, but those are of a single story.)
     """
-    of_kind(title, str)
-    of_kind(text, str)
-    return text if report.layout.endswith(UNTITLED) else f"{title}\n{text}"
+    return f"{of_kind(title, str)}\n{of_kind(text, str)}"
 
 
 def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:

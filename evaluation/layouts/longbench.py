@@ -3,15 +3,14 @@
     {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
 
 Some copies say "question" for "input". Four of the tasks are data sets of the paper. From data.zip, PATH:TASK reads a
-task, whichever it is, and LongBench:TASK fetches that file from the hub. A task without questions (a summary is wanted)
-has no rows that can be read.
+task, whichever it is. A task without questions (a summary is wanted) has no rows that can be read.
 """
 import re
 
-from core.files import InputError, one_line
+from core.files import InputError
 from data import Document, Question
 from evaluation.layouts.contents import File
-from evaluation.layouts.layout import Layout, Start, checked
+from evaluation.layouts.layout import Layout, checked
 from evaluation.layouts.report import Report
 from evaluation.paper import DATASETS
 
@@ -20,14 +19,11 @@ TASKS = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQ
 
 class LongBench(Layout):
     name = "LongBench"
-    keys = {"input", "context", "answers"}
+    keys = {"context", "answers"}
 
-    def recognise(self, start: Start) -> str | None:
-        keys = start.row.keys()
-        if not {"context", "answers"} <= keys or not keys & {"input", "question"}:
-            return None
-        task = start.row.get("dataset") or ""
-        if not isinstance(task, str) or not task.isprintable():
+    def recognise(self, row: dict) -> str | None:
+        task = str(row.get("dataset") or "")
+        if not self.keys <= row.keys() or not task.isprintable():
             return None
         return f"{self.name} {TASKS.get(task, task)}".strip()
 
@@ -54,14 +50,3 @@ def choose_longbench_task(path: str, place: str, task: str, files: list[File]) -
                          f"{', '.join(sorted(of_task) or TASKS)}")
     return of_task[task]
 
-
-def fetch_longbench() -> str:
-    """The path of LongBench's data.zip, from the hub or its cache."""
-    from huggingface_hub import hf_hub_download
-
-    # Offline, interrupted, refused: the user can correct each of them, so each becomes an InputError.
-    try:
-        return hf_hub_download("zai-org/LongBench", "data.zip", repo_type="dataset")
-    except Exception as error:
-        raise InputError(f"LongBench: cannot be fetched from the hub ({one_line(error)}); try again, or give its "
-                         "data.zip as PATH:TASK") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from core.files import InputError, reading
 from data import Document, Question
 from evaluation.layouts.contents import File, decode, plain_text, read_bytes
-from evaluation.layouts.layout import Layout, Start, checked
+from evaluation.layouts.layout import Layout, checked
 from evaluation.layouts.report import Report
 
 TABLE = "qaps.csv"
@@ -18,10 +18,7 @@ TABLE = "qaps.csv"
 
 class NarrativeQA(Layout):
     name = "NarrativeQA"
-    keys = set()
-
-    def recognise(self, start: Start) -> str | None:
-        return self.name if start.file.name == TABLE else None
+    keys = {TABLE}                # the name of a file; rows are not of JSON
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """A row is a document, in the order of the table: its questions and the file of its story."""
@@ -56,8 +53,8 @@ def read_table(file: File, part: str, questions: dict[str, list[Question]], repo
 
         # The first line holds the names of the columns.
         for number, row in enumerate(table, 2):
-            if None in row or None in row.values():
-                report.skip("a row with another number of columns", f"{file.name}, row {number}")
+            if None in row:
+                report.skip("a row with too many columns", f"{file.name}, row {number}")
             elif part in ("", row["set"]):
                 name = row["document_id"]
                 question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])

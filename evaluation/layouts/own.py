@@ -3,17 +3,13 @@ from collections.abc import Iterator
 
 from data import Document, iterate_jsonl
 from evaluation.layouts.contents import File
-from evaluation.layouts.layout import Layout, Start
+from evaluation.layouts.layout import Layout
 from evaluation.layouts.report import Report
 
 
 class Own(Layout):
     name = "own"
-    keys = {"text", "questions"}
-
-    def recognise(self, start: Start) -> str | None:
-        keys = start.row.keys()
-        return self.name if "questions" in keys and keys & {"text", "passages"} else None
+    keys = {"questions"}
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """A row is a document. Nothing is mended or skipped: a mistake in one's own data is an InputError."""

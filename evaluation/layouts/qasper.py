@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from core.files import parse_json
 from data import Document, Question
 from evaluation.layouts.contents import File, read_bytes
-from evaluation.layouts.layout import Layout, Start, checked, of_kind, texts
+from evaluation.layouts.layout import Layout, checked, of_kind, texts
 from evaluation.layouts.report import Report
 
 
 class Qasper(Layout):
     name = "Qasper"
-    keys = {"full_text", "abstract"}
-
-    def recognise(self, start: Start) -> str | None:
-        return self.name if self.keys <= start.keys else None
+    keys = {"full_text", "abstract"}          # of its first paper
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         for file in files:
@@ -28,13 +25,7 @@ class Qasper(Layout):
         sections = []
         for section in row["full_text"]:
             sections += [section.get("section_name") or "", *texts(section["paragraphs"])]
-        if not sections:
-            report.problem("a paper without full text", where)
-
-        parts = []
-        for part in (row["title"], row["abstract"], *sections):
-            if part and part.strip():
-                parts.append(part)
+        parts = [part for part in (row["title"], row["abstract"], *sections) if part and part.strip()]
 
         questions = []
         for row_of_question in row["qas"]:

@@ -1,7 +1,7 @@
 """QuALITY: JSON lines, each with an article and one writer's questions about it, of four options each.
 
     {"article_id": ..., "set_unique_id": ..., "title": ..., "article": ...,
-     "questions": [{"question": ..., "options": [4 texts], "gold_label": 1 to 4, "difficult": 0 or 1, ...}, ...]}
+     "questions": [{"question": ..., "options": [4 texts], "gold_label": 1 to 4, ...}, ...]}
 
 An article is in several lines, and one document. A test set has no labels.
 """
@@ -17,7 +17,7 @@ class QuALITY(Layout):
     def document(self, where: str, row: dict, report: Report) -> Document:
         """A question carries its options as lines "(A) ..". The answer is the text of the right one.
 
-        `extra` has options, gold (its place among them) and difficult, for the accuracy.
+        `extra` has options and gold (its place among them), for the accuracy.
         """
         questions = []
         for number, asked in enumerate(row["questions"]):
@@ -27,8 +27,7 @@ class QuALITY(Layout):
             extra = {}
             answers = []
             if gold is not None:
-                extra = {"options": options, "gold": range(len(options)).index(gold - 1),
-                         "difficult": asked.get("difficult", 0)}
+                extra = {"options": options, "gold": range(len(options)).index(gold - 1)}
                 answers = [options[gold - 1]]
             questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
                                       answers, extra))

@@ -16,23 +16,15 @@ class Report:
 
     def skip(self, reason: str, where: str):
         """Count something that is left out."""
-        _count(self.skipped, reason, where)
+        self.skipped.setdefault(reason, {"count": 0, "first": where})["count"] += 1
 
     def problem(self, reason: str, where: str):
         """Count a defect of something that is kept."""
-        _count(self.problems, reason, where)
+        self.problems.setdefault(reason, {"count": 0, "first": where})["count"] += 1
 
     def lines(self) -> list[str]:
         """The report in words."""
-        lines = [f"{self.path}: {self.layout}, {self.rows} rows, sha256 {self.sha256[:16]}: "
-                 f"{self.documents} documents, {self.questions} questions"]
-
-        for kind, reasons in (("skipped", self.skipped), ("problem", self.problems)):
-            for reason, entry in reasons.items():
-                lines.append(f"  {kind}, {entry['count']} times: {reason} (first: {entry['first']})")
-        return lines
-
-
-def _count(reasons: dict, reason: str, where: str):
-    entry = reasons.setdefault(reason, {"count": 0, "first": where})
-    entry["count"] += 1
+        found = [f"{entry['count']} times: {reason} (first: {entry['first']})"
+                 for reason, entry in (self.skipped | self.problems).items()]
+        return [f"{self.path}: {self.layout}, {self.rows} rows, sha256 {self.sha256[:16]}: "
+                f"{self.documents} documents, {self.questions} questions", *(f"  {line}" for line in found)]

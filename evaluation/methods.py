@@ -1,0 +1,160 @@
+"""Every method that can be run, the rows of every table, and the checkpoints that they need.
+
+To add a baseline, enter its Row in SYSTEMS: nothing else has to know it.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+from baselines.bm25 import BM25
+from baselines.dense import Dense
+from baselines.graphreader import GraphReader
+from baselines.jerr import JERR
+from baselines.longllmlingua import LongLLMLingua
+from baselines.memwalker import MeMWalker
+from baselines.mkrag import MKRAG
+from baselines.raptor import Raptor
+from baselines.whole import Whole
+from core.settings import WHOLE_DOCUMENT, Settings
+from evaluation import paper
+from llama import Llama
+from pecan import Pecan
+from support.options import load_models
+from support.sbert import load_towers
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+class Checkpoints(NamedTuple):
+    """The folders or hub repositories that a run loads, and where to. None is what the command line leaves out."""
+    model: str
+    builder: str | None
+    encoder: str | None
+    dragon: list[str] | None
+    scorer: str | None
+    device: str
+    dtype: str
+
+
+class Models:
+    """What is loaded from Checkpoints. Dragon's encoders and LongLLMLingua's scorer are loaded when one asks."""
+
+    def __init__(self, checkpoints: Checkpoints):
+        self.checkpoints = checkpoints
+        self.model, self.encoder, self.builder = load_models(checkpoints)
+
+    @cached_property
+    def towers(self):
+        return load_towers(self.checkpoints.dragon, self.model)
+
+    @property
+    def question_tower(self):
+        return self.towers[0]
+
+    @property
+    def passage_tower(self):
+        return self.towers[1]
+
+    @cached_property
+    def scorer(self) -> Llama:
+        of = self.checkpoints
+        return Llama.load(of.scorer, of.device, of.dtype) if of.scorer else self.model
+
+
+def pecan(model: Llama, encoder, builder: Llama | None, settings: Settings) -> Pecan:
+    return Pecan(model, encoder, settings, builder)
+
+
+# --- methods --------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a method, and the settings that make it this row."""
+    name: str                     # for --method, and of its file of answers
+    label: str                    # as in the paper's tables
+    method: Callable = pecan      # called with the model, what the row uses, the settings, and top_k if there is one
+    uses: tuple[str, ...] = ("encoder", "builder")           # of Models, apart from the model
+    top_k: int | str | None = None                           # how much is retrieved; "X": what costs as much as PECAN
+    paper: dict = field(default_factory=dict)                # the paper's settings for this row; options win
+    changes: dict = field(default_factory=dict)              # settings that no option changes
+    checkpoints: dict = field(default_factory=dict)          # other than the command line's (Table 2)
+
+    @property
+    def is_pecan(self) -> bool:
+        return self.method is pecan
+
+
+# In Table 1's order, but PECAN first, because Top-X depends on what PECAN costs.
+PECAN = Row("pecan", "PECAN")
+TOP_5 = (
+    Row("bm25", "BM25 Top-5", BM25, (), 5),
+    Row("sbert", "SBERT Top-5", Dense, ("encoder", "encoder"), 5),
+    Row("dragon", "Dragon Top-5", Dense, ("question_tower", "passage_tower"), 5),
+    Row("raptor-ct", "RAPTOR-CT Top-5", Raptor, ("encoder",), 5),
+)
+TABLE_1 = {row.name: row for row in (
+    PECAN,
+    *TOP_5[:3],
+    Row("memwalker", "MeMWalker", MeMWalker, ()),
+    Row("raptor-tt", "RAPTOR-TT", partial(Raptor, collapsed=False), ("encoder",), 5),
+    TOP_5[3],
+    Row("longllmlingua", "LongLLMLingua", LongLLMLingua, ("scorer",)),
+    *(replace(row, name=f"{row.name}-x", label=row.label.replace("Top-5", "Top-X"), top_k="X") for row in TOP_5),
+    Row("whole", "whole document", Whole, (), paper={"window": WHOLE_DOCUMENT}),
+    # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
+    Row("garlic", "GARLIC", changes={"confidence": 0.5}),
+)}
+
+# Whole systems of other papers, which Table 1 does not have.
+SYSTEMS = {row.name: row for row in (
+    PECAN,
+    TABLE_1["garlic"],
+    Row("graphreader", "GraphReader", GraphReader, ()),
+    Row("mkrag", "MKRAG (reconstruction)", MKRAG, ("encoder",)),
+    Row("jerr", "JERR (reconstruction)", JERR, ()),
+)}
+METHODS = TABLE_1 | SYSTEMS
+COMPARE = {None: METHODS, "1": TABLE_1, "systems": SYSTEMS}      # tables whose rows --method may choose from
+
+
+# --- the rows of the tables -----------------------------------------------------------------------------------------
+
+def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: list[str] = ()) -> list[Row]:
+    """The rows of a table for a data set; all methods if `table` is None. Table 2 compares `model` and `searchers`.
+
+    Without progress control, Table 3 reads as many nodes as GARLIC says (4.4). For other data sets that is "mean": as
+    many as PECAN reads on average, which is how the paper chose its own.
+    """
+    if table in COMPARE:
+        return list(COMPARE[table].values())
+    if table == "2":
+        return pairs_of_models(model, searchers)
+
+    if table == "3":
+        return [PECAN,
+                Row("pecan-without-attention", "w/o Attention-Guided Retrieval", changes={"attention": False}),
+                Row("pecan-without-progress", "w/o Dynamic Progress Control",
+                    changes={"fixed_nodes": paper.FIXED_NODES.get(dataset, "mean")}),
+                Row("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
+                Row("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False})]
+    if table == "patience":
+        return [Row(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
+                for n in range(1, 9)]
+    return {"A3": [], "A4": [PECAN, METHODS["whole"]], "nodes": [PECAN]}[table]
+
+
+def pairs_of_models(model: str, searchers: list[str]) -> list[Row]:
+    """Table 2: `model` alone, then every searcher on its own graphs and on those of `model`."""
+    rows = [Row("pecan", f"{name_of(model)} + {name_of(model)}")]
+    for searcher in searchers:
+        for builder in (searcher, model):
+            pair = name_of(builder), name_of(searcher)
+            rows.append(Row("pecan-" + "-".join(pair), " + ".join(pair),
+                            checkpoints={"model": searcher, "builder": None if builder == searcher else builder}))
+    return rows
+
+
+def name_of(model: str) -> str:
+    """The last part of a folder's or repository's name, without a @revision."""
+    return Path(model).name if Path(model).is_dir() else Path(model.partition("@")[0]).name

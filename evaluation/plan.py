@@ -1,0 +1,94 @@
+"""From the command line to a list of runs: which method, under which settings, over which data set, into which file.
+
+Everything is decided here, before a weight is loaded, except one number: how much a run reads if that depends on what
+PECAN costs. `settle` enters it when PECAN's run is done.
+"""
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from baselines.common import scaled
+from core.checkpoint import locate, read_config
+from core.files import InputError, read_json
+from core.settings import PAPER, Settings, resolve
+from evaluation import paper
+from evaluation.layouts import Dataset
+from evaluation.methods import Checkpoints, Row, rows_of
+from llama import flops_of
+from support.options import chosen_settings, max_length
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method over one data set."""
+    dataset: Dataset
+    row: Row
+    label: str
+    checkpoints: Checkpoints
+    settings: Settings
+    top_k: int | str | None       # how much is retrieved, by methods that retrieve
+    file: Path                    # of the answers
+    graphs: Path                  # folder of what is kept of documents
+
+
+def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
+    """The runs that the command line asks for, in order. InputError for a wrong checkpoint or setting."""
+    for checkpoint in (args.encoder, args.scorer, *(args.dragon or ())):
+        if checkpoint:                                           # a wrong name is found now, not after hours
+            read_json(locate(checkpoint) / "config.json")
+    return [planned(args, dataset, row) for dataset in datasets
+            for row in rows_of(args.table, dataset.name, args.model, args.searcher)
+            if args.methods is None or row.name in args.methods]
+
+
+def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
+    """A row's run over a data set."""
+    checkpoints = Checkpoints(*(getattr(args, name) for name in Checkpoints._fields))._replace(**row.checkpoints)
+    label = row.label
+    if row.is_pecan:
+        label = ", ".join([label, *(f"w/o {name}" for name in args.without)])
+        label += f", {args.nodes} nodes" if args.nodes else ""
+
+    # The window is no longer than the models were made for.
+    names = [checkpoints.model, checkpoints.builder if row.is_pecan else None]
+    longest = max_length(*(read_config(locate(name)) for name in names if name))
+    changes = {name: value for name, value in row.changes.items() if value != "mean"}
+    settings = resolve(locate(checkpoints.model), longest, PAPER.get(dataset.name, {}) | row.paper,
+                       chosen_settings(args), changes)
+
+    top_k = row.top_k
+    if top_k == "X":
+        top_k = args.top or (paper.TOP_X[dataset.name][of_tree(row)] if dataset.name in paper.TOP_X else "X")
+    output = Path(args.output)
+    return Run(dataset, row, label, checkpoints, settings, top_k, output / dataset.name / f"{row.name}.jsonl",
+               Path(args.graphs or output / "graphs"))
+
+
+def of_tree(row: Row) -> bool:
+    """Whether a method of Top-X retrieves nodes of a tree, and not chunks."""
+    return row.name == "raptor-ct-x"
+
+
+def settle(run: Run, pecan: dict | None) -> Run:
+    """The run with the number that PECAN's result decides; `pecan` is its summary on the same data set.
+
+    Top-X retrieves about as much as costs what PECAN's searches do, which is what the paper chose its own by (caption
+    of Table 1), if a token costs what it costs in a pass over one chunk. (From the paper's own TFLOPs this gives its X
+    to within 15 % on all four data sets.) The number is part of the file's name: it changes with the number of
+    documents. InputError if PECAN was not run.
+    """
+    if run.top_k != "X" and run.row.changes.get("fixed_nodes") != "mean":
+        return run
+    if pecan is None:
+        raise InputError(f"{run.label} reads as much as costs what PECAN does: run PECAN too (--method pecan,"
+                         f"{run.row.name}), or say how much with --top")
+
+    if run.top_k == "X":
+        length = scaled(100, run.settings) if of_tree(run.row) else run.settings.chunk
+        of_text = flops_of(read_config(locate(run.checkpoints.model)), length, run.settings.chunk)
+        amount = max(1, round(pecan["flops"] / of_text))
+        run = replace(run, top_k=amount)
+    else:
+        amount = max(1, round(pecan["nodes"]))
+        run = replace(run, settings=replace(run.settings, fixed_nodes=amount))
+    return replace(run, file=run.file.with_stem(f"{run.file.stem}-{amount}"))
