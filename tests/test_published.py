@@ -372,7 +372,7 @@ def test_systems_on_published_weights(smollm2, tmp_path):
     """GraphReader, MKRAG and JERR over a question of HotpotQA: no crash, every refused reply is counted.
 
     This model follows none of their formats. So that it takes a minute, chunks and replies are a tenth as long as they
-    should be, and the document is half a sentence. baselines/README.md has a run with longer ones.
+    should be, and the document is half a sentence.
     """
     pytest.importorskip("snowballstemmer")
     methods = ["graphreader", "mkrag", "jerr"]
@@ -390,7 +390,7 @@ def test_systems_on_published_weights(smollm2, tmp_path):
         assert f"refused {run['refused']} of {run['calls']}" in table
         for line in (tmp_path / "HotpotQA" / f"{name}.jsonl").read_text().splitlines():
             row = json.loads(line)
-            assert all(isinstance(step["stage"], str) for step in row["trace"])
+            assert all(isinstance(reply["text"], str) for reply in row["trace"])
             assert row["trace"] or row["construction_refused"] == row["construction_calls"] > 0
 
 
@@ -410,11 +410,8 @@ def test_walks_of_published_weights(smollm2, monkeypatch):
 
     prepared = method.prepare(Document("first", PASSAGES[0][:1]))
     answer = method.answer(prepared, QUESTIONS[0])
-    plan, starts, *walked, reasoning = answer.trace
-    assert (plan.stage, starts.stage, reasoning.stage) == ("plan", "starts", "reasoning")
-    assert starts.text == f"{title}; text" and len(walked) >= 2
-    assert answer.refused == sum(note.action == "refused" for note in walked)
-    assert answer.calls == len(walked) + 3
+    assert answer.trace[1].text == given[SELECT] and answer.end == "read"
+    assert 2 <= answer.calls - 3 <= 20 and answer.refused <= answer.calls - 3, "two walks"
 
 
 # --- other devices and dtypes ---------------------------------------------------------------------------------------
