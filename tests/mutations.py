@@ -281,10 +281,7 @@ MUTATIONS = {
     "a peer that keeps its probes": (
         "tests/speed/peer.py", "            past.crop(-len(probe))\n", "            pass\n",
         "test_benchmark.py::test_the_benchmark_in_its_short_form"),
-<<<<<<< HEAD
     # searches that advance together
-=======
->>>>>>> 59516557d1e0240bfc0ccc1cb413c129eca7969c
     "a query's embedding is free": (
         "pecan.py", "        answer.flops += self.encoder.flops - start\n",
         "",
