@@ -2,7 +2,8 @@
 
     python eval.py                                       the embedded model on the embedded set
     python eval.py --dataset mine.jsonl --model smollm2  your own data or the paper's, an instruct Llama
-    python eval.py --table A4 --pictures                  a table or figure of the paper, also drawn
+    python eval.py --table A4                             a table of the paper
+    python eval.py --table patience --pictures            a figure of the paper
     python eval.py --table systems                       the systems of other papers, side by side
     python eval.py --dry-run                             what a run would cost
     python eval.py --score results/embedded/pecan.jsonl  score predictions again, without a model
@@ -63,7 +64,7 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--graphs", metavar="DIR", help="folder of the graphs (default: OUTPUT/graphs)")
     parser.add_argument("--overwrite", action="store_true", help="answer again what the output folder holds")
     parser.add_argument("--pictures", action="store_true",
-                        help="draw the table as well, PNG and SVG in the output folder (needs matplotlib)")
+                        help="draw Figure 3 (--table nodes) or 4 (patience) in the output folder (needs matplotlib)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON in place of a table")
     add_model_options(parser)
     args = parse_options(parser, argv)

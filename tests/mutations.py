@@ -864,18 +864,6 @@ MUTATIONS = {
                                     "test_command.py::test_help_has_examples_that_are_understood"),
     "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
                                "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
-    "a shared cost of too many queries": (
-        "evaluation/pictures.py", "search + construction / queries for",
-        "search + construction / (queries + 1) for",
-        "test_pictures.py::test_the_cost_that_queries_share"),
-    "an interval of the methods' FLOPs for F1": (
-        "evaluation/pictures.py", "whiskers([run], \"f1\"), whiskers(",
-        "whiskers([run], \"flops\"), whiskers(",
-        "test_pictures.py::test_f1_against_flops_of_all_methods"),
-    "methods that look the same": (
-        "evaluation/pictures.py", "MARKERS[n]",
-        "MARKERS[n % 6]",
-        "test_pictures.py::test_f1_against_flops_of_all_methods"),
     "a picture refused after the run": ("eval.py", "    if args.pictures:\n        pictures.check(args.table)\n", "",
                                         "test_pictures.py::test_what_cannot_be_drawn_is_refused_before_the_run"),
     "the interval of nodes over documents": (

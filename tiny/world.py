@@ -323,11 +323,6 @@ def story() -> str:
     return "\n\n".join(make_world(random.Random(140), 9, new=True, shortest=LONGEST).passages) + "\n"
 
 
-def other_documents() -> list[Document]:
-    """Ten documents of another seed, for choices that the reported documents must not influence."""
-    return held_out_documents("other", [14, 17, 20, 23, 26, 15, 18, 21, 24, 27], 7, 2028)
-
-
 def main(argv=None) -> int:
     parser = make_parser("python -m tiny.world", __doc__)
     parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")

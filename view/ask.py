@@ -29,25 +29,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = make_parser("pecan.py", TEXT)
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
-    parser.add_argument("--graph", help="file of the graph (default: next to the document, named by its content)")
+    parser.add_argument("--graph", help="file of the graph (default: in the working directory, named by its content)")
     parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
                         help="print every node that was read, and why; or write it to a file (view/README.md)")
     parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
     add_model_options(parser)
     return parse_options(parser, argv)
-
-
-def graph_path(args: argparse.Namespace, name: str) -> Path:
-    """The file of the graph: --graph, or next to the document or in the working directory.
-
-    InputError if both of these are checkpoints' folders, where no graph belongs.
-    """
-    document = Path(args.document)
-    folders = [folder for folder in (document.parent, Path()) if not (folder / "config.json").exists()]
-    if not (args.graph or folders):
-        raise InputError(f"{document}: a checkpoint's folder is no place for a graph; name its file with --graph")
-    return Path(args.graph or folders[0] / f"{document.name}.{name}.graph.json")
 
 
 def check_files(document: str, graph: Path, summaries: Path, trace: str | None, dump: str | None):
@@ -106,7 +94,7 @@ def ask(argv: list[str] | None = None) -> int:
     method = Pecan(model, encoder, settings_of(args, model, builder), builder)
 
     name = method.file_name(document)
-    path = graph_path(args, name)
+    path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")
     trace = None if args.trace == "-" else args.trace
     check_files(args.document, path, Path(f"{path}.{name}.summaries"), trace, args.dump)
 
