@@ -34,6 +34,7 @@ def draw(table: str | None, dataset: str, runs: dict, path: Path):
         first = next(iter(runs.values()))
         figure.suptitle(f"{dataset}: {first['n']:,} questions, {first['documents']:,} documents")
         DRAW[table](figure, dataset, runs)
+
         for ending in ("png", "svg"):
             with writing(f"{path}.{ending}"):
                 figure.savefig(f"{path}.{ending}", dpi=200)
@@ -93,6 +94,7 @@ def paint_cost(figure, dataset: str, runs: dict):
         if name in runs:
             axis.errorbar(shared, [runs[name]["flops"]] * 8, whiskers([runs[name]] * 8, "flops"), color=colour,
                           linestyle=line, label=label)
+
     axis.set(xlabel="queries that share a document's graph", ylabel="FLOPs/query", xticks=shared, ylim=(0, None))
     flops_axis(axis.yaxis)
     axis.legend()
@@ -105,6 +107,7 @@ def paint_methods(figure, dataset: str, runs: dict):
     for n, run in enumerate(runs.values()):
         axis.errorbar(run["flops"], run["f1"], whiskers([run], "f1"), whiskers([run], "flops"), label=run["label"],
                       color=COLOURS[n % len(COLOURS)], marker=MARKERS[n], fillstyle="none")
+
     axis.set(xlabel="FLOPs/query, without construction", ylabel="F1 (%)", xscale="log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     flops_axis(axis.xaxis)
