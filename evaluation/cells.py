@@ -23,6 +23,7 @@ def quantity(flops: float) -> str:
         if flops < 999.5 or letter == "T":                       # 999.6M is rounded to 1.00G
             break
         flops /= 1000
+
     decimals = 0 if flops >= 99.95 else 1 if flops >= 9.995 else 2
     return f"{flops:.{decimals}f}{letter}"
 
@@ -73,5 +74,6 @@ def as_text(table: Table) -> str:
         to_the_left = words or any("#" in cell for cell in column)
         width = max(map(len, column))
         columns.append([cell.ljust(width) if to_the_left else cell.rjust(width) for cell in column])
+
     lines = ["  ".join(cells).rstrip() for cells in zip(*columns)]
     return "\n".join([table.title, *lines] if table.title else lines)

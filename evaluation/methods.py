@@ -138,6 +138,7 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
                     changes={"fixed_nodes": paper.FIXED_NODES.get(dataset, "mean")}),
                 Row("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
                 Row("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False})]
+
     if table == "patience":
         return [Row(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
                 for n in range(1, 9)]

@@ -72,6 +72,7 @@ class Predictions:
         row = self.rows.get(question.id)
         if row is None:
             return False
+
         if (row["hash"], row["question"], row["answers"]) != (document.hash, question.text, question.answers):
             raise InputError(f"{self.path}: question {question.id} was answered for another text; choose another "
                              "--output, or --overwrite")
@@ -85,7 +86,9 @@ class Predictions:
     def finish(self, order: list[str]):
         """Put the answers of all processes into one file: the questions of `order` first, in this order."""
         lines = {json.loads(line)["id"]: line.decode() + "\n" for _, line in lines_of(self.path)}
+
         ids = dict.fromkeys([*(id for id in order if id in lines), *lines])
+
         if ids:
             write_file(self.path, "".join(lines[id] for id in ids))
         for file in answer_files(self.path)[1:]:

@@ -15,10 +15,12 @@ def tables_of(table: str | None, results: dict) -> list[Table]:
     if table is None:
         return [overview(results)]
     datasets = dict.fromkeys([*results, *paper.DATASETS])
+
     if table == "A3":
         return [table_a3(datasets, results)]
     if table == "systems":
         datasets |= dict.fromkeys(paper.OTHER_DATASETS)
+
     return [SHOW[table](dataset, results.get(dataset, {"runs": {}})["runs"]) for dataset in datasets]
 
 
@@ -58,6 +60,7 @@ TABLE1_RUNS = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8
 
 def table1(dataset: str, runs: dict) -> Table:
     """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
+
     rows = []
     for label, row in paper.TABLE1.items():
         name = TABLE1_RUNS[label]
@@ -88,6 +91,7 @@ def table2(dataset: str, runs: dict) -> Table:
     for name, run in runs.items():
         in_paper = run["label"].replace("-Instruct", "").replace("Meta-", "")
         rows.append((run["label"], name, [figures.pop(in_paper, NONE)]))
+
     rows += [(pair, None, [figure]) for pair, figure in figures.items()]
     return compared(f"Table 2, {dataset}", ["graph by + search by", "published F1"],
                     ["F1", "95 %", "n", "F1 - first row"], rows, runs)

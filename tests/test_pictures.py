@@ -69,4 +69,4 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(monkeypatch):
         command_line.parse(["--pictures", "--table", "A3"])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match="requirements-extra.txt"):
-        command_line.parse(["--pictures"])
+        command_line.parse(["--pictures", "--table", "nodes"])

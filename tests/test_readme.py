@@ -90,7 +90,6 @@ RUN_BY = {
     'pytest -m "not slow"': ".ci/run",
     "ruff check": "test_ruff_finds_nothing",
     "python -m tiny.train --output DIR": "test_training_resumes_where_it_stopped",
-    "python -m evaluation.layouts tiny/test.jsonl": "test_the_command_line",
     "python eval.py --score results/embedded/pecan.jsonl": "test_predictions_are_scored_again",
     "python eval.py --dry-run": "test_the_dry_run_estimates_the_cost",
     "torchrun --nproc-per-node 2 eval.py": "test_a_killed_run_goes_on",

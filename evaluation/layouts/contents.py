@@ -45,6 +45,7 @@ def rows_of(file: File, report: Report) -> Iterator[tuple[str, object]]:
         where = f"{file.name}, line {number}"
         if not line.strip():
             continue
+
         try:
             row = parse_json(decode(line, report, where), where)
         except InputError:
@@ -71,6 +72,7 @@ def mend(text: str, report: Report, where: str) -> str:
             mended = text.encode(wrong).decode("utf-8")
         except UnicodeError:
             continue
+
         if mended != text:
             report.problem(f"UTF-8 that was read as {wrong}, mended", where)
         return mended.removeprefix("\ufeff")

@@ -25,6 +25,7 @@ class Qasper(Layout):
         sections = []
         for section in row["full_text"]:
             sections += [section.get("section_name") or "", *texts(section["paragraphs"])]
+
         parts = [part for part in (row["title"], row["abstract"], *sections) if part and part.strip()]
 
         questions = []

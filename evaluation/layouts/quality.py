@@ -29,6 +29,7 @@ class QuALITY(Layout):
             if gold is not None:
                 extra = {"options": options, "gold": range(len(options)).index(gold - 1)}
                 answers = [options[gold - 1]]
+
             questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
                                       answers, extra))
         return checked(where, str(row["article_id"]), [of_kind(row["article"], str)], questions, report)
