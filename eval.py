@@ -126,7 +126,9 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             picture = path.with_name(f"picture{suffix}-{dataset}")
             pictures.draw(args.table, dataset, results[dataset]["runs"], picture)
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
-    output(args, everything, shown, *([] if args.table == "A3" else [NOTE]), f"Results: {path}")
+    refused = [f"{run['label']} on {name}: {run['refused']} of {run['calls']} replies had no usable form"
+               for name in results for run in results[name]["runs"].values() if run["refused"]]
+    output(args, everything, shown, *([] if args.table == "A3" else [NOTE]), *refused, f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------
