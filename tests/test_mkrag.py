@@ -132,7 +132,8 @@ def test_retrieval_equals_numpy(tiny, settings, monkeypatch):
     closest = sorted(range(4), key=lambda i: (-scores[i].round(9), i))[:3]
     assert closest == [2, 3, 0]
     for p_yes, wanted in ((range(3), closest[::-1][:2]), ([1, 1, 1], [0, 2])):
-        method.p_yes = lambda query, texts, p_yes=p_yes: p_yes
+        known = dict(zip("cda", p_yes)) | {"b": 9}                      # b is not among the closest
+        method.p_yes = lambda query, texts, known=known: [known[text] for text in texts]
         assert method.retrieve(prepared, "q") == wanted
 
 
@@ -172,7 +173,7 @@ def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
     """Three pairs, one near each question; the question itself is closest to the last."""
     monkeypatch.setattr(mkrag, "RERANKED", 1)
     pairs = [(question, "x") for question in QUESTIONS]
-    vectors = dict(zip([*QUESTIONS, "all?"], [*torch.eye(3).tolist(), [0., 0, 1]]))
+    vectors = dict(zip([*QUESTIONS, "all?", "other?"], [*torch.eye(3).tolist(), [0., 0, 1], [0., 0, 1]]))
     method = MKRAG(tiny, Vectors(vectors), Settings(window=100_000))
     method.p_yes = lambda query, texts: [query in text or query == "all?" and "city" in text for text in texts]
     script = Script(method, *replies)
