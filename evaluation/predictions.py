@@ -88,7 +88,6 @@ class Predictions:
         lines = {json.loads(line)["id"]: line.decode() + "\n" for _, line in lines_of(self.path)}
 
         ids = dict.fromkeys([*(id for id in order if id in lines), *lines])
-
         if ids:
             write_file(self.path, "".join(lines[id] for id in ids))
         for file in answer_files(self.path)[1:]:
