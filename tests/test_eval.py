@@ -202,8 +202,9 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, arguments, words):
 
 
 @pytest.mark.slow
-def test_command_line_of_pecan(tmp_path):
-    """A text file and two questions: the graph is built once and found again."""
+def test_command_line_of_pecan(tmp_path, monkeypatch):
+    """A text file and two questions: the graph is built once, in the working directory, and found again."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "story.txt").write_text("\n\n".join(FIRST["passages"][:8]))
     arguments = tmp_path / "story.txt", FIRST["questions"][0]["question"]
     first = subprocess.run([sys.executable, ROOT / "pecan.py", *arguments, "--device", "cpu"], capture_output=True,

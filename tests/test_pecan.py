@@ -356,7 +356,8 @@ def test_an_unwritable_graph_is_reported_before_the_work(tmp_path, tiny, documen
     assert tiny.flops == before
 
 
-def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys):
+def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "story.txt").write_text("Once upon a time there was a hungry caterpillar.")
     assert main([str(tmp_path / "story.txt"), "Who was hungry?", "--device", "cpu"]) == 0
     assert "of the document's words are unknown to this model" in capsys.readouterr().err
