@@ -136,8 +136,8 @@ def read_text(path: str | Path) -> Document:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the document to plain text") from None
 
-    if "\0" in text:
-        raise InputError(f"{path}: a binary file; convert the document to plain text")
+    if "\0" in text or text.startswith(("%PDF-", "{\\rtf")):
+        raise InputError(f"{path}: a binary file, PDF or RTF; convert the document to plain text")
     if not text.strip():
         raise InputError(f"{path}: the document is empty")
     return Document(Path(path).name, [text])

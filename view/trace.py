@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pecan
-from core.files import InputError, complete_lines, parse_json, reading, sha256, write_file
+from core.files import InputError, complete_lines, parse_json, reading, regular, sha256, write_file
 from core.settings import Settings
 from core.watch import watching
 from data import Answer, Step
@@ -59,7 +59,7 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
 def is_trace(path: str | Path) -> bool:
     """Whether a file begins as a trace does."""
-    with reading(path), open(path, "rb") as file:
+    with reading(path), regular(Path(path)).open("rb") as file:
         return file.read(len(BEGINNING)) == BEGINNING
 
 
