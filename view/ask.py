@@ -93,6 +93,8 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
     document = read_text(args.document)
+    if len(args.questions) > 1 and not any(" " in question for question in args.questions):
+        print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     method = Pecan(model, encoder, settings_of(args, model, builder), builder)
