@@ -878,8 +878,8 @@ MUTATIONS = {
         "for name in (of.model, of.model))",
         "test_eval.py::test_the_dry_run_estimates_the_cost"),
     "summaries of other texts": (
-        "support/kept.py", "json.dumps(batch).encode()",
-        "json.dumps([len(texts) for texts in batch]).encode()",
+        "support/kept.py", "json.dumps([construction, batch]).encode()",
+        "json.dumps([construction, [len(texts) for texts in batch]]).encode()",
         "test_graph_file.py::test_summaries_of_other_texts_are_not_taken"),
     "edges of no attention": (
         "pecan.py", "return x / total if total > 0 else torch.zeros_like(x)",

@@ -36,7 +36,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
     add_model_options(parser)
-    return parse_options(parser, argv)
+    args = parse_options(parser, argv)
+    if len(args.questions) > 1 and not any(" " in question for question in args.questions):
+        print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)
+    return args
 
 
 def check_files(document: str, graph: Path, trace: str | None, dump: str | None, checkpoints: list[Path]):
@@ -93,8 +96,6 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
     document = read_text(args.document)
-    if len(args.questions) > 1 and not any(" " in question for question in args.questions):
-        print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     method = Pecan(model, encoder, settings_of(args, model, builder), builder)
