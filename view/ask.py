@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from core.checkpoint import FILES
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError
 from data import ENDS, Answer, Step, read_text
@@ -42,11 +43,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def check_files(document: str, graph: Path, trace: str | None, dump: str | None, checkpoints: list[Path]):
+def check_files(document: str, graph: Path, trace: str | None, dump: str | None):
     """Raise InputError if a run would overwrite a file that is not its own, or if a dump would not be whole.
 
     A trace may replace an older trace. A dump replaces nothing, and its graph is new, because a graph on disk holds no
-    attention, nor do kept summaries. Nothing is written into the folder of a checkpoint.
+    attention, nor do kept summaries. None has the name of a checkpoint's file, which may be read from
+    the same folder.
     """
     for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
         if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
@@ -63,8 +65,8 @@ def check_files(document: str, graph: Path, trace: str | None, dump: str | None,
     if len(set(files)) < len(files):
         raise InputError("two of document, graph, trace, dump and its description are one file; name another one")
     for file in files[1:]:
-        if not file.exists() and file.parent in [folder.resolve() for folder in checkpoints]:
-            raise InputError(f"{file}: would be in the folder of a checkpoint; name another folder (--graph, ...)")
+        if file.name in (*FILES, "model.safetensors"):
+            raise InputError(f"{file}: is the name of a checkpoint's file; take another one")
 
 
 def describe(step: Step) -> str:
@@ -103,8 +105,7 @@ def ask(argv: list[str] | None = None) -> int:
     name = method.file_name(document)
     path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")
     trace = None if args.trace == "-" else args.trace
-    check_files(args.document, path, trace, args.dump,
-                [model.folder, method.builder.folder, *([Path(args.encoder)] if args.encoder else [])])
+    check_files(args.document, path, trace, args.dump)
 
     with ExitStack() as watched:
         if trace:
