@@ -217,7 +217,7 @@ def test_a_long_word_is_cut_between_characters(text):
 
 
 def holds_soon(check) -> bool:
-    """Whether check() holds, asked in a process that the kernel kills after five seconds of processor time, or of 30 in all.
+    """Whether check() holds, asked in a process that the kernel kills after 5 seconds of processor time, or 30 in all.
 
     Linear time is a second at most on a slow machine, quadratic time many minutes. Nothing else stops a regular
     expression.
