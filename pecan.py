@@ -35,13 +35,13 @@ import torch
 from tqdm import tqdm
 
 from core.files import InputError
-from core.settings import CANDIDATES, PASS, RESERVE, Settings
+from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import bullets, split, tokens_of
 from data import Answer, Document, Prepared, Step
 from llama import Cache, Llama, Segment, length_of
 from support.graph import Graph, Node, edge_matrix, file_name, node_vectors
 from support.kept import kept_summaries
-from support.sbert import similarities
+from support.sbert import load_encoder, similarities
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
@@ -416,6 +416,17 @@ class Pecan:
         self.encoder = encoder
         self.settings = settings
         self.builder = builder or model
+
+    @classmethod
+    def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":
+        """The method with a checkpoint and a sentence encoder, each a folder or a hub repository.
+
+        The settings are the paper's (settings.resolve) but for those that are given. Without an encoder, similarity is
+        the mean of the model's own embeddings.
+        """
+        llama = Llama.load(model)
+        settings = resolve(llama.folder, llama.config.max_length, options=settings)
+        return cls(llama, load_encoder(encoder, llama), settings)
 
     def file_name(self, document: Document) -> str:
         """Names the graph of this document, this building model and these settings on disk."""
