@@ -27,6 +27,11 @@ PASSAGES = Rule((list,), lambda texts: texts and all(isinstance(text, str) and t
 OF_DOCUMENT = {"id": ID, "questions": Rule((list,), lambda _: True, "a list of objects")}
 OF_QUESTION = {"id": ID, "question": WORDS, "answers": TEXTS}
 
+# Of a question with options: a reply may name one by its letter, and `gold` is the place of the right one.
+LETTERS = 26
+OF_OPTIONS = {"options": Rule((list,), lambda texts: 0 < len(texts) <= LETTERS, f"a list of 1 to {LETTERS} texts"),
+              "gold": Rule((int,), lambda n: 0 <= n < LETTERS, "the place of an option, from 0 on")}
+
 
 @dataclass(frozen=True)
 class Question:
@@ -136,8 +141,8 @@ def read_text(path: str | Path) -> Document:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the document to plain text") from None
 
-    if "\0" in text:
-        raise InputError(f"{path}: a binary file; convert the document to plain text")
+    if "\0" in text or text.startswith(("%PDF-", "{\\rtf")):
+        raise InputError(f"{path}: a binary file, PDF or RTF; convert the document to plain text")
     if not text.strip():
         raise InputError(f"{path}: the document is empty")
     return Document(Path(path).name, [text])
@@ -190,5 +195,7 @@ def _document(line: bytes, where: str, name: str) -> Document:
         question = {"id": f"{document.id}-{n}"} | question
         check_values(question, OF_QUESTION, f"{where}: question {n}: ")
         extra = {key: value for key, value in question.items() if key not in OF_QUESTION}
+        if "options" in extra:
+            check_values(extra, OF_OPTIONS, f"{where}: question {n}: ")
         document.questions.append(Question(str(question["id"]), question["question"], question["answers"], extra))
     return document

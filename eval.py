@@ -23,14 +23,13 @@ import torch
 
 from core.checkpoint import locate
 from core.command import make_parser, parse_options, user_errors
-from core.files import InputError, OutputError, write_file, write_json
+from core.files import InputError, OutputError, lock, write_file, write_json
 from core.tokenizer import Tokenizer
 from data import EMBEDDED
 from evaluation import cells, cost, metrics, pictures, tables
 from evaluation.layouts import Dataset
 from evaluation.methods import COMPARE, METHODS
 from evaluation.plan import Run, plan, planned, settle
-from evaluation.predictions import lock
 from evaluation.runner import Runner, Team
 from support.options import add_model_options
 
@@ -185,7 +184,7 @@ def main(argv=None) -> int:
 
     team = Team()
     with contextlib.ExitStack() as held:
-        team.first(lambda: held.enter_context(lock(Path(args.output))))
+        team.first(lambda: held.enter_context(lock(Path(args.output) / "lock")))
         if team.rank == 0:
             print(*(line for dataset in datasets for line in dataset.report.lines()), sep="\n", file=sys.stderr)
         failures = do_all(runs, Runner(team, args.overwrite), results)

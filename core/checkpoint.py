@@ -18,6 +18,7 @@ from core.files import (
     check_values,
     read_json,
     reading,
+    regular,
     sha256,
     write_json,
     write_tensors,
@@ -167,7 +168,7 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
     numbers, which mean nothing without their scales.
     """
     read = {}
-    with reading(path, "not a readable safetensors file"), safe_open(path, framework="pt") as tensors:
+    with reading(path, "not a readable safetensors file"), safe_open(regular(path), framework="pt") as tensors:
         for name in tensors.keys():
             if re.fullmatch(skipped, name):
                 continue
@@ -267,7 +268,7 @@ def choose_device(device: str = "auto", dtype: str = "auto",
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     with reading(f"device {device!r}", "cannot be used here"):
         chosen = torch.device(device)
-        torch.empty(1, device=chosen)
+        torch.zeros(1, device=chosen).item()
 
     if dtype == "auto":
         dtype = stored if chosen.type == "cuda" and stored in DTYPES else "float32"

@@ -1,5 +1,6 @@
 """Command lines: their help, what all of them refuse, and how errors are shown. Imports nothing heavy."""
 import argparse
+import os
 import sys
 
 from core.files import InputError, OutputError, enough_memory
@@ -32,12 +33,19 @@ def user_errors(main, note: str = "") -> int:
     An error that its user can correct is one line on stderr and exit code 2, an interruption exit code 130. `note` is
     added if the cause is the disk or an interruption.
     """
+    sys.stderr = sys.stderr or open(os.devnull, "w")            # None if the shell has closed it
     try:
         with enough_memory():
-            return main()
+            if sys.stdout is None:
+                raise OutputError("standard output is closed: nobody would see the answer")
+            code = main()
+            sys.stdout.flush()
+            return code
     except (InputError, OSError) as error:
         message = " ".join(str(error).split())
         print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)
+        if isinstance(error, OSError):
+            sys.stdout = None                                   # what it still holds cannot be printed
         return 2
     except KeyboardInterrupt:
         print(f"interrupted{note}", file=sys.stderr)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 
 class InputError(ValueError):
@@ -96,16 +96,23 @@ def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool 
     return value
 
 
+def regular(path):
+    """The path, on disk or in a zip file; InputError if it is a pipe, a device or a folder. A device may never end."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: not a regular file; name another one")
+    return path
+
+
 def read_json(path: str | Path) -> dict:
     """The object in a JSON file; InputError if the file is missing, is not JSON, or does not hold an object."""
     with reading(path):
-        content = Path(path).read_bytes()
+        content = regular(Path(path)).read_bytes()
     return parse_json(content, path, dict)
 
 
 def open_bytes(path):
     """Open a file, on disk or in a zip file, for reading. It is unpacked if it is gzipped, whatever its name is."""
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(path.open("rb")) if is_gzipped else path.open("rb")
 
@@ -114,7 +121,7 @@ def sha256(files: Iterable) -> str:
     """The hash of the names and contents of files, on disk or in a zip file."""
     digest = hashlib.sha256()
     for file in files:
-        with reading(file), file.open("rb") as stream:
+        with reading(file), regular(file).open("rb") as stream:
             digest.update(file.name.encode() + hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
 
@@ -159,10 +166,14 @@ def writing(path):
 
 @contextlib.contextmanager
 def replacing(path: str | Path):
-    """A name to write to; the file then replaces `path` at once. OutputError if it cannot be written."""
+    """A name to write to; the file then replaces `path` at once. OutputError if it cannot be written.
+
+    Each process has a name of its own, so two that write one file do not disturb each other.
+    """
+    partial = f"{path}.{os.getpid()}.partial"
     with writing(path):
-        yield f"{path}.partial"
-        os.replace(f"{path}.partial", path)
+        yield partial
+        os.replace(partial, path)
 
 
 def write_file(path: str | Path, text: str):
@@ -177,15 +188,39 @@ def write_json(path: str | Path, content: dict):
 
 
 def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | None = None):
-    """Write a safetensors file, at once or not at all."""
+    """Write a safetensors file, at once or not at all, with one entry of metadata: several change their order."""
     from safetensors.torch import save_file  # here, because it imports torch
     with replacing(path) as partial:
         save_file(tensors, partial, metadata)
+        umask = os.umask(0o77)
+        os.umask(umask)
+        os.chmod(partial, 0o666 & ~umask)                      # save_file lets nobody else read
+
+
+def write_sealed(path: str | Path, tensors: dict, note: str):
+    """Write tensors and a text, with the hash by which read_sealed knows that they are unchanged."""
+    write_tensors(path, tensors, {"sealed": f"{_seal(tensors, note)} {note}"})
+
+
+def read_sealed(path: str | Path) -> tuple[dict, str]:
+    """The tensors and the text that write_sealed has written; InputError if the file was damaged or changed since."""
+    with reading(path, "not a whole file of this version"):
+        with safe_open(regular(Path(path)), framework="pt") as stored:
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}
+            seal, _, note = stored.metadata()["sealed"].partition(" ")
+        if seal != _seal(tensors, note):
+            raise InputError(f"{path}: was changed after it was written")
+    return tensors, note
+
+
+def _seal(tensors: dict, note: str) -> str:
+    from safetensors.torch import save  # here, because it imports torch
+    return hashlib.sha256(save(tensors, {"note": note})).hexdigest()
 
 
 def complete_lines(path: str | Path) -> list[bytes]:
     """The lines that append_line has written. What a kill has left of another one does not count."""
-    return Path(path).read_bytes().split(b"\n")[:-1]           # at line feeds only: a text may hold other line ends
+    return regular(Path(path)).read_bytes().split(b"\n")[:-1]  # line feeds only: a text may hold other line ends
 
 
 def append_line(path: str | Path, line: str):
@@ -197,3 +232,23 @@ def append_line(path: str | Path, line: str):
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
         file.write(line.encode() + b"\n")
+
+
+def lock(path: Path):
+    """Lock a file, so that a second run is refused (InputError); returns a context that holds the lock.
+
+    The system frees it too when the process ends, however it ends. (Windows has no such lock.)
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(regular(path), "a")
+    try:
+        import fcntl
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:                                           # Windows
+        file.close()
+        return contextlib.nullcontext()
+    except OSError:
+        file.close()
+        raise InputError(f"{path}: another run is writing there; wait for it, or choose another place") from None
+    return file

@@ -134,23 +134,3 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
                     raise InputError(f"{path} holds answers of another {name} ({before.get(name)!s:.20} there, "
                                      f"{value!s:.20} here)")
     write_json(place, setup)
-
-
-def lock(output: Path):
-    """Lock an output folder, so that a second run is refused; returns the open file that holds the lock.
-
-    Close it, and the folder is free again. The system frees it too when the process ends, however it ends. Raises
-    InputError if another run holds it. (Windows has no such lock.)
-    """
-    with writing(output):
-        output.mkdir(parents=True, exist_ok=True)
-        file = open(output / "lock", "a")
-    try:
-        import fcntl
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:                                           # Windows
-        pass
-    except OSError:
-        file.close()
-        raise InputError(f"{output}: another run is writing there; wait for it, or choose another --output") from None
-    return file

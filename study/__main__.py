@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from core.command import make_parser, parse_options, user_errors
-from core.files import TEXTS, check_values, optional
+from core.files import TEXTS, InputError, check_values, optional
 from core.settings import resolve
 from data import EMBEDDED, Document, read_jsonl
 from study.choose import chosen_on_others
@@ -26,7 +26,7 @@ Report = dict[str, dict[str, Figure]]             # figure -> way -> its value
 
 
 def documents_of(names: list[str], limit: int | None, questions: int | None = None) -> dict[str, list[Document]]:
-    """The documents of each data set; InputError if a question has no evidence."""
+    """The documents of each data set; InputError if a question has no evidence, or if two have the same name."""
     found = {}
     for name in names:
         path = KNOWN.get(name, Path(name))
@@ -35,7 +35,10 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
             document.questions[:] = document.questions[:questions]
             for question in document.questions:
                 check_values(question.extra, {"evidence": TEXTS}, f"{path}: question {question.id}: ")
-        found[name if name in KNOWN else path.stem] = [document for document in documents if document.questions]
+        column = name if name in KNOWN else path.stem
+        if column in found:
+            raise InputError(f"--data: two of {' '.join(names)} have the same name; run them one by one")
+        found[column] = [document for document in documents if document.questions]
     return found
 
 
@@ -87,8 +90,12 @@ def main(argv=None) -> int:
     model, encoder, _ = load_models(args)
     bench = Bench(model, encoder, resolve(model.folder, model.config.max_length), Path(args.output), args.short)
 
-    records = {name: [collect(bench, name, document) for document in tqdm(documents, name, disable=None)]
-               for name, documents in data.items()}
+    records = {name: [] for name in data}
+    for name, documents in data.items():
+        for document in tqdm(documents, name, disable=None):
+            records[name].append(collect(bench, name, document))
+            if not sys.stderr.isatty():                     # without the bar, a long run must not look dead
+                print(f"{name}: {document.id} is done", file=sys.stderr)
     found = report(records)
     print(markdown(found))
     if args.pictures:

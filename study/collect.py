@@ -1,8 +1,8 @@
 """Run a model over documents with known evidence, and keep what was seen: one file for each document.
 
 What is there is never run again: a file's name is a hash of all that it depends on. Its tensors are pairs [M, 2],
-e [M, L, H] and cosines [M] of the edges (seen.py), and of question n n.c [|V|] and n.question [|V|, L, H]; its metadata
-has the nodes and the answers.
+e [M, L, H] and cosines [M] of the edges (seen.py), and of question n n.c [|V|] and n.question [|V|, L, H]; its text has
+the nodes and the answers.
 """
 import json
 import math
@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
 
 from baselines.bm25 import Okapi, words
 from baselines.common import line_ids
-from core.files import reading, write_tensors, writing
+from core.files import read_sealed, reading, write_sealed, writing
 from core.settings import PAPER, Settings
 from core.watch import watching
 from data import Document, Question
@@ -68,7 +67,7 @@ def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
     """
     before, spent = list(cache.lengths), (model.flops, model.tokens)
     turn = answer_turn(model.tokenizer, model.tokenizer.first("Yes"))
-    gold = model.tokenizer.encode(answer)[:cache.capacity - before[0] - length_of(turn)]
+    gold = model.tokenizer.encode(model.tokenizer.reply_prefix + answer)[:cache.capacity - before[0] - length_of(turn)]
     hidden, _ = model.append(cache, [[*turn, (None, gold)]])
 
     logits = model.logits(hidden[0, -len(gold) - 1:-1])                                    # [tokens, vocabulary]
@@ -181,8 +180,8 @@ def run(bench: Bench, data: str, document: Document, path: Path):
                                ways["PECAN"]["tokens"], settings)
         rows.append({"endless": endless, "ways": ways})
 
-    metadata = json.dumps({"nodes": [asdict(node) for node in graph.nodes], "rows": rows}, allow_nan=False)
-    write_tensors(path, {name: tensor.contiguous() for name, tensor in tensors.items()}, {"record": metadata})
+    record = json.dumps({"nodes": [asdict(node) for node in graph.nodes], "rows": rows}, allow_nan=False)
+    write_sealed(path, {name: tensor.contiguous() for name, tensor in tensors.items()}, record)
 
 
 class Asked(NamedTuple):
@@ -223,12 +222,11 @@ def edges_of(pairs: torch.Tensor, values: torch.Tensor, V: int) -> torch.Tensor:
 
 def load(path: Path, document: Document) -> Record:
     """What `collect` has written, with what is known to be true of it."""
-    with reading(path, "not a file of this bench", "; remove it, and the document runs again"):
-        with safe_open(path, framework="pt") as stored:
-            content = json.loads(stored.metadata()["record"])
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}
-        nodes = [Node(**node) for node in content["nodes"]]
-        pairs, e = tensors["pairs"], tensors["e"]
+    with reading(path, remedy="; remove it, and the document runs again"):
+        tensors, record = read_sealed(path)
+    content = json.loads(record)
+    nodes = [Node(**node) for node in content["nodes"]]
+    pairs, e = tensors["pairs"], tensors["e"]
 
     facts = facts_reader(document)
     known = {}

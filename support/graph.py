@@ -6,13 +6,13 @@ The file is readable JSON, one line for each node and each edge:
      "nodes": [{"level": 1, "text": "..."}, ...],                   a node's place is its id; levels come in order
      "edges": [[i, j, e_ij], ...]}                                  from node i down to node j; rows sum to 1
 """
+import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from core.files import (
     NUMBER,
@@ -20,9 +20,10 @@ from core.files import (
     Rule,
     check_values,
     read_json,
+    read_sealed,
     reading,
     write_file,
-    write_tensors,
+    write_sealed,
     writing,
 )
 from data import Document
@@ -138,7 +139,7 @@ def check_place(path: str | Path | None):
     """Raise OutputError if `path` cannot be written: better before the long work than after it."""
     if path is not None:
         with writing(path):
-            longest = Path(f"{path}.{'0' * 16}.summaries")             # of the names that are written
+            longest = Path(f"{path}.{'0' * 16}.vectors")               # of the names that are written
             longest.touch()
             longest.unlink()
 
@@ -146,24 +147,22 @@ def check_place(path: str | Path | None):
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
     """Vectors of a graph's nodes [|V|, D] by this encoder, and the FLOPs they cost; kept in GRAPH.ENCODER.vectors.
 
-    The file is named by the encoder's fingerprint and holds a hash of the texts. One that does not fit is replaced.
+    The file is named by the encoder's fingerprint and holds a hash of the texts. One that does not fit, or was damaged,
+    is replaced.
     """
     identity = hashlib.sha256(json.dumps(texts, allow_nan=False).encode()).hexdigest()
     name = hashlib.sha256(encoder.fingerprint.encode()).hexdigest()[:16]
     file = None if path is None else Path(f"{path}.{name}.vectors")
     if file is not None and file.exists():
-        try:
-            with safe_open(file, framework="pt") as stored:
-                texts_of, flops = stored.metadata()["of"].split()
-                if texts_of == identity:
-                    return stored.get_tensor("vectors"), int(flops)
-        except (OSError, SafetensorError, KeyError, ValueError, TypeError):
-            pass                                             # a damaged file is computed again
+        with contextlib.suppress(InputError):
+            tensors, note = read_sealed(file)
+            texts_of, flops = note.split()
+            if texts_of == identity:
+                return tensors["vectors"], int(flops)
 
     flops_before = encoder.flops
     vectors = encoder.encode(texts)
     flops = encoder.flops - flops_before
     if file is not None:
-        # One entry of metadata: the order of several changes from run to run, and with it the bytes of the file.
-        write_tensors(file, {"vectors": vectors.contiguous()}, {"of": f"{identity} {flops}"})
+        write_sealed(file, {"vectors": vectors.contiguous()}, f"{identity} {flops}")
     return vectors, flops

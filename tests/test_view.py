@@ -1,5 +1,6 @@
 """Traces and their replay: what is written is what ran and follows, and what was changed is refused."""
 import json
+import os
 import shutil
 from dataclasses import asdict, replace
 from operator import itemgetter
@@ -193,20 +194,25 @@ def test_what_is_no_trace_is_refused(tmp_path, text, said):
 @pytest.mark.parametrize("graph, trace, dump", [
     ("new", "mine.jsonl", None), ("new", "none/t.jsonl", None), ("new", "t.txt", None), ("t.jsonl", "t.jsonl", None),
     ("new", "link.jsonl", None), ("mine", None, None), ("new", None, "mine.safetensors"), ("mine.json", None,
-    "d.safetensors"), ("cut", None, "d.safetensors"), ("d.json", None, "d.safetensors"), ("new", None, "d.pt")])
+    "d.safetensors"), ("d.json", None, "d.safetensors"), ("new", None, "d.pt"), ("model/config.json", None, None),
+    ("new", None, "model/tokenizer.safetensors"), ("new", "model/t.jsonl", None), ("new", "pipe.jsonl", None)])
 def test_no_file_is_lost(tmp_path, graph, trace, dump):
-    """What exists and is no trace, a folder that is missing, another ending, two names for one file; what a dump needs.
+    """What exists and is no trace, a folder that is missing, another ending, two names for one file; what a dump needs;
+    new files of a checkpoint; a pipe.
 
     mine.json would be the description of mine.safetensors.
     """
-    for name in ("mine", "mine.jsonl", "mine.json", "cut.summaries"):
+    for name in ("mine", "mine.jsonl", "mine.json"):
         (tmp_path / name).write_text("mine")
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "new")
+    (tmp_path / "model").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")
     trace, dump = (name and str(tmp_path / name) for name in (trace, dump))
+    checkpoints = [tmp_path / "model"]
     with pytest.raises(InputError):
-        check_files(str(tmp_path / "mine"), tmp_path / graph, tmp_path / f"{graph}.summaries", trace, dump)
-    check_files(str(tmp_path / "mine"), tmp_path / "g", tmp_path / "g.summaries", str(tmp_path / "t.jsonl"),
-                str(tmp_path / "d.safetensors"))
+        check_files(str(tmp_path / "mine"), tmp_path / graph, trace, dump, checkpoints)
+    check_files(str(tmp_path / "mine"), tmp_path / "g", str(tmp_path / "t.jsonl"), str(tmp_path / "d.safetensors"),
+                checkpoints)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from core.command import make_parser, parse_options, user_errors
 from core.files import InputError
 from data import ENDS, Answer, Step, read_text
 from pecan import Pecan
+from support.kept import place_of
 from support.options import add_model_options, load_models, settings_of, warn_if_unknown
 from view.dump import dumping
 from view.trace import is_trace, tracing
@@ -38,17 +39,17 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parse_options(parser, argv)
 
 
-def check_files(document: str, graph: Path, summaries: Path, trace: str | None, dump: str | None):
+def check_files(document: str, graph: Path, trace: str | None, dump: str | None, checkpoints: list[Path]):
     """Raise InputError if a run would overwrite a file that is not its own, or if a dump would not be whole.
 
     A trace may replace an older trace. A dump replaces nothing, and its graph is new, because a graph on disk holds no
-    attention.
+    attention, nor do kept summaries. Nothing is written into the folder of a checkpoint.
     """
     for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
         if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
             raise InputError(f"{path}: cannot be written; take a name that ends with {ending}, in a folder of yours")
 
-    new = [Path(dump), Path(dump).with_suffix(".json"), graph, summaries] if dump else []
+    new = [Path(dump), Path(dump).with_suffix(".json"), graph, place_of(graph)] if dump else []
     for path in new:
         if path.exists():
             raise InputError(f"{path}: exists; a dump needs new names for itself and for the graph (--graph)")
@@ -58,6 +59,9 @@ def check_files(document: str, graph: Path, summaries: Path, trace: str | None, 
     files = [Path(file).resolve() for file in (document, graph, trace, *new[:2]) if file]
     if len(set(files)) < len(files):
         raise InputError("two of document, graph, trace, dump and its description are one file; name another one")
+    for file in files[1:]:
+        if not file.exists() and file.parent in [folder.resolve() for folder in checkpoints]:
+            raise InputError(f"{file}: would be in the folder of a checkpoint; name another folder (--graph, ...)")
 
 
 def describe(step: Step) -> str:
@@ -89,6 +93,8 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
     document = read_text(args.document)
+    if len(args.questions) > 1 and not any(" " in question for question in args.questions):
+        print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     method = Pecan(model, encoder, settings_of(args, model, builder), builder)
@@ -96,7 +102,8 @@ def ask(argv: list[str] | None = None) -> int:
     name = method.file_name(document)
     path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")
     trace = None if args.trace == "-" else args.trace
-    check_files(args.document, path, Path(f"{path}.{name}.summaries"), trace, args.dump)
+    check_files(args.document, path, trace, args.dump,
+                [model.folder, method.builder.folder, *([Path(args.encoder)] if args.encoder else [])])
 
     with ExitStack() as watched:
         if trace:

@@ -5,7 +5,7 @@
 
 The page is view/page.html.jinja with view/page.css and view/page.js inside. What a document or a model says is data: it
 is a block of JSON that the script puts on the page as text. The content security policy allows this one style and this
-one script, by their hashes, and nothing else.
+one script, by their hashes, and nothing else. A trace that view.replay refuses gets no page.
 """
 import base64
 import hashlib
@@ -18,6 +18,7 @@ import jinja2
 
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, write_file
+from view.replay import replay
 from view.trace import Trace, read_traces
 
 FOLDER = Path(__file__).parent
@@ -70,6 +71,8 @@ def main(argv=None) -> int:
     traces = []
     for path in args.traces:
         traces += read_traces(path)
+    for trace in traces:
+        replay(trace)                                       # a page shows no figure that does not follow
     write_file(args.output, page(traces))
     print(f"{args.output}: {len(traces)} questions", file=sys.stderr)
     return 0

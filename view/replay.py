@@ -4,8 +4,8 @@
     python -m view.replay selma.jsonl
 
 Checked: the start, every position, r = position x attention, z = E^T r, the final scores, who is chosen and who comes
-next, that a node fits the window, what is cached, the verdict that p_yes gives, and when the search may end. What the
-model said itself cannot be checked without it: attention, cosines, p_yes, token counts, FLOPs and texts.
+next, that nodes and answer fit the window, what is cached, the verdict that p_yes gives, and when the search may end.
+What the model said itself cannot be checked without it: attention, cosines, p_yes, token counts, FLOPs and texts.
 """
 import math
 import sys
@@ -123,6 +123,11 @@ def replay(trace: Trace):
     answer = trace.answer
     at = trace.place
     with reading(at, "a value that no trace holds"):
+        first = answer.trace[0]
+        taken = first.cached - trace.lengths[first.node] + trace.room + trace.settings.answer_tokens
+        if taken >= trace.settings.window:
+            raise InputError(f"{at}: room is {trace.room}; window {trace.settings.window} is too small for it")
+
         begun = start(trace)
         opening = [step.node for step in answer.trace if step.candidates is None]
         expect(f"{at}: list of the nodes that the search starts with", opening, begun)

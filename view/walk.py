@@ -117,7 +117,7 @@ def note(rows: dict, function, values_of, labels: list[str], *call, **named):
     for label, value in zip(labels, values_of(*call, **named)):
         name, equation = label.split(": ")
         tensors = rows.setdefault(place, {})
-        if name not in tensors:
+        if name not in tensors and value is not None:       # an empty reply has no attention
             tensor = torch.as_tensor(value)
             shape = str(list(tensor.shape))
             tensors[name] = f"    {name:12}  {shape:18}  {few(tensor):44}  {equation}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from core.files import InputError, parse_json, sha256
+from core.files import InputError, parse_json, reading, sha256
 from data import EMBEDDED, Document
 from evaluation.layouts.contents import File, files_below, read_bytes
 from evaluation.layouts.hotpotqa import HotpotQA, TwoWiki
@@ -104,7 +104,8 @@ def find(path: str) -> tuple[str, list[File]]:
     if not Path(place).exists():
         raise InputError(f"{path}: cannot be read (there is no such file or folder)")
 
-    files = files_below(Path(place))
+    with reading(place):                                    # its folders may be nested too deeply
+        files = files_below(Path(place))
     json_files = [file for file in files if re.search(JSON_FILE, file.name)]
     tables = [file for file in files if file.name == TABLE]
     if tables and not json_files:

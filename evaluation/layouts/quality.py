@@ -5,7 +5,8 @@
 
 An article is in several lines, and one document. A test set has no labels.
 """
-from data import Document, Question
+from core.files import check_values
+from data import OF_OPTIONS, Document, Question
 from evaluation.layouts.layout import Layout, checked, of_kind, texts
 from evaluation.layouts.report import Report
 
@@ -29,6 +30,7 @@ class QuALITY(Layout):
             if gold is not None:
                 extra = {"options": options, "gold": range(len(options)).index(gold - 1)}
                 answers = [options[gold - 1]]
+                check_values(extra, OF_OPTIONS)
 
             questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
                                       answers, extra))
