@@ -40,7 +40,7 @@ from core.text import bullets, split, tokens_of
 from data import Answer, Document, Prepared, Step
 from llama import Cache, Llama, Segment, length_of
 from support.graph import Graph, Node, edge_matrix, file_name, node_vectors
-from support.kept import kept_summaries
+from support.kept import kept
 from support.sbert import load_encoder, similarities
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
@@ -434,14 +434,13 @@ class Pecan:
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Load the graph at `path`, or build it (and save it there), and embed its nodes (`index`, [|V|, D])."""
-        if path is None:
-            graph = build(self.builder, document, self.settings, summarise, progress)
-        elif Path(path).exists():
+        if path is not None and Path(path).exists():
             graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
         else:
-            with kept_summaries(path, self.file_name(document), summarise) as kept:
-                graph = build(self.builder, document, self.settings, kept, progress)
-                graph.save(path)
+            with kept(path, self.file_name(document), summarise) as kept_or_new:
+                graph = build(self.builder, document, self.settings, kept_or_new, progress)
+                if path is not None:
+                    graph.save(path)
 
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)

@@ -11,7 +11,7 @@ from core.watch import watching
 from data import EMBEDDED, Document, read_jsonl
 from pecan import Pecan, build
 from support.graph import Graph, node_vectors
-from support.kept import kept_summaries
+from support.kept import kept
 from support.token_mean import TokenMean
 
 
@@ -79,9 +79,9 @@ def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undist
     method = Pecan(tiny, TokenMean(tiny), settings)
     other = Document("other", document.passages[::-1])
     file = f"{path}.{method.file_name(document)}.summaries"
-    with pytest.raises(Killed), kept_summaries(path, method.file_name(document), pecan.summarise) as kept:
-        build(tiny, other, settings, kept)
-        build(tiny, document, settings, kept)
+    with pytest.raises(Killed), kept(path, method.file_name(document), pecan.summarise) as kept_or_new:
+        build(tiny, other, settings, kept_or_new)
+        build(tiny, document, settings, kept_or_new)
         raise Killed
     lines = open(file).readlines()
     open(file, "w").writelines([*lines[::-1][:2], *lines[::-1][3:]])
@@ -93,7 +93,7 @@ def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undist
 def test_a_damaged_file_of_summaries_is_named(tmp_path, line):
     (tmp_path / "g.json.c.summaries").write_text(line + "\n")
     with pytest.raises(InputError, match="g.json.c.summaries: .*; remove the file, and the graph is built from"):
-        with kept_summaries(tmp_path / "g.json", "c", pecan.summarise):
+        with kept(tmp_path / "g.json", "c", pecan.summarise):
             pass
 
 
