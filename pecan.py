@@ -35,13 +35,13 @@ import torch
 from tqdm import tqdm
 
 from core.files import InputError
-from core.settings import CANDIDATES, PASS, RESERVE, Settings
+from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import bullets, split, tokens_of
 from data import Answer, Document, Prepared, Step
 from llama import Cache, Llama, Segment, length_of
 from support.graph import Graph, Node, edge_matrix, file_name, node_vectors
-from support.kept import kept_summaries
-from support.sbert import similarities
+from support.kept import kept
+from support.sbert import load_encoder, similarities
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
@@ -417,20 +417,30 @@ class Pecan:
         self.settings = settings
         self.builder = builder or model
 
+    @classmethod
+    def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":
+        """The method with a checkpoint and a sentence encoder, each a folder or a hub repository.
+
+        The settings are the paper's (settings.resolve) but for those that are given. Without an encoder, similarity is
+        the mean of the model's own embeddings.
+        """
+        llama = Llama.load(model)
+        settings = resolve(llama.folder, llama.config.max_length, options=settings)
+        return cls(llama, load_encoder(encoder, llama), settings)
+
     def file_name(self, document: Document) -> str:
         """Names the graph of this document, this building model and these settings on disk."""
         return file_name(document.hash, self.builder.fingerprint, self.settings.of_construction())
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         """Load the graph at `path`, or build it (and save it there), and embed its nodes (`index`, [|V|, D])."""
-        if path is None:
-            graph = build(self.builder, document, self.settings, summarise, progress)
-        elif Path(path).exists():
+        if path is not None and Path(path).exists():
             graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
         else:
-            with kept_summaries(path, self.file_name(document), summarise) as kept:
-                graph = build(self.builder, document, self.settings, kept, progress)
-                graph.save(path)
+            with kept(path, self.file_name(document), summarise) as kept_or_new:
+                graph = build(self.builder, document, self.settings, kept_or_new, progress)
+                if path is not None:
+                    graph.save(path)
 
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)

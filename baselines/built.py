@@ -1,4 +1,5 @@
 """What is built once for a document by asking the model, and kept on disk: of trees of summaries, and of agents."""
+import contextlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,11 +11,26 @@ from baselines.common import Baseline
 from core.files import InputError, read_json, reading, write_file
 from core.text import split
 from data import Answer, Document, Prepared
-from llama import Cache, length_of
-from support.graph import check_place, file_name
+from llama import Cache, Llama, length_of
+from support.graph import file_name
+from support.kept import kept
 
 FORMAT = 2                        # of the files
 ATTEMPTS = 3                      # replies to one prompt that may be refused
+
+
+def replies(model: Llama, texts: list[str], limit: int) -> list[str]:
+    """The greedy reply, of up to `limit` tokens, to each text as a user's turn; they run together."""
+    rows = [[(None, user_turn(model.tokenizer, text))] for text in texts]
+    cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
+    hidden, _ = model.read(cache, rows)
+    ids, _ = model.generate(cache, hidden, limit)
+    return list(map(model.tokenizer.decode, ids))
+
+
+def user_turn(tokenizer, text: str) -> list[int]:
+    """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
+    return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
 
 
 class Built(Baseline):
@@ -26,6 +42,7 @@ class Built(Baseline):
     """
     limit: int
     progress = False              # whether a bar shows how many replies are there
+    replies = staticmethod(replies)
 
     # --- files
 
@@ -46,14 +63,12 @@ class Built(Baseline):
             if content.get("of") != name:
                 raise InputError(f"{path}: is of another document, model or settings; choose another name")
         else:
-            check_place(path)
             before = self.model.flops
-            self.progress = progress
-            content = {"of": name, "calls": 0, "refused": 0} | self.build(document)
-            self.progress = False
-            content["flops"] = self.model.flops - before
-            if path is not None:
-                write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+            with self.building(path, name, progress):
+                content = {"of": name, "calls": 0, "refused": 0} | self.build(document)
+                content["flops"] = self.model.flops - before
+                if path is not None:
+                    write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
         before = self.flops()
         with reading(path or document.id, "not what was built of a document"):
@@ -61,6 +76,16 @@ class Built(Baseline):
             prepared.flops = content["flops"] + self.flops() - before
             prepared.calls, prepared.refused = content["calls"], content["refused"]
         return prepared
+
+    @contextlib.contextmanager
+    def building(self, path: str | Path | None, name: str, progress: bool):
+        """Within the block, replies are kept on disk, and a bar may show how many are there."""
+        with kept(path, name, replies) as self.replies:
+            self.progress = progress
+            try:
+                yield
+            finally:
+                del self.replies, self.progress
 
     # --- the model
 
@@ -72,9 +97,7 @@ class Built(Baseline):
         return answer
 
     def user_turn(self, text: str) -> list[int]:
-        """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
-        tokenizer = self.model.tokenizer
-        return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
+        return user_turn(self.model.tokenizer, text)
 
     def fitting(self, texts: Iterable[str], again: str) -> str:
         """The first of these texts that leaves room for a reply, with `again` after it; the last if none does."""
@@ -88,18 +111,14 @@ class Built(Baseline):
 
         InputError if the window has no room for a reply.
         """
+        for text in texts:
+            self.check_room("a prompt", len(self.user_turn(text)), limit)
+
         said = []
         batch = self.settings.batch
         batches = range(0, len(texts), batch)
         for first in tqdm(batches, "replies", unit="batch", leave=False, disable=not self.progress):
-            rows = [[(None, self.user_turn(text))] for text in texts[first:first + batch]]
-            longest = max(map(length_of, rows))
-            self.check_room("a prompt", longest, limit)
-
-            cache = Cache(self.model, len(rows), longest + limit)
-            hidden, _ = self.model.read(cache, rows)
-            ids, _ = self.model.generate(cache, hidden, limit)
-            said += map(self.model.tokenizer.decode, ids)
+            said += self.replies(self.model, texts[first:first + batch], limit)
         return said
 
     def check_room(self, what: str, prompt: int, limit: int):

@@ -14,6 +14,9 @@ from data import Answer, Document, Method, Prepared
 from llama import Cache, Llama, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
+HEADING = 12                      # words of a heading at most
+STOPS = ".!?:;,\"'”’"             # ends of what is no heading
+
 
 def scaled(tokens: int, settings: Settings) -> int:
     """A length in tokens that a method's source gives, scaled to the size of our chunks.
@@ -108,30 +111,46 @@ def line_ids(tokenizer, text: str) -> list[int]:
 
 # --- passages -------------------------------------------------------------------------------------------------------
 
+def units(document: Document) -> list[str]:
+    """What a chunk should not break: the passages, cut at empty lines. A heading stays with what follows it.
+
+    A heading is a unit of one line, of at most HEADING words, that ends without a stop.
+    """
+    found = []
+    heading = ""
+    for passage in document.passages:
+        for unit in filter(None, map(str.strip, re.split(r"\n[^\S\n]*+\n", passage))):
+            heading += unit
+            if "\n" in unit or len(unit.split()) > HEADING or unit[-1] in STOPS:
+                found.append(heading)
+                heading = ""
+            else:
+                heading += "\n"
+    return found + [heading.strip()] * bool(heading)
+
+
+def sentences(unit: str) -> list[str]:
+    """The sentences of a unit, which end after . ! or ?; its lines are joined, so a title begins the first one."""
+    return re.split(r"(?<=[.!?]) ", " ".join(unit.split()))
+
+
 def pack_sentences(tokenizer, document: Document, limit: int) -> list[str]:
     """Passages of whole sentences, each with as many as `limit` tokens hold.
 
-    A sentence ends after . ! or ?, at a newline and at the end of a passage of the document. Only a sentence longer
-    than the limit is cut, at white space. Sentences of different passages may share one of these, because the methods
-    that use them were written for a single text.
+    Only a sentence longer than the limit is cut, at white space. Sentences of different units may share a passage,
+    because the methods that use them were written for a single text.
     """
-    parts = []                                              # sentences, and pieces of those that are too long
-    for sentence in re.split(r"(?<=[.!?])\s+|\n+", "\n".join(document.passages)):
-        parts += split(tokenizer, sentence, limit)
-    return fill(tokenizer, parts, limit, " ")
+    whole = [sentence for unit in units(document) for sentence in sentences(unit)]
+    return fill(tokenizer, [part for sentence in whole for part in split(tokenizer, sentence, limit)], limit, " ")
 
 
 def pack_paragraphs(tokenizer, document: Document, limit: int) -> list[str]:
-    """Chunks of whole paragraphs, each with as many as `limit` tokens hold.
-
-    A paragraph is a line of the document. One that is longer than the limit is cut at sentence ends. Paragraphs of
-    different passages may share a chunk.
-    """
+    """Chunks of whole units, each with as many as `limit` tokens hold. A unit longer than that is cut at sentences."""
     parts = []
-    for paragraph in "\n".join(document.passages).splitlines():
-        whole = " ".join(paragraph.split())
+    for unit in units(document):
+        whole = "\n".join(" ".join(line.split()) for line in unit.split("\n"))
         if len(tokenizer.encode("\n" + whole)) <= limit:
-            parts += [whole] if whole else []
+            parts.append(whole)
         else:
-            parts += pack_sentences(tokenizer, Document("", [paragraph]), limit)
+            parts += pack_sentences(tokenizer, Document("", [unit]), limit)
     return fill(tokenizer, parts, limit, "\n")

@@ -3,7 +3,10 @@
 What they retrieve is compared with the packages that define it: rank_bm25, scikit-learn, umap-learn, Hugging Face.
 """
 import json
+import re
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -16,10 +19,11 @@ from sklearn.mixture import GaussianMixture
 from speaker import Script, generations
 
 import pecan
+import study
 from baselines import longllmlingua, memwalker, raptor
 from baselines.bm25 import BM25, Okapi, words
 from baselines.built import TreeNode
-from baselines.common import pack_sentences
+from baselines.common import pack_paragraphs, pack_sentences
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker, even_groups
@@ -234,6 +238,32 @@ def test_traversal_and_collapsed_tree(tiny, encoder, settings):
     assert Raptor(tiny, encoder, settings, top_k=3).retrieve(nodes, scores) == [1, 3, 5]
     assert Raptor(tiny, encoder, settings, top_k=1, collapsed=False).retrieve(nodes, scores) == [7, 5, 1]
     assert Raptor(tiny, encoder, settings, top_k=2, collapsed=False).retrieve(nodes, scores) == [7, 8, 5, 6, 1, 3]
+
+
+# --- passages -------------------------------------------------------------------------------------------------------
+
+class Words:
+    """A tokenizer whose tokens are words and marks."""
+    def encode(self, text):
+        return re.findall(r"\w+|[^\w\s]", text)
+
+
+@pytest.mark.parametrize("pack, limit", [(pack_paragraphs, 600), (pack_paragraphs, 250), (pack_sentences, 200)])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["paragraphs with titles", "hard line breaks"])
+def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
+    """On HotpotQA's paragraphs, and on the same as one text with headings and lines of 60 characters."""
+    for document in read_jsonl(Path(study.__file__).parent / "data" / "hotpotqa.jsonl", 8):
+        passages = document.passages
+        ends = {" ".join(passage.split())[-40:] for passage in passages}
+        if wrapped:
+            lines = ["\n\n".join([title, textwrap.fill(text, 60, break_on_hyphens=False)]) for title, text in
+                     (passage.split("\n", 1) for passage in passages)]
+            document = Document("wrapped", ["\n\n".join(lines)])
+        chunks = pack(Words(), document, limit)
+        assert " ".join(chunks).split() == " ".join(passages).split() and len(chunks) > 1
+        assert all(len(Words().encode(chunk)) <= limit for chunk in chunks)
+        for chunk in map(" ".join, map(str.split, chunks)):
+            assert chunk[-40:] in ends or re.search(r"[.!?]$", chunk), chunk[-80:]
 
 
 # --- MeMWalker ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from core.watch import watching
 from data import EMBEDDED, Document, read_jsonl
 from pecan import Pecan, build
 from support.graph import Graph, node_vectors
-from support.kept import kept_summaries, place_of
+from support.kept import kept, place_of
 from support.token_mean import TokenMean
 
 
@@ -68,9 +68,9 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
     for _ in range(batches - 1):
         with pytest.raises(Killed):
             method.prepare(document, path)
-        kept = place_of(path)
-        lines = kept.read_text()
-        kept.write_text(lines + (lines if damage == "doubled" else damage))
+        file = place_of(path)
+        lines = file.read_text()
+        file.write_text(lines + (lines if damage == "doubled" else damage))
     try:
         method.prepare(document, path)
     except Killed:
@@ -85,16 +85,16 @@ def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undist
     path = tmp_path / "g.json"
     method = Pecan(tiny, TokenMean(tiny), settings)
     other = Document("other", document.passages[::-1])
-    with pytest.raises(Killed), kept_summaries(path, method.file_name(document), pecan.summarise) as kept:
-        build(tiny, other, settings, kept)
-        build(tiny, document, settings, kept)
+    with pytest.raises(Killed), kept(path, method.file_name(document), pecan.summarise) as kept_or_new:
+        build(tiny, other, settings, kept_or_new)
+        build(tiny, document, settings, kept_or_new)
         raise Killed
     lines = place_of(path).read_text().splitlines(keepends=True)
 
     def of_another_model(model, batch, limit, tree):
         return [[("Mara", [1.0] + [0.0] * (len(texts) - 1))] for texts in batch]
-    with pytest.raises(Killed), kept_summaries(path, "another model", of_another_model) as kept:
-        build(tiny, document, settings, kept)
+    with pytest.raises(Killed), kept(path, "another model", of_another_model) as kept_or_new:
+        build(tiny, document, settings, kept_or_new)
         raise Killed
     of_others = place_of(path).read_text().splitlines(keepends=True)[len(lines):]
     assert of_others
@@ -107,7 +107,7 @@ def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undist
 def test_a_damaged_file_of_summaries_is_named(tmp_path, line):
     (tmp_path / "g.json.summaries").write_text(line + "\n")
     with pytest.raises(InputError, match="g.json.summaries: .*; remove the file, and the graph is built from"):
-        with kept_summaries(tmp_path / "g.json", "c", pecan.summarise):
+        with kept(tmp_path / "g.json", "c", pecan.summarise):
             pass
 
 
@@ -115,13 +115,13 @@ def test_a_second_builder_is_refused(tmp_path):
     """Whatever it builds there. The first goes on, and what it leaves is nothing; then the next one may build."""
     path = tmp_path / "g.json"
     for construction in ("a", "b"):
-        with kept_summaries(path, construction, pecan.summarise):
+        with kept(path, construction, pecan.summarise):
             with pytest.raises(InputError, match="g.json.summaries: another run is writing there; wait for it"):
-                with kept_summaries(path, "a", pecan.summarise):
+                with kept(path, "a", pecan.summarise):
                     pass
             assert place_of(path).exists()
         assert not list(tmp_path.iterdir())
-    with pytest.raises(Killed), kept_summaries(path, "a", pecan.summarise):
+    with pytest.raises(Killed), kept(path, "a", pecan.summarise):
         raise Killed
     assert not list(tmp_path.iterdir()), "a file that keeps nothing"
 

@@ -258,6 +258,7 @@ STAGES = {0.01: {"drill 1": 24},
           0.1: {"drill 3": 24},
           0.25: {"drill 3": 8, "reading": 16},
           1: {"reading": 6, "summary": 12, "search": 18}}
+MIXED = sorted(STAGES)[-2]        # from here on the lessons of all kinds are mixed
 
 
 def lessons(teacher: Teacher, rng: Random, share: float) -> dict[str, list[Lesson]]:
