@@ -119,7 +119,7 @@ def units(document: Document) -> list[str]:
     found = []
     heading = ""
     for passage in document.passages:
-        for unit in filter(None, map(str.strip, re.split(r"\n\s*+\n", passage))):
+        for unit in filter(None, map(str.strip, re.split(r"\n[^\S\n]*+\n", passage))):
             heading += unit
             if "\n" in unit or len(unit.split()) > HEADING or unit[-1] in STOPS:
                 found.append(heading)

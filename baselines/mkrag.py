@@ -7,7 +7,9 @@ into sub-questions, each retrieves pairs; the model answers or rewrites the ques
 
 The paper (anonymous, under review) publishes neither its two encoders, nor two of its five prompts, nor four of its
 constants, and works with a Chinese model. So this row is "MKRAG, prompted, with stand-in encoders"; ours are:
-- EXTRACT, WEIGH, SPLIT and the two forms of a reply to LOOP; PAIRS and the rest of LOOP are the paper's (A.4.2, A.4.4)
+- EXTRACT, WEIGH, SPLIT, the example of LOOP and its two forms of a reply. PAIRS (A.4.2, with Table 9's pair as its
+  example) and the rest of LOOP (A.4.4) are the paper's; in LOOP, its line of Knowledge and Question shapes the example
+- pairs are asked for in groups of lines whose prompt and replies fit; so a long entity has several macro pairs
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (its Table 9: 7 items have micro
   pairs, 2 have none)
 - its two retrieval models are --encoder, and p_yes of Table A2's first turn with the pair as its only node
@@ -22,6 +24,7 @@ import re
 from baselines.agent import Agent, cells_of, lines_of, reminder
 from baselines.common import highest, line_ids, pack_sentences, scaled
 from core.settings import Settings
+from core.text import fill
 from data import Answer, Document, Prepared
 from llama import Cache, Llama, length_of
 from pecan import question_prompt
@@ -42,10 +45,18 @@ WEIGH = """Give each entity a weight.
 Reply with one line each: entity | weight
 Entities:
 """
-PAIRS = """The following are Question-Answer pairs generated based on provided entities and \
-attributes/relationships/events.
+PAIRS = """[Instruction]
+The following are Question-Answer pairs generated based on provided entities and attributes/relationships/events.
 [Guidelines]
 {guideline}
+Entity Relationships:
+"
+Pierre Curie | Wife | Marie Curie
+"
+Question:
+Who is Pierre Curie's wife?
+Answer:
+Marie Curie.
 Begin!
 Entity Relationships:
 "
@@ -58,7 +69,14 @@ LOOP = """[Task] Understand the Question, extract or deduce the answer based on 
 cannot be derived, reconstruct the Question based on the missing information. Finally, output the answer.
 Reply with "Answer: .." or "RewriteQ: ..".
 [Observation]
-"""
+{observation}
+[Example]
+Knowledge: Who is Pierre Curie's wife? Marie Curie. Question: What did Pierre Curie's wife discover?
+RewriteQ: What did Marie Curie discover?
+Begin!
+Question: {question}
+Knowledge:
+{knowledge}"""
 GUIDELINES = {"macro": "One pair that joins all lines.", "feature": "One pair about all lines.",
               "micro": "One pair for each line."}
 LOOP_FORM = "Reply with \"Answer: ..\" or \"RewriteQ: ..\"."
@@ -66,9 +84,15 @@ JSON_FORM = "Reply with one JSON object."
 WEIGHT_FORM = "One line each: entity | weight."
 PAIR_FORM = "Write each pair as two lines, \"Question: ..\" and \"Answer: ..\"."
 
+# A line of a pair: numbered or not, bold or not, in the words of A.4.2 or of Table 9. An answer may follow its question
+# in the same line.
+FIELD = re.compile(r"[\s\d.)*#_-]*+(question|q|answer|a)[\s\d*_]{0,9}:[*_]*(.*)", re.IGNORECASE)
+ANSWER_FOLLOWS = re.compile(r"\?[\s*_]{1,9}(?=(?:answer|a)[*_]{0,4}:)", re.IGNORECASE)
+
 CHUNK_TOKENS = 500
 EXTRACT_TOKENS = 1024
 NAMES = 50                        # that are weighed in one call
+LINES = 10                        # that get micro pairs in one call: 51 tokens for each
 WEIGHTS = "0.3", "0.5", "0.7", "1.0", "1"
 TAU = 0.5                         # least weight of an entity that is kept; also the weight of one without
 FEATURE_ITEMS = 2                 # tau_1: an entity with so many items gets feature pairs
@@ -131,7 +155,8 @@ def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str]]]:
     items = {}
     for entities in extracted:
         for name, entity in entities.items():
-            form = " ".join(name.lower().split())
+            name = " ".join(name.split())
+            form = name.lower()
             if not form or not isinstance(entity, dict):
                 continue
 
@@ -166,9 +191,25 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 
 
 def pairs_of(reply: str, most: int) -> list[tuple[str, str]]:
-    """The first `most` question-answer pairs of a reply; a question without an answer is none."""
-    found = re.findall(r"(?m)^(?>.*?Question:[ \t]*+)(\S.*+)\n++(?>.*?Answer:[ \t]*+)(\S.*)", reply)
-    return [(question.strip(), answer.strip()) for question, answer in found][:most]
+    """The first `most` question-answer pairs of a reply; a question without an answer is none.
+
+    A text stands behind "Question:" or "Q:", "Answer:" or "A:", or on the next line.
+    """
+    pairs = []
+    field = question = ""
+    for line in ANSWER_FOLLOWS.sub("?\n", reply).split("\n"):
+        named = FIELD.match(line)
+        if named:
+            field = named[1][0].lower()
+            line = named[2]
+        text = line.strip(" \t*_")
+        if text and field == "q":
+            question = text
+            field = ""
+        elif text and field == "a":
+            pairs += [(question, text)] if question else []
+            field = question = ""
+    return pairs[:most]
 
 
 # --- questions (4.5) ------------------------------------------------------------------------------------------------
@@ -179,9 +220,14 @@ def sub_questions(reply: str) -> list[str]:
 
 
 def decision_of(reply: str) -> tuple[str, str] | None:
-    """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither."""
-    match = re.search(r"\b(Answer|RewriteQ):[ \t]*(.*)", reply)
-    return match and (match[1], match[2].strip())
+    """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither.
+
+    An answer that says "cannot" is none if a question follows.
+    """
+    found = [(kind, text.strip(" \t*_")) for kind, text in re.findall(r"\b(Answer|RewriteQ)[*_]*:(.*)", reply)]
+    if len(found) > 1 and found[0][0] == "Answer" and re.search(r"\b(cannot|can't|not)\b", found[0][1]):
+        found = found[1:]
+    return found[0] if found else None
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -209,11 +255,21 @@ class MKRAG(Agent):
         names = [name for name in names if weights.get(name, TAU) >= TAU]
 
         # Pairs of all grains.
-        requests = [request for name in names for request in requests_of(name, entities[name])]
+        requests = [(grain, group) for name in names for grain, lines in requests_of(name, entities[name])
+                    for group in self.groups(grain, lines)]
         texts = [PAIRS.format(guideline=GUIDELINES[grain], content="\n".join(lines)) for grain, lines in requests]
         most = [len(lines) if grain == "micro" else 1 for grain, lines in requests]
         written = self.ask_until(texts, lambda n, reply: pairs_of(reply, most[n]) or None, PAIR_FORM)
         return {"pairs": [pair for pairs in written for pair in pairs or []]}
+
+    def groups(self, grain: str, lines: list[str]) -> list[list[str]]:
+        """Lines in groups whose prompt fits the window, and for micro pairs the replies as well."""
+        if grain == "micro":
+            most = scaled(LINES, self.settings)
+            return [lines[first:first + most] for first in range(0, len(lines), most)]
+        empty = PAIRS.format(guideline=GUIDELINES[grain], content="") + reminder(PAIR_FORM)
+        room = self.settings.window - self.limit - len(self.user_turn(empty))
+        return [group.split("\n") for group in fill(self.model.tokenizer, lines, room, "\n")]
 
     def ready(self, content: dict) -> Prepared:
         """The pairs and their vectors (`index`, [pairs, D])."""
@@ -242,8 +298,8 @@ class MKRAG(Agent):
 
             # Knowledge that does not fit is left out from the end.
             knowledge = [prepared.texts[i] for i in order]
-            head = LOOP + "\n".join([*observation, "Begin!", f"Question: {question}", "Knowledge:"])
-            texts = ("\n".join([head, *knowledge[:n]]) for n in range(len(knowledge), -1, -1))
+            texts = (LOOP.format(observation="\n".join(observation), question=question,
+                                 knowledge="\n".join(knowledge[:n])) for n in range(len(knowledge), -1, -1))
             text = self.fitting(texts, reminder(LOOP_FORM))
             [decision] = self.ask_until([text], lambda n, reply: decision_of(reply), LOOP_FORM)
             kind, text = decision or ("", "")

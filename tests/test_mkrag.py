@@ -10,7 +10,7 @@ import pytest
 import torch
 from speaker import Script
 
-from baselines import mkrag
+from baselines import built, mkrag
 from baselines.common import line_ids
 from baselines.mkrag import (
     MKRAG,
@@ -65,9 +65,9 @@ def test_one_weight_an_entity():
 
 
 def test_entities_of_one_name_are_joined():
-    first = {"Danko  Jones": {"Attributes": {"kind": "band"}, "Events": ["one day - sang"]}}
+    first = {"Danko  Jones ": {"Attributes": {"kind": "band"}, "Events": ["one day - sang"]}}
     second = {"danko jones": {"Attributes": {"kind": "band", "city": "Toronto"}}, "x": ["a list"], "": {}}
-    assert joined([first, {}, second]) == {"Danko  Jones": [
+    assert joined([first, {}, second]) == {"Danko Jones": [
         ("Attributes", "kind", "band"), ("Events", "", "sang"), ("Attributes", "city", "Toronto")]}
 
 
@@ -96,14 +96,63 @@ def test_json_in_a_reply(reply, wanted):
 def test_pairs_in_a_reply():
     reply = "1. Question: a?\n   Answer: b\nQuestion: no answer?\nQuestion: c?\n\nAnswer: d e\nAnswer: f"
     assert pairs_of(reply, 9) == [("a?", "b"), ("c?", "d e")] and pairs_of(reply, 1) == [("a?", "b")]
-    assert pairs_of("Question: a? Question: b?\nHis Answer: c, not Answer: d", 9) == [
+    assert pairs_of("Question: a? Question: b?\nAnswer: c, not Answer: d", 9) == [
         ("a? Question: b?", "c, not Answer: d")], "the first of a line counts"
+
+
+@pytest.mark.parametrize("reply", [
+    "Question:\nWho sang?\nAnswer:\nDanko.\n\nQuestion:\nWhere?\nAnswer:\nIn Rome.",      # as A.4.2 prints it
+    "Q: Who sang?\nA: Danko.\nQ: Where?\nA: In Rome.",                                     # as Table 9 does
+    "1. Q: Who sang? A: Danko.\n2. Q: Where? A: In Rome.",
+    "**Question 1:** Who sang?\n**Answer 1:** Danko.\n\n**Question 2:** Where?\n**Answer 2:** In Rome.",
+    "Here they are:\n\n1. **Question**: Who sang? **Answer**: Danko.\n2. **Q**: Where?\n   **A**: In Rome."])
+def test_forms_of_pairs(reply):
+    assert pairs_of(reply, 9) == [("Who sang?", "Danko."), ("Where?", "In Rome.")]
+
+
+def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp_path, monkeypatch):
+    """Every item gets its micro pair, and nothing is refused; killed at any call, no reply is asked for twice.
+
+    Replies come from rules: a line "a | k | v" becomes the pair "k?", "v". They are cut at four letters a token.
+    """
+    items = {f"key {n}": f"value {n}" for n in range(300)}
+    method = MKRAG(tiny, TokenMean(tiny), replace(settings, chunk=300, window=2000, batch=4))
+    asked = []
+    left = []                                               # for each call until the kill: whether it is made
+
+    def replies(model, texts, limit):
+        if left and not left.pop():
+            raise KeyboardInterrupt
+        asked.extend(texts)
+        return [reply_to(text)[:4 * limit] if text.startswith(mkrag.PAIRS[:20]) else reply_to(text) for text in texts]
+
+    def reply_to(text):
+        if text.startswith(mkrag.EXTRACT):
+            return json.dumps({"Mara": {"Attributes": items}})
+        if text.startswith(mkrag.WEIGH):
+            return "Mara | 1.0"
+        lines = [line.split(" | ") for line in text.removesuffix('\n"').rpartition('"\n')[2].split("\n")]
+        if mkrag.GUIDELINES["micro"] not in text:
+            lines = lines[:1]
+        return "\n".join(f"Question: {key}?\nAnswer: {value}" for _, key, value in lines)
+
+    monkeypatch.setattr(built, "replies", replies)
+    document = Document("d", ["text"])
+    for calls in (1, 3, 5):
+        left[:] = [False, *[True] * calls]
+        with pytest.raises(KeyboardInterrupt):
+            method.prepare(document, tmp_path / "m.json")
+    left.clear()
+    prepared = method.prepare(document, tmp_path / "m.json")
+    assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.refused == 0
+    assert len(asked) == len(set(asked)) == prepared.calls
 
 
 def test_replies_to_questions():
     assert sub_questions("Here:\n1. Who?\n- Which one?\nan essay.\nWho?") == ["Who?", "Which one?"]
     assert decision_of("I think\nRewriteQ: From where?\nAnswer: x") == ("RewriteQ", "From where?")
-    assert decision_of("Answer: Casa Loma ") == ("Answer", "Casa Loma") and decision_of("Casa Loma") is None
+    assert decision_of("**Answer:** Casa Loma ") == ("Answer", "Casa Loma") and decision_of("Casa Loma") is None
+    assert decision_of("Answer: cannot be derived.\nRewriteQ: From where?") == ("RewriteQ", "From where?")
 
 
 # --- retrieval and loop ---------------------------------------------------------------------------------------------

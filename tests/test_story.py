@@ -75,8 +75,8 @@ PAIRS = [
     [("Which Gothic Revival castle was begun in Toronto in 1911?", "Casa Loma")],
     [("What is Casa Loma?", "a Gothic Revival castle")], [("Where is Casa Loma?", "in Toronto")],
     [("What began in 1911?", "the construction of Casa Loma")],
-    [("Of what kind is Casa Loma?", "a castle"), ("Of which style is Casa Loma?", "Gothic Revival"),
-     ("In which city is Casa Loma?", "Toronto"), ("When did the construction of Casa Loma begin?", "1911")]]
+    [("Of what kind is Casa Loma?", "a castle")], [("Of which style is Casa Loma?", "Gothic Revival")],
+    [("In which city is Casa Loma?", "Toronto")], [("When did the construction of Casa Loma begin?", "1911")]]
 MKRAG_SAYS = [
     *map(json.dumps, MKRAG_BUILDS), WEIGHTS,
     *("\n".join(f"Question: {question}\nAnswer: {answer}" for question, answer in pairs) for pairs in PAIRS),
