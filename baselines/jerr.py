@@ -13,8 +13,8 @@ The text of the paper came to us without its formulas and prompts. The steps are
 - a node's text is its name and the sentences of synopses that hold it; with whole synopses all nodes of a chunk would
   match the same keywords
 - relations are asked for in one call a chunk, not one a pair of entities: the paper's token counts allow no more
-- the answer is read from synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes in place of the synopses, but a
-  node's text is sentences of these
+- the answer is read from synopses and chunks, as 3.1 says. 3.4 names retrieved nodes in place of the synopses; a node's
+  text is sentences of these
 - pages are those in the first square brackets of a reply, as in ReadAgent's published code
 - a reply of one word that is no name of the text, as "No", is refused. If replies are refused, a chunk's beginning is
   its synopsis, it has no entities or relations, the question's words are the keywords, and no chunk is read again.
