@@ -103,7 +103,8 @@ def test_names_and_relations_in_a_reply():
     prose = "These are the words of a sentence that goes on for more than twelve words in a line."
     assert names_of(f"* Casa Loma\n{prose}\nToronto", text) == ["Casa Loma", "Toronto"]
     assert names_of("Entities: Casa Loma, a castle, and Toronto.", text) == ["Casa Loma", "a castle", "Toronto"]
-    assert names_of("* Toronto", text) == ["Toronto"] and names_of("* betrayal of a king", text) == ["betrayal of a king"]
+    assert names_of("* Toronto", text) == ["Toronto"]
+    assert names_of("* betrayal of a king", text) == ["betrayal of a king"]
     for refused in ("No", "* no.", "Prague", prose, ""):
         assert names_of(refused, text) == []
     node_of = {"casa loma": 0, "toronto": 1}
