@@ -133,7 +133,7 @@ def walk(method):
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
         one.run()
         assert not script.replies, "the walk ended early"
-        assert not any(reminder(FORM) in text[1:] for text in script.heard), "what was refused is said before the prompt"
+        assert not any(reminder(FORM) in text[1:] for text in script.heard), "it comes before the prompt"
         assert one.calls == len(method.trace) == len(one.actions) + method.refused
         return one
     return go
