@@ -87,15 +87,15 @@ class Agent(Built):
         self.trace += map(Reply, said)
         return said
 
-    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
-        """What parse(n, reply) makes of the reply to text n; None if it refused three replies.
+    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None, most: int = ATTEMPTS) -> list:
+        """What parse(n, reply) makes of the reply to text n; None if it refused three replies, or `most` if fewer.
 
         Decoding is greedy, so the same prompt gets the same reply. After a refused one the prompt is repeated after
         a line that says what is `wanted`.
         """
         found = [None] * len(texts)
         again = ""
-        for _ in range(ATTEMPTS):
+        for _ in range(min(most, ATTEMPTS)):
             left = [n for n, value in enumerate(found) if value is None]
             if not left:
                 break

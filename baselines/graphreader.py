@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from baselines.agent import Agent, numbers_of, reminder
-from baselines.built import ATTEMPTS
 from baselines.common import pack_paragraphs, scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
@@ -112,19 +111,11 @@ class Walk:
         The walk ends after three refused replies, and after its 10th call, a refused one included: that bounds the
         cost.
         """
-        again = ""
-        for _ in range(min(ATTEMPTS, CALLS - self.calls)):
-            self.calls += 1
-            [reply] = self.method.ask([again + self.method.fitting(self.prompts(stage, label, shown), again)])
-            action = self.act(stage, reply)
-            if action is not None:
-                if stage != "neighbours":
-                    self.notebook = notebook_of(reply) or self.notebook
-                return action
-
-            self.method.refused += 1
-            again = reminder(FORM)
-        return "termination"
+        before = len(self.method.trace)
+        text = self.method.fitting(self.prompts(stage, label, shown), reminder(FORM))
+        [action] = self.method.ask_until([text], lambda n, reply: self.act(stage, reply), FORM, most=CALLS - self.calls)
+        self.calls += len(self.method.trace) - before
+        return action or "termination"
 
     def act(self, stage: str, reply: str) -> str | None:
         """Do what a reply calls for; returns its function, None if the reply is refused and nothing is done."""
@@ -154,6 +145,8 @@ class Walk:
             call = f"{name}({self.graph.names[node]})"
 
         self.actions.append(call)
+        if stage != "neighbours":
+            self.notebook = notebook_of(reply) or self.notebook
         return name
 
     def prompts(self, stage: str, label: str, shown: list[str]) -> Iterator[str]:

@@ -108,7 +108,6 @@ GENERAL = set("""a an the one two three four five six seven eight nine ten some 
     now soon finally eventually meanwhile recently time times moment moments minute minutes hour hours day days today
     tonight tomorrow yesterday morning noon afternoon evening night nights week weeks month months season summer autumn
     winter year years""".split())
-CLOSING = {"{": "}", "[": "]"}
 
 
 # --- entities (4.1 to 4.3) ------------------------------------------------------------------------------------------
@@ -116,34 +115,21 @@ CLOSING = {"{": "}", "[": "]"}
 def entities_of(reply: str) -> list[tuple[str, list]] | None:
     """The entities that the JSON in a reply describes, as (name, items); None if it describes none.
 
-    A reply that was cut by its limit keeps its complete entities. {} says that there are none.
+    Where an object cannot be read, those in it are: a reply that was cut by its limit keeps its complete entities.
     """
-    start = re.search(r"\{|\[\s*\{", reply)
-    try:
-        value = json.loads(closed(reply[start.start():] if start else ""))
-        return described(value) or (None if value else [])
-    except (ValueError, RecursionError):
-        return None
-
-
-def closed(text: str) -> str:
-    """The JSON value that a text begins with. If it was cut, it ends after the outermost part that is complete."""
-    closing = []                                            # of what is open, the outermost first
-    least = len(text)                                       # open brackets after the part that ends the value
+    found = []
     end = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*+"|["{}\[\]]', text):
-        if match[0] in CLOSING:
-            closing.append(CLOSING[match[0]])
-        elif match[0] == closing[-1]:
-            closing.pop()
-            if len(closing) <= least:
-                least = len(closing)
-                end = match.end()
-        elif len(match[0]) == 1:                            # a text that was cut, or no JSON
+    for match in re.finditer(r'(?:"([^"\\]*+)"\s*+:\s*+)?\{', reply):
+        if match.start() < end:
+            continue
+        try:
+            value, end = json.JSONDecoder().raw_decode(reply, match.end() - 1)
+            found += described(value, match[1] or "")
+        except json.JSONDecodeError:
+            continue
+        except RecursionError:
             break
-        if not closing:
-            break
-    return text[:end] + "".join(closing[:least][::-1])
+    return found or None
 
 
 def described(value, name: str = "") -> list[tuple[str, list]]:

@@ -173,7 +173,7 @@ REPLIES = {
         "Node: " * 10 ** 5, "Node: x" + " " * 10 ** 6]),
     "pages": (lambda reply: pages_of(reply, 1, 1) is None, ["[" * 10 ** 6, "[" + "9" * 10 ** 6 + "]"]),
     "entities": (lambda reply: entities_of(reply) is None, [
-        "[" + " " * 10 ** 6, "{" * 10 ** 6, "{\"" + "\\" * 10 ** 6, "[{" + "{}" * 10 ** 5]),
+        "[" + " " * 10 ** 6, "{" * 10 ** 5, "{\"" + "\\" * 10 ** 6, "{\"a\": " * 10 ** 5]),
     "pairs": (lambda reply: pairs_of(reply, 1) == [], ["Question: x\n" * 10 ** 5, "Question:" + " " * 10 ** 6])}
 
 
