@@ -3,33 +3,50 @@
 A reply that has not the form that was asked for is refused, asked for again, and counted.
 """
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from baselines.built import ATTEMPTS, Built
 from baselines.common import scaled
 from core.settings import Settings
+from core.text import MARKER, bullets
 from data import Answer, Document, Prepared
 from llama import Llama
 
 REPLY_TOKENS = 512                # of most replies: with it GraphReader's Figure 10 fits its paper's 4096
-BULLET = r"^[\s*•-]*(?:\d+[.)])?\s*"
 
 
 def reminder(wanted: str) -> str:
-    """The line that is added to a prompt after a refused reply."""
-    return f"\n\nYour last reply could not be used. {wanted}"
+    """The line that comes before a prompt after a refused reply: at its end it would be taken for the document."""
+    return f"Your last reply could not be used. {wanted}\n\n"
 
 
 def lines_of(reply: str) -> list[str]:
-    """The lines of a reply, each once, without bullets and numbers before them."""
-    lines = [re.sub(BULLET, "", line).strip() for line in reply.splitlines()]
-    return list(dict.fromkeys(filter(None, lines)))
+    """The lines of a list, each once, without markers and stars: those of its bullets, or all if it has none.
+
+    Headings are left out: lines that end with a colon, and unmarked ones in bold type.
+    """
+    lines = {}
+    for start, end in bullets(reply):
+        for line in reply[reply.rfind("\n", 0, start) + 1:end].splitlines():
+            marker = MARKER.match(line)
+            text = line[marker.end() if marker else 0:].strip()
+            bold = not marker and re.fullmatch(r"\*\*[^*]*\*\*", text)
+            if not bold and not text.rstrip("*").endswith(":"):
+                lines[text.strip("* ")] = None
+    return [line for line in lines if line]
 
 
 def cells_of(reply: str, number: int) -> list[list[str]]:
     """The lines of a reply that have so many cells, "a | b | ..", as lists of these."""
     rows = [[cell.strip() for cell in line.split("|")] for line in lines_of(reply)]
     return [row for row in rows if len(row) == number]
+
+
+def numbers_of(text: str, known: Iterable[int]) -> list[int]:
+    """The `known` numbers that a text names, each once, in its order."""
+    known = {str(number): number for number in known}
+    return list(dict.fromkeys(known[digits] for digits in re.findall(r"\d+", text) if digits in known))
 
 
 @dataclass
@@ -70,20 +87,20 @@ class Agent(Built):
         self.trace += map(Reply, said)
         return said
 
-    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
-        """What parse(n, reply) makes of the reply to text n; None if it refused three replies.
+    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None, most: int = ATTEMPTS) -> list:
+        """What parse(n, reply) makes of the reply to text n; None if it refused three replies, or `most` if fewer.
 
-        Decoding is greedy, so the same prompt gets the same reply. After a refused one the prompt is repeated with a
-        line that says what is `wanted`.
+        Decoding is greedy, so the same prompt gets the same reply. After a refused one the prompt is repeated after
+        a line that says what is `wanted`.
         """
         found = [None] * len(texts)
         again = ""
-        for _ in range(ATTEMPTS):
+        for _ in range(min(most, ATTEMPTS)):
             left = [n for n, value in enumerate(found) if value is None]
             if not left:
                 break
 
-            said = self.ask([texts[n] + again for n in left], limit)
+            said = self.ask([again + texts[n] for n in left], limit)
             for n, reply in zip(left, said, strict=True):
                 found[n] = parse(n, reply)
                 self.refused += found[n] is None

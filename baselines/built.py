@@ -100,9 +100,9 @@ class Built(Baseline):
         return user_turn(self.model.tokenizer, text)
 
     def fitting(self, texts: Iterable[str], again: str) -> str:
-        """The first of these texts that leaves room for a reply, with `again` after it; the last if none does."""
+        """The first of these texts that leaves room for a reply, with `again` before it; the last if none does."""
         for text in texts:
-            if len(self.user_turn(text + again)) + self.limit <= self.settings.window:
+            if len(self.user_turn(again + text)) + self.limit <= self.settings.window:
                 break
         return text
 

@@ -84,16 +84,15 @@ class FactGraph:
 
 
 def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
-    """Node -> score in 0..100, from lines "Node: .., Score: ..". What is no node is left out.
+    """Node -> score in 0..100, from "Node: .., Score: ..", in one line or two. What is no node is left out.
 
     If a node is named twice, the higher score counts.
     """
     scores = {}
-    for part in reply.split("Node:")[1:]:
-        name, _, rest = part.partition("Score:")
-        name = name.strip()
-        score = re.match(r"\s*\[?(-?\d+(?:\.\d+)?)", rest)
-        node = graph.find(name.removesuffix(","))
-        if score and node is not None and name.endswith(","):
+    for part in re.split(r"\bnode\W{,2}:", reply, flags=re.IGNORECASE)[1:]:
+        name, *rest = re.split(r"\bscore\W{,2}:", part, maxsplit=1, flags=re.IGNORECASE)
+        score = re.match(r"[\s*\[]*+(-?\d+(?:\.\d+)?)", "".join(rest))
+        node = graph.find(name)                             # whose form has no signs around it
+        if score and node is not None:
             scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))
     return scores

@@ -9,7 +9,8 @@ No code was published. What the paper leaves open:
   repeated with a line that says what is wanted; three refused replies in a row end a walk
 - the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ by their method alone
 - an action counts if the text after the last "Chosen Action" names one function, which this stage offers. The prompts
-  name them all, so the first name in a reply could be an echo
+  name them all, so the first name in a reply could be an echo. Of several calls the arguments are joined
+- visited neighbours are offered, as in Figure 23. Whether to go back is the model's choice; calls bound the cost
 - node names that do not fit one prompt are shown in parts, and the scores pooled. If facts or neighbours do not fit,
   the last are left out; then the oldest actions, then the plan
 """
@@ -17,8 +18,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from baselines.agent import Agent, reminder
-from baselines.built import ATTEMPTS
+from baselines.agent import Agent, numbers_of, reminder
 from baselines.common import pack_paragraphs, scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
@@ -43,22 +43,22 @@ BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
     """The function that a reply calls and what is in its parentheses; None unless exactly one is named, of the stage.
 
-    Only the text after the last "Chosen Action" counts.
+    Only the text after the last "Chosen Action" counts. Arguments of several calls are joined.
     """
-    _, found, chosen = reply.rpartition("Chosen Action")
+    *found, chosen = re.split("chosen action", reply, flags=re.IGNORECASE)
     names = "|".join(name for offered in OFFERED.values() for name in offered)
     calls = re.findall(rf"\b({names})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
     if not found or len({name for name, _ in calls}) != 1 or calls[0][0] not in OFFERED[stage]:
         return None
-    return calls[-1]
+    return calls[0][0], ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
 
 
 def notebook_of(reply: str) -> str:
     """The updated notebook in a reply, empty if there is none: up to the next heading."""
-    _, _, rest = reply.partition("Updated Notebook")
+    _, *rest = re.split("updated notebook", reply, maxsplit=1, flags=re.IGNORECASE)
     kept = []
-    for line in rest.lstrip("*: ").split("\n"):
-        if kept and line.lstrip("* \t").startswith(("Rationale for", "Chosen Action")):
+    for line in "".join(rest).lstrip("*: ").split("\n"):
+        if kept and line.lstrip("* \t").lower().startswith(("rationale for", "chosen action")):
             break
         kept.append(line)
 
@@ -82,7 +82,6 @@ class Walk:
     calls: int = 0
     notebook: str = ""
     actions: list[str] = field(default_factory=list)
-    visited: list[int] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)          # chunks to be read, the next one first
     read: list[int] = field(default_factory=list)
 
@@ -90,7 +89,6 @@ class Walk:
         """Walk to the end."""
         while self.calls < CALLS:
             # Facts of the node: which chunks are worth reading?
-            self.visited.append(self.node)
             shown = [f"[Chunk {chunk}] {fact}" for chunk, fact in self.graph.facts[self.node]]
             if self.choose("facts", "Atomic facts:", shown) == "termination":
                 return
@@ -102,9 +100,9 @@ class Walk:
                 if self.choose("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]) == "termination":
                     return
 
-            # A neighbour that this walk has not visited.
-            left = [self.graph.names[j] for j in self.graph.neighbours[self.node] if j not in self.visited]
-            if not left or self.choose("neighbours", "Neighbor nodes:", left) == "termination":
+            # A neighbour, visited or not.
+            names = [self.graph.names[j] for j in self.graph.neighbours[self.node]]
+            if not names or self.choose("neighbours", "Neighbor nodes:", names) == "termination":
                 return
 
     def choose(self, stage: str, label: str, shown: list[str]) -> str:
@@ -113,19 +111,11 @@ class Walk:
         The walk ends after three refused replies, and after its 10th call, a refused one included: that bounds the
         cost.
         """
-        again = ""
-        for _ in range(min(ATTEMPTS, CALLS - self.calls)):
-            self.calls += 1
-            [reply] = self.method.ask([self.method.fitting(self.prompts(stage, label, shown), again) + again])
-            action = self.act(stage, reply)
-            if action is not None:
-                if stage != "neighbours":
-                    self.notebook = notebook_of(reply) or self.notebook
-                return action
-
-            self.method.refused += 1
-            again = reminder(FORM)
-        return "termination"
+        before = len(self.method.trace)
+        text = self.method.fitting(self.prompts(stage, label, shown), reminder(FORM))
+        [action] = self.method.ask_until([text], lambda n, reply: self.act(stage, reply), FORM, most=CALLS - self.calls)
+        self.calls += len(self.method.trace) - before
+        return action or "termination"
 
     def act(self, stage: str, reply: str) -> str | None:
         """Do what a reply calls for; returns its function, None if the reply is refused and nothing is done."""
@@ -136,8 +126,7 @@ class Walk:
         call = f"{name}()"
 
         if name == "read_chunk":
-            ids = dict.fromkeys(map(int, re.findall(r"\d+", argument)))
-            ids = [i for i in ids if i < len(self.chunks)]
+            ids = numbers_of(argument, (chunk for chunk, _ in self.graph.facts[self.node]))
             if not ids:
                 return None
             self.queue = [i for i in ids if i not in self.read]   # all were read: as stop_and_read_neighbor
@@ -150,12 +139,14 @@ class Walk:
 
         if name == "read_neighbor_node":
             node = self.graph.find(argument)
-            if node in self.visited or node not in self.graph.neighbours[self.node]:
+            if node not in self.graph.neighbours[self.node]:
                 return None
             self.node = node
             call = f"{name}({self.graph.names[node]})"
 
         self.actions.append(call)
+        if stage != "neighbours":
+            self.notebook = notebook_of(reply) or self.notebook
         return name
 
     def prompts(self, stage: str, label: str, shown: list[str]) -> Iterator[str]:
@@ -190,7 +181,7 @@ class GraphReader(Agent):
         super().__init__(model, settings)
         self.stem = stemmer()
         self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(FACTS_TOKENS, settings)
-        longest = len(self.user_turn(EXTRACT + reminder(FORM))) + self.chunk
+        longest = len(self.user_turn(reminder(FORM) + EXTRACT)) + self.chunk
         self.check_room("extraction of GraphReader", longest, self.extract)
 
     def construct(self, document: Document) -> dict:
@@ -222,7 +213,7 @@ class GraphReader(Agent):
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
         """The 5 nodes with the highest scores (Figure 8), of equals the first named."""
         head = f"{SELECT}\n\n{asked(question, plan)}\nNodes:\n"
-        room = self.settings.window - self.limit - len(self.user_turn(head + reminder(FORM)))
+        room = self.settings.window - self.limit - len(self.user_turn(reminder(FORM) + head))
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
         found = self.ask_until([head + part for part in parts],

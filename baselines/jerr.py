@@ -12,8 +12,13 @@ The text of the paper came to us without its formulas and prompts. The steps are
   HD 36" and "HD 38"
 - a node's text is its name and the sentences of synopses that hold it; with whole synopses all nodes of a chunk would
   match the same keywords
-- if replies are refused, a chunk has no entities or relations, the question's words are its keywords, and no chunk is
-  read again. Reading the nodes' chunks instead would leave to the graph what the paper leaves to the model
+- relations are asked for in one call a chunk, not one a pair of entities: the paper's token counts allow no more
+- the answer is read from synopses and chunks, as 3.1 says. 3.4 names retrieved nodes in place of the synopses; a node's
+  text is sentences of these
+- pages are those in the first square brackets of a reply, as in ReadAgent's published code
+- a reply of one word that is no name of the text, as "No", is refused. If replies are refused, a chunk's beginning is
+  its synopsis, it has no entities or relations, the question's words are the keywords, and no chunk is read again.
+  Reading the nodes' chunks instead would leave to the graph what the paper leaves to the model
 - options are lines "(A) .." of the question, as the layout of QuALITY writes them, and part of what keywords are for
 """
 import hashlib
@@ -21,7 +26,7 @@ import re
 from collections import Counter
 from functools import cache
 
-from baselines.agent import Agent, cells_of, lines_of, reminder
+from baselines.agent import Agent, cells_of, lines_of, numbers_of, reminder
 from baselines.common import line_ids, pack_paragraphs, scaled
 from baselines.tree_search import form_of, holds, search
 from core.text import split
@@ -51,6 +56,7 @@ Related:
 {related}
 Question:
 {question}"""
+SHORTER = "Write a shortened version of the passage."
 BULLETS = "One a line, after \"* \"."
 RELATION = "One a line: entity | relation | entity, with the words of the list."
 PAGES = "Respond with \"I want to look up Page [..] to ..\"."
@@ -61,7 +67,7 @@ LONGEST_NAME = 12                 # words; a longer line is prose
 NEAR = 3                          # theta: bits in which the SimHash of near duplicates differs at most
 LOOKED_UP = {False: 3, True: 5}   # chunks that may be read again, without and with options: ReadAgent's numbers
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
-           "when where why how".split())
+           "when where why how yes no".split())
 
 
 # --- nodes and edges (section 3.3) ----------------------------------------------------------------------------------
@@ -77,9 +83,19 @@ def simhash(text: str) -> int:
     return sum(1 << bit for bit, vote in enumerate(votes) if 2 * vote > shingles.total())
 
 
-def names_of(reply: str) -> list[str]:
-    """The names in a reply, one a line; prose is left out."""
-    return [line for line in lines_of(reply) if len(line.split()) <= LONGEST_NAME]
+def said_of(reply: str, text: str) -> bool:
+    """Whether a reply says something of a text: not if it is a single word, as "No", that is no name in it."""
+    words = re.findall(r"\w+", reply)
+    return len(words) > 1 or any(word.lower() not in STOP and holds(text, word) for word in words)
+
+
+def names_of(reply: str, text: str) -> list[str]:
+    """The names in a reply, one a line; prose is left out. A single line may list names of the text, with commas."""
+    lines = lines_of(reply) if said_of(reply, text) else []
+    if len(lines) == 1:
+        names = re.split(r",\s*(?:and\s)?|:\s", lines[0].rstrip("."))
+        lines = [name for name in names if holds(text, name)] or lines
+    return [line for line in lines if len(line.split()) <= LONGEST_NAME]
 
 
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
@@ -142,10 +158,10 @@ def keywords_of(question: str, names: list[str]) -> list[str]:
 
 
 def pages_of(reply: str, number: int, most: int) -> list[int] | None:
-    """The pages, of `number`, that a reply names after "Page", the first `most`; None if it names none."""
-    groups = re.findall(r"Pages?\s*+(?:\[\s*+)?(\d++(?:\s*+(?:,|and|&)\s*+\d++)*+)", reply)
-    pages = [int(page) for group in groups for page in re.findall(r"\d+", group)]
-    return [page for page in dict.fromkeys(pages) if page < number][:most] or None
+    """The pages, of `number`, in the first square brackets of a reply, the first `most`; None if there are none."""
+    _, _, rest = reply.partition("[")
+    inside, closed, _ = rest.partition("]")
+    return closed and numbers_of(inside, range(number))[:most] or None
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -163,12 +179,12 @@ class JERR(Agent):
         tokenizer = self.model.tokenizer
         chunk = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
         chunks = pack_paragraphs(tokenizer, document, scaled(chunk, self.settings))
-        said = self.ask([SYNOPSIS + chunk for chunk in chunks])
-        synopses = [" ".join(reply.split()) or split(tokenizer, chunk, self.limit)[0]
-                    for reply, chunk in zip(said, chunks)]
+        said = self.ask_until([SYNOPSIS + chunk for chunk in chunks],
+                              lambda n, reply: said_of(reply, chunks[n]) and " ".join(reply.split()) or None, SHORTER)
+        synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        atoms, elements = (self.names([prompt + synopsis for synopsis in synopses]) for prompt in (ATOMS, ELEMENTS))
+        atoms, elements = (self.names(prompt, synopses) for prompt in (ATOMS, ELEMENTS))
         nodes, node_of = join_names([[*a, *e] for a, e in zip(atoms, elements)])
         sentences = [sentence for synopsis in synopses for sentence in re.split(r"(?<=[.!?])\s+", synopsis)]
         for node in nodes:
@@ -182,9 +198,10 @@ class JERR(Agent):
         edges = acyclic([relation for of_chunk in found for relation in of_chunk or []], len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
 
-    def names(self, texts: list[str]) -> list[list[str]]:
-        """The names that the model lists in its reply to each text; none if its replies are refused."""
-        found = self.ask_until(texts, lambda n, reply: names_of(reply) or None, BULLETS)
+    def names(self, prompt: str, texts: list[str]) -> list[list[str]]:
+        """The names that the model lists for each text; none if its replies are refused."""
+        found = self.ask_until([prompt + text for text in texts],
+                               lambda n, reply: names_of(reply, texts[n]) or None, BULLETS)
         return [names or [] for names in found]
 
     def ready(self, content: dict) -> Prepared:
@@ -193,7 +210,7 @@ class JERR(Agent):
     def read(self, prepared: Prepared, question: str) -> Answer:
         """Search, look chunks up, read. `nodes` are the chunks that were looked up; `cut` if something did not fit."""
         memory = prepared.graph
-        keywords = keywords_of(question, *self.names([KEYWORDS + question]))
+        keywords = keywords_of(question, *self.names(KEYWORDS, [question]))
         found = search(memory["nodes"], memory["edges"], keywords)
         first = {chunk for v in found for chunk in memory["nodes"][v]["chunks"]}
         priority = sorted(range(len(prepared.texts)), key=lambda chunk: (chunk not in first, chunk))

@@ -20,6 +20,7 @@ constants, and works with a Chinese model. So this row is "MKRAG, prompted, with
 """
 import json
 import re
+from itertools import chain
 
 from baselines.agent import Agent, cells_of, lines_of, reminder
 from baselines.common import highest, line_ids, pack_sentences, scaled
@@ -101,19 +102,48 @@ RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
 ROUNDS = 2                        # of the loop, at most (Table 6)
 
-MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-SPECIFIC = re.compile(rf"\b\d{{4}}\b|\b\d{{1,2}}[:./-]\d{{1,2}}\b|\b({MONTHS})\b|\d\s*[年月日]")
+# Words that say when without naming a year, a date or a clock time; numbers may stand between them.
+GENERAL = set("""a an the one two three four five six seven eight nine ten some few several many this that these those
+    next same following last first long in on at for of upon during after before later afterwards earlier ago once then
+    now soon finally eventually meanwhile recently time times moment moments minute minutes hour hours day days today
+    tonight tomorrow yesterday morning noon afternoon evening night nights week weeks month months season summer autumn
+    winter year years""".split())
 
 
 # --- entities (4.1 to 4.3) ------------------------------------------------------------------------------------------
 
-def json_object(reply: str) -> dict | None:
-    """The JSON object that begins at the first brace of a reply; None if it is none. Nothing is repaired."""
-    try:
-        value, _ = json.JSONDecoder().raw_decode(reply, reply.index("{"))
-        return value
-    except (ValueError, RecursionError):
-        return None
+def entities_of(reply: str) -> list[tuple[str, list]] | None:
+    """The entities that the JSON in a reply describes, as (name, items); None if it describes none.
+
+    Where an object cannot be read, those in it are: a reply that was cut by its limit keeps its complete entities.
+    """
+    found = []
+    end = 0
+    for match in re.finditer(r'(?:"([^"\\]*+)"\s*+:\s*+)?\{', reply):
+        if match.start() < end:
+            continue
+        try:
+            value, end = json.JSONDecoder().raw_decode(reply, match.end() - 1)
+            found += described(value, match[1] or "")
+        except json.JSONDecodeError:
+            continue
+        except RecursionError:
+            break
+    return found or None
+
+
+def described(value, name: str = "") -> list[tuple[str, list]]:
+    """The entities in a JSON value: named by the key before them, or by a field "Name" or "Entity" of their own."""
+    if isinstance(value, list):
+        return [entity for inner in value for entity in described(inner)]
+    if not isinstance(value, dict):
+        return []
+    fields = {key.lower(): inner for key, inner in value.items()}
+    items = items_of(fields)
+    if not items:
+        return [entity for key, inner in value.items() for entity in described(inner, key)]
+    name = " ".join(str(fields.get("name") or fields.get("entity") or name).split())
+    return [(name, items)] if name else []
 
 
 def values_of(value) -> list[str]:
@@ -126,44 +156,34 @@ def values_of(value) -> list[str]:
     return [text] if text else []
 
 
-def items_of(entity: dict) -> list[tuple[str, str, str]]:
-    """The items of an extracted entity: (dimension, key, value). Events have no key."""
+def items_of(fields: dict) -> list[tuple[str, str, str]]:
+    """The items of an extracted entity, whose keys are in lower case: (dimension, key, value). Events have no key."""
     items = []
-    for dimension in ("Attributes", "Relationships", "Events"):
-        content = entity.get(dimension)
-        if isinstance(content, dict) and dimension != "Events":
-            for key, value in content.items():
-                items += [(dimension, key, text) for text in values_of(value)]
-        else:
-            items += [(dimension, "", text) for text in values_of(content)]
-    return items
+    for dimension in ("Attributes", "Relationships"):
+        content = fields.get(dimension.lower())
+        for key, value in content.items() if isinstance(content, dict) else [("", content)]:
+            items += [(dimension, key, text) for text in values_of(value)]
+    return items + [("Events", "", without_general_time(text)) for text in values_of(fields.get("events"))]
 
 
 def without_general_time(event: str) -> str:
-    """An event without a time such as "one day": up to four words before " - " that are no year, date or clock time."""
+    """An event without a general time before " - ", such as "one day": nothing but words of GENERAL and numbers."""
     time, dash, rest = event.partition(" - ")
-    is_time = dash and len(time.split()) <= 4
-    return rest if is_time and not SPECIFIC.search(time) else event
+    words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
+    return rest if dash and words and words <= GENERAL else event
 
 
-def joined(extracted: list[dict]) -> dict[str, list[tuple[str, str, str]]]:
+def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str, str, str]]]:
     """Name -> items (dimension, key, value) of all chunks; equation 4.
 
     Entities are one if their names are equal in lower case. Exact repeats of an item count once.
     """
     names = {}                                              # form -> first wording
-    items = {}
-    for entities in extracted:
-        for name, entity in entities.items():
-            name = " ".join(name.split())
-            form = name.lower()
-            if not form or not isinstance(entity, dict):
-                continue
-
-            of_entity = items.setdefault(names.setdefault(form, name), {})
-            for dimension, key, value in items_of(entity):
-                of_entity[dimension, key, without_general_time(value) if dimension == "Events" else value] = None
-    return {name: list(of_entity) for name, of_entity in items.items()}
+    found = {}
+    for name, items in chain(*extracted):
+        name = names.setdefault(name.lower(), name)
+        found.setdefault(name, {}).update(dict.fromkeys(items))
+    return {name: list(items) for name, items in found.items()}
 
 
 def weights_of(reply: str, names: list[str]) -> dict[str, float]:
@@ -242,12 +262,12 @@ class MKRAG(Agent):
     def construct(self, document: Document) -> dict:
         """Pairs [question, answer] about the entities that are not pruned."""
         chunks = pack_sentences(self.model.tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
-        extracted = self.ask_until([EXTRACT + chunk for chunk in chunks], lambda n, reply: json_object(reply),
+        extracted = self.ask_until([EXTRACT + chunk for chunk in chunks], lambda n, reply: entities_of(reply),
                                    JSON_FORM, scaled(EXTRACT_TOKENS, self.settings))
-        entities = joined([found or {} for found in extracted])
+        entities = joined([found or [] for found in extracted])
 
         # Pruning (equation 5). An entity that is given no weight has TAU.
-        names = [name for name, items in entities.items() if items]
+        names = list(entities)
         groups = [names[first:first + NAMES] for first in range(0, len(names), NAMES)]
         found = self.ask_until([WEIGH + "\n".join(group) for group in groups],
                                lambda n, reply: weights_of(reply, groups[n]) or None, WEIGHT_FORM)
@@ -267,7 +287,7 @@ class MKRAG(Agent):
         if grain == "micro":
             most = scaled(LINES, self.settings)
             return [lines[first:first + most] for first in range(0, len(lines), most)]
-        empty = PAIRS.format(guideline=GUIDELINES[grain], content="") + reminder(PAIR_FORM)
+        empty = reminder(PAIR_FORM) + PAIRS.format(guideline=GUIDELINES[grain], content="")
         room = self.settings.window - self.limit - len(self.user_turn(empty))
         return [group.split("\n") for group in fill(self.model.tokenizer, lines, room, "\n")]
 

@@ -3,6 +3,9 @@
 The text of the paper came to us without its formulas. They are the standard ones: UCB1 with c = sqrt(2) (Browne et al.
 2012, which it cites), and a reward in [0, 1]: the share of the keywords on the whole path, from below the root. Without
 the node's own text, a node with children would not profit from its own keyword.
+
+Section 3.4 selects by the "win/visit ratio", Appendix B by UCB: here by UCB. Appendix B also ends expansion at a
+"sufficient visit count", which it does not give: here a node is expanded when it is first selected without children.
 """
 import math
 import random
@@ -56,13 +59,13 @@ class TreeSearch:
         self.rounds = 0                                     # N of the root
 
     def ucb(self, v: int, parent: int) -> float:
-        """Q(v) + c sqrt(ln N(parent) / N(v)), c = sqrt(2); infinite for a node that was never visited (equation 9)."""
+        """Q(v) + c sqrt(ln N(parent) / N(v)), c = sqrt(2); infinite for a node that was never visited (equation 8)."""
         if self.N[v] == 0:
             return math.inf
         return self.W[v] / self.N[v] + math.sqrt(2 * math.log(parent) / self.N[v])
 
     def round(self):
-        """Select, expand, simulate, propagate back (equations 8 to 13)."""
+        """Select, expand, simulate, propagate back (equations 9 to 13)."""
         # Selection: down the tree by UCB, ties to the lower id.
         path = []
         options, parent = self.roots, self.rounds

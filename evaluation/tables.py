@@ -76,10 +76,10 @@ def label_of_whole(dataset: str) -> str:
 
 
 def systems(dataset: str, runs: dict) -> Table:
-    """Whole systems of several papers, each figure of theirs with the model that made it (it is not ours)."""
-    rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, (NONE, NONE)))
+    """Whole systems of several papers, each figure of theirs with its metric, data and model, which are not ours."""
+    rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
             for row in rows_of("systems")]
-    return compared(f"Systems, {dataset}", ["system", "published", "by"],
+    return compared(f"Systems, {dataset}", ["system", "published", "on", "by"],
                     ["F1", "95 %", "EM", "accuracy", "ROUGE-L", "FLOPs/query", "FLOPs/document", "refused", "n",
                      "F1 - PECAN"], rows, runs)
 

@@ -47,8 +47,8 @@ def generations(model, monkeypatch) -> list[tuple[int, int]]:
 
 def by_rules(texts, limit):
     """The reply to each prompt by the rules."""
-    openings = [next(opening for opening in RULES if text.startswith(opening)) for text in texts]
-    return [RULES[opening](text.removeprefix(opening).strip()) for opening, text in zip(openings, texts)]
+    openings = [next(opening for opening in RULES if opening in text) for text in texts]
+    return [RULES[opening](text.partition(opening)[2].strip()) for opening, text in zip(openings, texts)]
 
 
 # --- what a text says -----------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_refused_replies_are_asked_for_again(tiny, settings):
         return [] if reply == "2" else int(reply) if reply.isdigit() else None
     assert method.ask_until(["a", "b", "c"], parse, "Say a number.") == [None, [], 5]
     again = reminder("Say a number.")
-    assert script.heard == ["a", "b", "c", f"a{again}", f"c{again}", f"a{again}"] and not script.replies
+    assert script.heard == ["a", "b", "c", f"{again}a", f"{again}c", f"{again}a"] and not script.replies
     assert (len(method.trace), method.refused) == (6, 4)
 
 
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
     texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: Mara", "Q: "]
     again = reminder("W.")
     method = Agent(tiny, settings)
-    whole = len(method.user_turn(texts[0] + again)) + method.limit
+    whole = len(method.user_turn(again + texts[0])) + method.limit
 
     def fitting(window):
         method.settings = replace(settings, window=window)
@@ -83,5 +83,8 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
 
 
 def test_lists_in_a_reply():
-    assert lines_of("* Casa Loma\n2. Toronto\n\n - 3) x\nCasa Loma\n") == ["Casa Loma", "Toronto", "x"]
+    assert lines_of("* Casa Loma\n2. Toronto\n\n - x\nCasa Loma\n") == ["Casa Loma", "Toronto", "x"]
+    for reply in ("Here are the entities:\n\n**People**\n* Ann\n* **Mara**\n**Places:**\n* Riga\n\nI hope this helps.",
+                  "**People**\nAnn\nMara\nPlaces:\nRiga"):
+        assert lines_of(reply) == ["Ann", "Mara", "Riga"]
     assert cells_of("* a | b\n1. a | b | c\na\n|", 2) == [["a", "b"], ["", ""]]

@@ -42,6 +42,7 @@ BY_HAND = [[] for _ in range(14)]
 BY_HAND[6] = [["f1", "Never Too Loud", "studio album", "Danko Jones"]]
 BY_HAND[9] = [["f2", "danko jones", "Toronto"]]
 BY_HAND[13] = [["f3", "Casa Loma", "Toronto"]]
+EVERYWHERE = [[*facts, ["f4", "Never Too Loud"]] for facts in BY_HAND]          # one more fact, in every chunk
 
 
 def test_the_graph_by_hand():
@@ -89,6 +90,7 @@ def test_chunks_are_whole_paragraphs_and_lose_nothing(tiny):
      ("read_neighbor_node", "Danko Jones (band)")),
     ("chunk", "I take termination().\n*Chosen Action*: search_more()\n*Chosen Action*: termination()",
      ("termination", "")),
+    ("facts", "**Chosen action:** read_chunk([6])\nread_chunk([9]), read_chunk([6])", ("read_chunk", "[6], [9]")),
     ("facts", "read_chunk([6])", None),
     ("facts", "*Chosen Action*: read_chunk(List[ID]) or stop_and_read_neighbor().", None),
     ("neighbours", "*Chosen Action*: read_chunk([6])", None)])
@@ -99,6 +101,7 @@ def test_actions(stage, reply, wanted):
 def test_notebooks():
     reply = "*Updated Notebook*: Danko Jones\n* a band\n*\n*Rationale for Next Action*: x\n*Chosen Action*: y"
     assert notebook_of(reply) == "Danko Jones\n* a band"
+    assert notebook_of("**Updated notebook:** a\n**Rationale for next action:** x") == "a"
     assert notebook_of("*Chosen Action*: search_more()") == notebook_of("*Updated Notebook*:\n*Chosen Action*: x") == ""
 
 
@@ -107,7 +110,10 @@ def test_scores():
     reply = ("Node: Toronto, Score: 50\nNode: [danko jones], Score: [250]\nNode: Prague, Score: 99\nNode: toronto, "
              "Score: 70\nNode: Casa Loma, Score: -5")
     assert scores_of(reply, graph) == {3: 70, 2: 100, 4: 0}
-    assert scores_of(reply.replace(", Score", " Score"), graph) == {}
+    for other in (reply.replace(", Score", "; Score"), reply.replace(", Score", "\nScore"), reply.lower(),
+                  reply.replace("Node:", "1. **Node:**").replace(", Score:", ", **Score**:")):
+        assert scores_of(other, graph) == {3: 70, 2: 100, 4: 0}
+    assert scores_of(reply.replace("Score", "Value"), graph) == {}
 
 
 # --- walks ----------------------------------------------------------------------------------------------------------
@@ -120,13 +126,14 @@ def said(action, notebook=None):
 @pytest.fixture
 def walk(method):
     """Makes one walk from a node of the graph by hand, over chunks c0 .. c13, and runs it by a script."""
-    def go(start, *replies, facts=BY_HAND):
+    def go(start, *replies, facts=EVERYWHERE):
         method.begin()
         script = Script(method, *replies)
         graph = FactGraph(facts, STEM)
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
         one.run()
         assert not script.replies, "the walk ended early"
+        assert not any(reminder(FORM) in text[1:] for text in script.heard), "it comes before the prompt"
         assert one.calls == len(method.trace) == len(one.actions) + method.refused
         return one
     return go
@@ -136,6 +143,7 @@ READ_6 = said("read_chunk([6])")
 MORE = said("search_more()")
 END = said("termination()")
 STOP = said("stop_and_read_neighbor()")
+TO_JONES = said("read_neighbor_node(Danko Jones)")
 
 
 @pytest.mark.parametrize("replies, read, refused", [
@@ -143,6 +151,7 @@ STOP = said("stop_and_read_neighbor()")
     # what is inserted goes before the queue; the queue is read from its front
     ((said("read_chunk([6, 9])"), said("read_subsequent_chunk()"), MORE, END), [6, 7, 9], 0),
     ((said("read_chunk([6, 9])"), said("read_previous_chunk()"), MORE, END), [6, 5, 9], 0),
+    ((said("read_chunk([6])\nread_chunk([9])"), MORE, END), [6, 9], 0),
     # beyond both ends, and read already: nothing is added
     ((said("read_chunk([0])"), said("read_previous_chunk()"), END), [0], 0),
     ((said("read_chunk([13])"), said("read_subsequent_chunk()"), END), [13], 0),
@@ -151,8 +160,12 @@ STOP = said("stop_and_read_neighbor()")
     ((said("read_chunk([99, 6, 6])"), MORE, END), [6], 0),
     ((said("read_chunk([99])"), said("read_chunk([ID])"), said("x")), [], 3),
     # read already: as stop_and_read_neighbor
-    ((READ_6, MORE, said("read_neighbor_node(Danko Jones)"), READ_6, END), [6], 0),
-    # neighbours: invented, or visited; three refusals end the walk, two do not
+    ((READ_6, MORE, TO_JONES, READ_6, END), [6], 0),
+    # ids that are not among the node's facts are left out; none that is there is refused
+    ((STOP, TO_JONES, said("read_chunk([0, 9])"), END), [9], 0),
+    ((STOP, TO_JONES, *[said("read_chunk([0])")] * 3), [], 3),
+    # neighbours: back to one that was visited; invented, no neighbour, itself; three refusals end the walk, two do not
+    ((STOP, TO_JONES, STOP, said("read_neighbor_node(Never Too Loud)"), STOP, END), [], 0),
     ((STOP, *map(said, ("read_neighbor_node(Prague)", "read_neighbor_node(Casa Loma)",
                         "read_neighbor_node(Never Too Loud)"))), [], 3),
     (("x", "y", READ_6, MORE, END), [6], 2)])
@@ -170,7 +183,7 @@ def test_notebooks_of_a_walk(walk):
 def test_a_walk_has_ten_calls(walk):
     """At each stage: the notebook of the 10th call is kept, and there is no 11th."""
     chunks = said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])", "n")
-    one = walk("Toronto", chunks, *[said("search_more()", f"n{n}") for n in range(9)])
+    one = walk("Never Too Loud", chunks, *[said("search_more()", f"n{n}") for n in range(9)])
     assert one.calls == 10 and one.notebook == "n8" and one.queue == [9, 10, 11] and len(one.read) == 9
     line = [[[f"f{n}", f"k{n}", f"k{n + 1}"] for n in range(9)]]
     hops = [part for n in range(5) for part in (STOP, said(f"read_neighbor_node(k{n + 1})"))]
@@ -222,7 +235,7 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
     graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]], STEM)
     script = Script(method, "Node: k1, Score: 5\nNode: k0, Score: 5\nNode: k2, Score: 9",
                     "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
-    head = f"{graphreader_prompts.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n" + reminder(FORM)
+    head = f"{reminder(FORM)}{graphreader_prompts.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + len(method.user_turn(head)) + 6 * line)
     starts = method.starts(graph, "Q?", "p")

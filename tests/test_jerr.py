@@ -99,15 +99,22 @@ def test_the_graph_stays_acyclic():
 # --- replies --------------------------------------------------------------------------------------------------------
 
 def test_names_and_relations_in_a_reply():
+    text = "Casa Loma is a castle in Toronto. Nobody, or no one, knows why."
     prose = "These are the words of a sentence that goes on for more than twelve words in a line."
-    assert names_of(f"* Casa Loma\n{prose}\nToronto") == ["Casa Loma", "Toronto"]
+    assert names_of(f"* Casa Loma\n{prose}\nToronto", text) == ["Casa Loma", "Toronto"]
+    assert names_of("Entities: Casa Loma, a castle, and Toronto.", text) == ["Casa Loma", "a castle", "Toronto"]
+    assert names_of("* Toronto", text) == ["Toronto"]
+    assert names_of("* betrayal of a king", text) == ["betrayal of a king"]
+    for refused in ("No", "* no.", "Prague", prose, ""):
+        assert names_of(refused, text) == []
     node_of = {"casa loma": 0, "toronto": 1}
     reply = "* Casa Loma | is in | Toronto\nToronto - has - Casa Loma\nToronto | has | Prague\nToronto | Casa Loma"
     assert relations_of(reply, node_of) == [(0, "is in", 1)]
 
 
 @pytest.mark.parametrize("reply, wanted", [
-    ("I want to look up Page [0, 2] to see.", [0, 2]), ("Page 2 and 3", [2, 3]), ("Pages [8], then Page [1]", [8, 1]),
+    ("I want to look up Page [0, 2] to see.", [0, 2]), ("Pages [8], then Page [1]", [8]), ("[Page 3, Page 1]", [3, 1]),
+    ("Danko Jones (Page 1, 2): none", None), ("Page 2 and 3", None), ("Page [2", None),
     ("Page [0, 1, 2, 3, 4, 5, 6]", [0, 1, 2]), ("Page [99]", None), ("Page [99, 4, 4]", [4])])
 def test_pages(reply, wanted):
     assert pages_of(reply, 9, 3) == wanted
@@ -128,8 +135,8 @@ def test_questions_with_options(tiny, monkeypatch):
     limits = []
     monkeypatch.setattr(jerr, "pack_paragraphs",
                         lambda tokenizer, document, limit: limits.append(limit) or document.passages)
-    script = Script(method, *["short"] * 7, *["* castle"] * 14, "* castle\n* casa loma", "Page [0, 1, 2, 3, 4, 5]",
-                    *["short"] * 7, *["* castle"] * 14)
+    script = Script(method, *["a castle"] * 7, *["* castle"] * 14, "* castle\n* casa loma", "Page [0, 1, 2, 3, 4, 5]",
+                    *["a castle"] * 7, *["* castle"] * 14)
     documents = [Document("x", [f"Line {n}." for n in range(7)], [Question("q", text, ["a"])])
                  for text in (question, "Which (A) castle?\n(B) x")]
     answer = method.answer(method.prepare(documents[0]), question)
@@ -142,14 +149,18 @@ def test_questions_with_options(tiny, monkeypatch):
 
 
 def test_look_up_refused(tiny, settings):
-    """Without names and pages, and a synopsis that is empty: the beginnings of the chunks alone answer."""
+    """Without names, pages and synopses ("No" is none): the beginnings of the chunks alone answer.
+
+    What is to be shortened stays at the end of a prompt that is repeated, or the reminder would be taken for a part.
+    """
     prose = "These are the words of a sentence that goes on for more than twelve words in a line."
     method = JERR(tiny, replace(settings, window=10_000))
-    Script(method, "  ", *[prose] * 6, *[prose] * 3, *["The answer is: Casa Loma."] * 3)
+    script = Script(method, "No", "  ", "No.", *[prose] * 6, *[prose] * 3, *["The answer is: Casa Loma."] * 3)
     prepared = method.prepare(Document("x", ["first words"]))
     answer = method.answer(prepared, "Who is Mara?")
     assert prepared.graph["synopses"] == ["first words"]
-    assert (prepared.refused, answer.refused, answer.nodes) == (6, 6, [])
+    assert (prepared.refused, answer.refused, answer.nodes) == (9, 6, [])
+    assert all(text.endswith("\nfirst words") for text in script.heard[:9])
 
 
 def test_what_does_not_fit_is_cut(tiny, settings):

@@ -15,9 +15,9 @@ from baselines.common import line_ids
 from baselines.mkrag import (
     MKRAG,
     decision_of,
+    entities_of,
     items_of,
     joined,
-    json_object,
     pairs_of,
     requests_of,
     sub_questions,
@@ -65,32 +65,58 @@ def test_one_weight_an_entity():
 
 
 def test_entities_of_one_name_are_joined():
-    first = {"Danko  Jones ": {"Attributes": {"kind": "band"}, "Events": ["one day - sang"]}}
-    second = {"danko jones": {"Attributes": {"kind": "band", "city": "Toronto"}}, "x": ["a list"], "": {}}
-    assert joined([first, {}, second]) == {"Danko Jones": [
+    first = entities_of(json.dumps({"Danko  Jones ": {"Attributes": {"kind": "band"}, "Events": ["one day - sang"]}}))
+    second = entities_of(json.dumps({"danko jones": {"Attributes": {"kind": "band", "city": "Toronto"}},
+                                     "x": ["a list"], "": {"Events": ["sang"]}}))
+    assert joined([first, [], second]) == {"Danko Jones": [
         ("Attributes", "kind", "band"), ("Events", "", "sang"), ("Attributes", "city", "Toronto")]}
 
 
 def test_items_of_malformed_entities():
-    assert items_of({"Attributes": {"a": 3, "b": {"c": ["d", "e"]}, "n": None}, "Events": "one", "Other": 1}) == [
+    assert items_of({"attributes": {"a": 3, "b": {"c": ["d", "e"]}, "n": None}, "events": "one", "other": 1}) == [
         ("Attributes", "a", "3"), ("Attributes", "b", "c: d"), ("Attributes", "b", "c: e"), ("Events", "", "one")]
-    assert items_of({"Attributes": ["x", ""], "Relationships": "y"}) == [("Attributes", "", "x"),
+    assert items_of({"attributes": ["x", ""], "relationships": "y"}) == [("Attributes", "", "x"),
                                                                          ("Relationships", "", "y")]
 
 
 @pytest.mark.parametrize("event, wanted", [
-    ("1903 - won", "1903 - won"), ("3 May - won", "3 May - won"), ("one day - won", "won"),
-    ("5 days later - won", "won"), ("12:30 - won", "12:30 - won"), ("5 月 - won", "5 月 - won"),
-    ("the band of his two friends - won", "the band of his two friends - won")])
+    *((f"{time} - won", "won") for time in ("one day", "5 days later", "The next morning", "Once upon a time",
+                                            "a few years after that")),
+    *((f"{time} - won", f"{time} - won") for time in (
+        "1903", "3 May", "12:30", "5 月", "summer 1914", "the band of his two friends", "Marie Curie", "Danko's day")),
+    ("Discovery of radium - 1898", "Discovery of radium - 1898"), ("one day - Ann - won", "Ann - won")])
 def test_general_times(event, wanted):
+    """A time is nothing but time words. A name or a thing before the dash is no time."""
     assert without_general_time(event) == wanted
 
 
-@pytest.mark.parametrize("reply, wanted", [
-    ("Sure: {\"a\": {\"Events\": [\"}{\"]}} done {", {"a": {"Events": ["}{"]}}), ("{\"a\": {\"Attr", None),
-    ("Danko Jones is a band from Toronto.", None), ("[{\"a\": 1}]", {"a": 1})])
-def test_json_in_a_reply(reply, wanted):
-    assert json_object(reply) == wanted
+ANN = {"Attributes": {"job": "baker"}, "Events": ["}{\"]"]}
+ITEMS = [("Attributes", "job", "baker"), ("Events", "", "}{\"]")]
+LOWER = {key.lower(): value for key, value in ANN.items()}
+
+
+@pytest.mark.parametrize("value", [
+    {"Ann": ANN}, {"Ann": LOWER}, [{"Ann": ANN}], [{"Name": "Ann"} | ANN], [{"entity": "Ann"} | LOWER],
+    {"Name": "Ann"} | ANN, {"entities": [{"name": "Ann"} | LOWER]}, {"Entities": {"Ann": ANN}}])
+def test_shapes_of_json(value):
+    assert entities_of(f"Sure [see below]:\n{json.dumps(value, indent=1)}\ndone }}") == [("Ann", ITEMS)]
+
+
+@pytest.mark.parametrize("reply", ["Ann is a baker.", "[1]", json.dumps(ANN), json.dumps({"Ann": "baker"}),
+                                   json.dumps({"Ann": {"job": "baker"}}), "{\"Ann\": {\"Attr", "{'Ann': {}}", ""])
+def test_json_that_describes_nothing_is_refused(reply):
+    assert entities_of(reply) is None
+
+
+@pytest.mark.parametrize("value", [
+    {"Ann": ANN, "Ben": ANN}, [{"name": "Ann"} | ANN, {"name": "Ben"} | ANN],
+    {"Entities": [{"name": "Ann"} | ANN, {"name": "Ben"} | ANN]}])
+def test_a_reply_that_was_cut_keeps_its_complete_entities(value):
+    """Wherever it is cut after the first of two entities; only the whole reply has both."""
+    reply = json.dumps(value)
+    for end in range(reply.index("\"]}") + 3, reply.rindex("\"]}") + 3):
+        assert entities_of(reply[:end]) == [("Ann", ITEMS)]
+    assert [name for name, _ in entities_of(reply)] == ["Ann", "Ben"]
 
 
 def test_pairs_in_a_reply():

@@ -94,10 +94,13 @@ def test_measured_next_to_published():
     assert of(mine, "PECAN")[1:] == ["not run"] * 8 + ["none"] * 4
 
 
-def test_systems_show_published_figures_with_their_model():
+def test_systems_show_published_figures_with_their_data_and_model():
     by_title = {table.title: table for table in tables.tables_of("systems", {})}
-    assert of(by_title["Systems, HotpotQA"], "GARLIC")[-2:] == ["F1 43.5", "Llama-3.1-8B"]
-    assert of(by_title["Systems, QuALITY"], "JERR (reconstruction)")[-2:] == ["accuracy 86.39", "qwen-plus-128k"]
+    hotpotqa = by_title["Systems, HotpotQA"]
+    assert of(hotpotqa, "GARLIC")[-3:] == ["F1 43.5", "official file", "Llama-3.1-8B"]
+    assert of(hotpotqa, "GraphReader")[-3:] == ["F1 70.0, EM 55.0", "LongBench, 300 rows", "GPT-4-128k, window 4k"]
+    assert of(by_title["Systems, QuALITY"], "JERR (reconstruction)")[-3:] == [
+        "accuracy 86.39", "official dev set", "qwen-plus-128k"]
     quality = tables.tables_of("systems", {"QuALITY": {"runs": {"garlic": RESULT | {"accuracy": 25.0}}}})[0]
     assert of(quality, "GARLIC")[4] == "25.0"
 
