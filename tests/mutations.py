@@ -243,8 +243,8 @@ MUTATIONS = {
     "passages mixed in a chunk": ("pecan.py", "in document.passages for", "in [\" \".join(document.passages)] for",
                                   "test_algorithm.py::test_building_equals_the_naive_one"),
     "builder ignored": (
-        "pecan.py", "build(self.builder, document, self.settings, summarise, progress)",
-        "build(self.model, document, self.settings, summarise, progress)",
+        "pecan.py", "build(self.builder, document, self.settings, kept_or_new, progress)",
+        "build(self.model, document, self.settings, kept_or_new, progress)",
         "test_pecan.py::test_two_models"),
     # stage 2
     "E for its transpose": ("pecan.py", "z = E.T @ r", "z = E @ r", "test_pecan.py::test_worked_example"),
