@@ -28,9 +28,8 @@ OF_DOCUMENT = {"id": ID, "questions": Rule((list,), lambda _: True, "a list of o
 OF_QUESTION = {"id": ID, "question": WORDS, "answers": TEXTS}
 
 # Of a question with options: a reply may name one by its letter, and `gold` is the place of the right one.
-LETTERS = 26
-OF_OPTIONS = {"options": Rule((list,), lambda texts: 0 < len(texts) <= LETTERS, f"a list of 1 to {LETTERS} texts"),
-              "gold": Rule((int,), lambda n: 0 <= n < LETTERS, "the place of an option, from 0 on")}
+OF_OPTIONS = {"options": Rule((list,), lambda texts: 0 < len(texts) <= 26, "a list of 1 to 26 texts"),
+              "gold": Rule((int,), lambda n: 0 <= n < 26, "the place of an option, from 0 on")}
 
 
 @dataclass(frozen=True)

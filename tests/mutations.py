@@ -634,7 +634,7 @@ MUTATIONS = {
     "a task that cannot be printed": ("evaluation/layouts/longbench.py", " or not task.isprintable():", ":",
                                       "test_datasets.py::test_a_task_that_cannot_be_printed_is_no_task"),
     "an interrupted construction begins again": (
-        "support/kept.py", "if of in kept:",
+        "support/kept.py", "if of in found:",
         "if False:",
         "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "an edge of no weight": (
@@ -913,9 +913,68 @@ MUTATIONS = {
         "for name in (of.model, of.model))",
         "test_eval.py::test_the_dry_run_estimates_the_cost"),
     "summaries of other texts": (
-        "support/kept.py", "json.dumps(batch).encode()",
-        "json.dumps([len(texts) for texts in batch]).encode()",
+        "support/kept.py", "json.dumps([construction, *arguments]).encode()",
+        "json.dumps([construction, [len(texts) for texts in arguments[0]]]).encode()",
         "test_graph_file.py::test_summaries_of_other_texts_are_not_taken"),
+    "two builders of one graph": (
+        "core/files.py", "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "pass",
+        "test_graph_file.py::test_a_second_builder_is_refused"),
+    "a file that keeps nothing stays": (
+        "support/kept.py", "if complete or not file.stat().st_size:",
+        "if complete:",
+        "test_graph_file.py::test_a_second_builder_is_refused"),
+    "summaries of another model": (
+        "support/kept.py", "json.dumps([construction, *arguments]).encode()",
+        "json.dumps(arguments).encode()",
+        "test_graph_file.py::test_summaries_of_other_texts_are_not_taken"),
+    "one name for what two processes write": (
+        "core/files.py", "{path}.{os.getpid()}.partial",
+        "{path}.partial",
+        "test_hostile.py::test_two_processes_write_one_file"),
+    "a sealed file that was changed": (
+        "core/files.py", "if seal != _seal(tensors, note):",
+        "if False:",
+        "test_hostile.py::test_a_sealed_file_that_was_changed_anywhere"),
+    "a pipe is waited for": (
+        "core/files.py", "if path.exists() and not path.is_file():",
+        "if False:",
+        "test_hostile.py::test_a_pipe_or_a_device_is_refused"),
+    "weights that nobody else may read": (
+        "core/files.py", "os.chmod(partial, 0o666 & ~umask)",
+        "pass",
+        "test_hostile.py::test_files_have_the_mode_that_the_user_wants"),
+    "what is printed is not there in the end": (
+        "core/command.py", "            sys.stdout.flush()\n",
+        "",
+        "test_command.py::test_an_answer_that_cannot_be_printed"),
+    "options beyond the letters": (
+        "data.py", "0 < len(texts) <= 26", "texts",
+        "test_datasets.py::test_options_that_no_reply_can_name"),
+    "a dump over kept summaries": (
+        "view/ask.py", "graph, place_of(graph)]",
+        "graph]",
+        "test_view.py::test_a_dump_of_an_interrupted_construction_is_refused"),
+    "a checkpoint's file overwritten": (
+        "view/ask.py", "if file.name in (*FILES, \"model.safetensors\"):",
+        "if False:",
+        "test_view.py::test_no_file_is_lost"),
+    "a page of what does not follow": (
+        "view/page.py", "        replay(trace) ",
+        "        pass ",
+        "test_view.py::test_tampering_is_refused"),
+    "any room fits": (
+        "view/replay.py", "if taken >= trace.settings.window:",
+        "if False:",
+        "test_view.py::test_tampering_is_refused"),
+    "likelihood without the prefix of a reply": (
+        "study/collect.py", "encode(model.tokenizer.reply_prefix + answer)",
+        "encode(answer)",
+        "test_study.py::test_the_gold_likelihood"),
+    "results of other questions": (
+        "study/collect.py", "\"questions\": list(map(asdict, document.questions))",
+        "\"questions\": []",
+        "test_study.py::test_ways_of_a_short_document"),
     "edges of no attention": (
         "pecan.py", "return x / total if total > 0 else torch.zeros_like(x)",
         "return x / total",

@@ -202,7 +202,8 @@ def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
 def test_a_missing_checkpoint_and_a_wrong_device_are_named():
     with pytest.raises(InputError, match="no such folder"):
         locate("/no/such/folder")
-    with pytest.raises(InputError, match="'abacus': cannot be used"):
-        choose_device("abacus")
+    for device in ("abacus", "meta", "hpu"):
+        with pytest.raises(InputError, match=f"'{device}': cannot be used"):
+            choose_device(device)
     with pytest.raises(InputError, match="'float7' is unknown"):
         choose_device("cpu", "float7")

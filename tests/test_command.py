@@ -1,9 +1,11 @@
 """The command lines: help and examples, errors, and JSON for programs."""
 import argparse
 import importlib
+import io
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,34 @@ def test_what_a_user_can_mend_is_one_line(raised, code, said, capsys):
         raise raised
     assert user_errors(main, "; go on") == code
     assert capsys.readouterr().err.startswith(said)
+
+
+class Full(io.StringIO):
+    """Where nothing more can be written, which is said at the end: output is buffered."""
+    def flush(self):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("stdout, said", [(None, "error: standard output is closed"), (Full(), "error: [Errno 28] No")])
+def test_an_answer_that_cannot_be_printed(stdout, said, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert user_errors(lambda: print("an answer")) == 2
+    assert capsys.readouterr().err.startswith(said)
+    assert sys.stdout is None, "what is left would be printed again at the end, with a traceback"
+
+
+def test_a_closed_stderr_is_no_error(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert user_errors(lambda: print("an answer", sys.stderr.isatty())) is None
+    assert capsys.readouterr().out == "an answer False\n"
+
+
+def test_questions_without_quotes(capsys):
+    ask.parse(["s.txt", *"What color is it?".split()])
+    assert "around each question" in capsys.readouterr().err
+    ask.parse(["s.txt", "What color is it?", "Who?"])
+    ask.parse(["s.txt", "Who?"])
+    assert not capsys.readouterr().err
 
 
 def test_a_bug_keeps_its_traceback():

@@ -42,7 +42,8 @@ def test_a_wrong_line_is_named(tmp_path, line):
 
 
 @pytest.mark.parametrize("content, words", [(b" \n", "is empty"), (b"\xff\xfe\x00", "not UTF-8"),
-                                            (b"PK\x03\x04\x00\x00", "binary"), (None, "cannot be read")])
+                                            (b"PK\x03\x04\x00\x00", "binary"), (b"%PDF-1.4\n1 0 obj", "PDF"),
+                                            (b"{\\rtf1 Ann}", "RTF"), (None, "cannot be read")])
 def test_a_document_that_is_not_text(tmp_path, content, words):
     path = tmp_path / "d.txt"
     if content is not None:

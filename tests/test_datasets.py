@@ -207,7 +207,7 @@ def test_quality(tmp_path):
     """An article on several lines is one document. A question has its options, and no label in a test set."""
     unlabelled = [{"question": "Who left?", "options": ["Ann", "Bob", "Cat", "no one"]}]
     bad = [quality(questions=[quality()["questions"][0] | changes]) for changes in (
-        {"gold_label": 5}, {"gold_label": 0}, {"options": ["Ann", 2]}, {"options": "Ann"})]
+        {"gold_label": 5}, {"gold_label": 0}, {"options": ["Ann", 2]}, {"options": "Ann"}, {"options": ["Ann"] * 27})]
     name, (document,), report = read(lines(tmp_path / "QuALITY.v1.0.1.htmlstripped.dev", quality(),
                                            quality(set_unique_id="a1_W2"), quality(questions=unlabelled), *bad))
     assert name == report.layout == "QuALITY" and document.passages == ["Bob came."]
@@ -217,7 +217,7 @@ def test_quality(tmp_path):
     assert question.extra == {"options": ["Ann", "Bob", "Cat", "no one"], "gold": 1}
     reasons = counts(report.skipped)
     assert reasons.pop("a question without an answer") == 1
-    assert sum(reasons.values()) == 4 and all("a row of another form" in reason for reason in reasons)
+    assert sum(reasons.values()) == 5 and all("a row of another form" in reason for reason in reasons)
 
 
 def test_ones_own_format(tmp_path):
@@ -229,6 +229,16 @@ def test_ones_own_format(tmp_path):
     assert read(lines(tmp_path / "mine.jsonl", row))[0] == "mine"
     with pytest.raises(InputError, match="mine.jsonl, line 2"):
         Dataset(lines(tmp_path / "mine.jsonl", row, row | {"questions": 3}))
+
+
+@pytest.mark.parametrize("extra", [{"options": [], "gold": 0}, {"options": ["Ann"] * 27, "gold": 0},
+                                   {"options": ["Ann"]}, {"options": "Ann", "gold": 0},
+                                   {"options": ["Ann"], "gold": -1}])
+def test_options_that_no_reply_can_name(tmp_path, extra):
+    """Refused before questions are answered: a reply names one of at most 26 letters."""
+    row = {"text": "Ann.", "questions": [{"question": "Who?", "answers": ["Ann"]} | extra]}
+    with pytest.raises(InputError, match="mine.jsonl, line 1: question 0: "):
+        Dataset(lines(tmp_path / "mine.jsonl", row))
 
 
 # --- as a whole -----------------------------------------------------------------------------------------------------
@@ -268,6 +278,10 @@ def test_a_folder_of_two_layouts_and_a_broken_zip(tmp_path):
     (tmp_path / "z.zip").write_bytes(b"PK")
     with pytest.raises(InputError, match="not a readable zip file"):
         Dataset(tmp_path / "z.zip")
+    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as archive:
+        archive.writestr("a/" * 2000 + "m.jsonl", "{}")
+    with pytest.raises(InputError, match="deep.zip: cannot be read"):
+        Dataset(tmp_path / "deep.zip")
 
 
 def test_sets_of_narrativeqa(tmp_path):

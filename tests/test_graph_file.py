@@ -1,17 +1,24 @@
 """What is kept next to a graph: the summaries of an interrupted construction, and the vectors of its nodes."""
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from random import Random
 
 import pytest
 import torch
+from hostile import ROOT
+from safetensors import safe_open
 
 import pecan
-from core.files import InputError
+from core.files import InputError, write_tensors
 from core.settings import resolve
 from core.watch import watching
 from data import EMBEDDED, Document, read_jsonl
 from pecan import Pecan, build
 from support.graph import Graph, node_vectors
-from support.kept import kept
+from support.kept import kept, place_of
 from support.token_mean import TokenMean
 
 
@@ -61,9 +68,9 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
     for _ in range(batches - 1):
         with pytest.raises(Killed):
             method.prepare(document, path)
-        kept, = tmp_path.glob("g.json.*.summaries")
-        lines = kept.read_text()
-        kept.write_text(lines + (lines if damage == "doubled" else damage))
+        file = place_of(path)
+        lines = file.read_text()
+        file.write_text(lines + (lines if damage == "doubled" else damage))
     try:
         method.prepare(document, path)
     except Killed:
@@ -74,27 +81,81 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
 
 
 def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undisturbed, tmp_path):
-    """Lines of other texts in the same file, and one that was lost: the graph is that of one go."""
+    """Lines of other texts or of another model in the same file, and one that was lost: the graph is that of one go."""
     path = tmp_path / "g.json"
     method = Pecan(tiny, TokenMean(tiny), settings)
     other = Document("other", document.passages[::-1])
-    file = f"{path}.{method.file_name(document)}.summaries"
     with pytest.raises(Killed), kept(path, method.file_name(document), pecan.summarise) as kept_or_new:
         build(tiny, other, settings, kept_or_new)
         build(tiny, document, settings, kept_or_new)
         raise Killed
-    lines = open(file).readlines()
-    open(file, "w").writelines([*lines[::-1][:2], *lines[::-1][3:]])
+    lines = place_of(path).read_text().splitlines(keepends=True)
+
+    def of_another_model(model, batch, limit, tree):
+        return [[("Mara", [1.0] + [0.0] * (len(texts) - 1))] for texts in batch]
+    with pytest.raises(Killed), kept(path, "another model", of_another_model) as kept_or_new:
+        build(tiny, document, settings, kept_or_new)
+        raise Killed
+    of_others = place_of(path).read_text().splitlines(keepends=True)[len(lines):]
+    assert of_others
+    place_of(path).write_text("".join([*lines[::-1][:2], *lines[::-1][3:], *of_others]))
     method.prepare(document, path)
     assert path.read_bytes() == undisturbed[0]
 
 
 @pytest.mark.parametrize("line", ["{}", "[1]", "x"])
 def test_a_damaged_file_of_summaries_is_named(tmp_path, line):
-    (tmp_path / "g.json.c.summaries").write_text(line + "\n")
-    with pytest.raises(InputError, match="g.json.c.summaries: .*; remove the file, and the graph is built from"):
+    (tmp_path / "g.json.summaries").write_text(line + "\n")
+    with pytest.raises(InputError, match="g.json.summaries: .*; remove the file, and the graph is built from"):
         with kept(tmp_path / "g.json", "c", pecan.summarise):
             pass
+
+
+def test_a_second_builder_is_refused(tmp_path):
+    """Whatever it builds there. The first goes on, and what it leaves is nothing; then the next one may build."""
+    path = tmp_path / "g.json"
+    for construction in ("a", "b"):
+        with kept(path, construction, pecan.summarise):
+            with pytest.raises(InputError, match="g.json.summaries: another run is writing there; wait for it"):
+                with kept(path, "a", pecan.summarise):
+                    pass
+            assert place_of(path).exists()
+        assert not list(tmp_path.iterdir())
+    with pytest.raises(Killed), kept(path, "a", pecan.summarise):
+        raise Killed
+    assert not list(tmp_path.iterdir()), "a file that keeps nothing"
+
+
+@pytest.mark.slow
+def test_two_builders_that_are_killed(document, tmp_path):
+    """Two begin one new graph, three times, and are killed at some moment: the graph is that of one builder alone."""
+    (tmp_path / "d.txt").write_text("\n".join(document.passages * 3))
+
+    def builder(graph):
+        command = [sys.executable, ROOT / "pecan.py", tmp_path / "d.txt", "Who?", "--device", "cpu", "--batch", "1",
+                   "--graph", tmp_path / graph]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def written():
+        file = place_of(tmp_path / "g.json")
+        return file.stat().st_size if file.exists() else 0
+
+    random = Random(1)
+    for _ in range(3):
+        before = written()
+        two = builder("g.json"), builder("g.json")
+        while written() == before and any(one.poll() is None for one in two):
+            time.sleep(.01)
+        time.sleep(random.uniform(0, .5))
+        for one in two:
+            one.kill()
+        assert not (tmp_path / "g.json").exists() and written() > before
+        assert all(line.startswith("error: ") is ("another run is writing" in line)
+                   for one in two for line in one.communicate()[1].splitlines())
+    for graph in ("g.json", "alone.json"):
+        said = builder(graph).communicate()[1]
+        assert f"built {tmp_path / graph}" in said
+    assert (tmp_path / "g.json").read_bytes() == (tmp_path / "alone.json").read_bytes()
 
 
 class Counting(TokenMean):
@@ -118,15 +179,25 @@ def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
     others, _ = node_vectors(path, encoder, texts[::-1])
     assert encoder.seen == 4 and torch.equal(others, first.flip(0)), "vectors of other texts"
 
+    before = set(tmp_path.iterdir())
     other = Counting(tiny)
     other.fingerprint = "another encoder"
     node_vectors(path, other, texts)
-    assert other.seen == 2 and len(list(tmp_path.iterdir())) == 2
+    file, = set(tmp_path.iterdir()) - before
+    assert other.seen == 2 and len(before) == 1
 
-    for file in tmp_path.iterdir():
-        file.write_bytes(b"damaged")
-    again, _ = node_vectors(path, other, texts)
-    assert other.seen == 4 and torch.equal(again, first), "a damaged file is computed again"
+    def cut():
+        write_tensors(file, {"vectors": first[:, :-1].contiguous()}, safe_open(file, "pt").metadata())
+
+    def pipe():
+        file.unlink()
+        os.mkfifo(file)
+
+    for n, damage in enumerate((lambda: file.write_bytes(b"damaged"), cut, pipe,
+                                lambda: file.write_bytes(file.read_bytes()[:-4] + b"\xff\xff\xff\x7f")), 2):
+        damage()
+        again, _ = node_vectors(path, other, texts)
+        assert other.seen == 2 * n and torch.equal(again, first), "a damaged file is computed again"
 
 
 def test_a_graph_that_is_there_is_loaded(tiny, document, settings, tmp_path):

@@ -1,4 +1,5 @@
 """Bad input by class: one line that names the place, no traceback, nothing lost. And runs that are killed."""
+import contextlib
 import json
 import os
 import random
@@ -6,6 +7,7 @@ import resource
 import signal
 
 import pytest
+import torch
 from hostile import COMMAND, answers, go_on, kill, short_set
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -16,13 +18,27 @@ from baselines.fact_graph import FactGraph, scores_of
 from baselines.graphreader import notebook_of
 from baselines.jerr import pages_of
 from baselines.mkrag import entities_of, pairs_of, weights_of
+from core.checkpoint import read_tensors
 from core.command import user_errors
-from core.files import InputError, OutputError, append_line, complete_lines, write_file
+from core.files import (
+    InputError,
+    OutputError,
+    append_line,
+    complete_lines,
+    read_sealed,
+    replacing,
+    sha256,
+    write_file,
+    write_sealed,
+    write_tensors,
+)
 from core.settings import RULES, resolve
 from core.text import bullets, split
+from data import read_jsonl
 from evaluation.layouts import Dataset
 from evaluation.metrics import read_predictions
 from support.graph import Graph
+from view.trace import read_traces
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
@@ -106,6 +122,64 @@ def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path):
     assert path.read_text() == "whole"
 
 
+# What reads a file that anybody may put there.
+READERS = {
+    "graph": lambda path: Graph.load(path), "trace": read_traces, "summaries": complete_lines,
+    "hash": lambda path: sha256([path]), "data set": Dataset, "own data": read_jsonl,
+    "weights": lambda path: read_tensors(path, "cpu", None, ""), "sealed": read_sealed}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_or_a_device_is_refused(tmp_path, reader):
+    """Nobody writes into this pipe, so whoever opens it waits for ever. /dev/zero has no end."""
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
+
+    def refused():
+        for name in ("pipe.jsonl", "zero.jsonl"):
+            with pytest.raises(InputError, match=f"{name}: not a regular file"):
+                READERS[reader](tmp_path / name)
+        return True
+    assert holds_soon(refused)
+
+
+@given(st.data())
+def test_a_sealed_file_that_was_changed_anywhere(tmp_path_factory, data):
+    """Refused, or nothing is lost."""
+    path = tmp_path_factory.getbasetemp() / "sealed"
+    tensors = {"b": torch.arange(3.), "a": torch.zeros(2, 2, dtype=torch.int64)}
+    write_sealed(path, tensors, "é x")
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    try:
+        found, note = read_sealed(path)
+    except InputError as error:
+        assert str(error).startswith(f"{path}: ")
+    else:
+        assert note == "é x" and found.keys() == tensors.keys()
+        assert all(torch.equal(found[name], tensors[name]) for name in found)
+
+
+def test_two_processes_write_one_file(tmp_path):
+    """The second comes while the first writes: both are done without an error, and the last one's file stays."""
+    with contextlib.suppress(OutputError), replacing(tmp_path / "f") as partial:
+        write_file(partial, "first")
+        assert holds_soon(lambda: write_file(tmp_path / "f", "second") is None)
+        assert (tmp_path / "f").read_text() == "second"
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f", "first")]
+
+
+def test_files_have_the_mode_that_the_user_wants(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_tensors(tmp_path / "t", {"a": torch.zeros(1)})
+        write_file(tmp_path / "f", "x")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o640, 0o640]
+
+
 # --- options --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("options, words", [
@@ -143,7 +217,7 @@ def test_a_long_word_is_cut_between_characters(text):
 
 
 def holds_soon(check) -> bool:
-    """Whether check() holds, asked in a process that the kernel kills after five seconds of processor time.
+    """Whether check() holds, asked in a process that the kernel kills after 5 seconds of processor time, or 30 in all.
 
     Linear time is a second at most on a slow machine, quadratic time many minutes. Nothing else stops a regular
     expression.
@@ -153,6 +227,7 @@ def holds_soon(check) -> bool:
         holds = False
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
+            signal.alarm(30)
             holds = check()
         finally:
             os._exit(not holds)

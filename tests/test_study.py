@@ -239,12 +239,14 @@ def test_heads_are_chosen_on_other_documents():
 
 # --- reading and answering ------------------------------------------------------------------------------------------
 
-def test_the_gold_likelihood(tiny, question):
-    """By one pass over conversation and answer; cache and counters stay as they were."""
+@pytest.mark.parametrize("prefix", ["", " Mara "])
+def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
+    """By one pass over conversation and answer; cache and counters stay as they were. A template may want a prefix."""
     t = tiny.tokenizer
+    monkeypatch.setattr(t, "reply_prefix", prefix)
     prompt = [*pecan.question_prompt(t, question), *pecan.node_line(t, 0, "Anna's job is baker")]
     turn = pecan.answer_turn(t, t.first("Yes"))
-    gold = t.encode("baker") + t.encode(" tea")
+    gold = t.encode(f"{prefix}baker tea")
     cache = Cache(tiny, 1, 512)
     tiny.read(cache, [prompt])
     before = list(cache.lengths), tiny.spent()
@@ -255,7 +257,7 @@ def test_the_gold_likelihood(tiny, question):
     with torch.no_grad():
         hidden, _ = tiny.forward(torch.tensor([ids]), torch.arange(len(ids))[None])
     logits = tiny.logits(hidden[0]).log_softmax(-1)
-    assert likelihood == pytest.approx(logits[[-3, -2], gold].mean().item(), abs=1e-5)
+    assert likelihood == pytest.approx(logits[range(-len(gold) - 1, -1), gold].mean().item(), abs=1e-5)
 
 
 def test_the_window_of_a_search(tiny, settings):
@@ -288,10 +290,24 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
     assert row.ways["needed chunks"]["nodes"] == row.needed
 
     collect.collect(bench, "own", document)
-    assert bench.path("own", document).stat().st_mtime_ns == written
-    other = bench._replace(settings=replace(settings, window=400))
-    assert len({bench.path("own", document), other.path("own", document), bench.path("hotpotqa", document),
-                bench._replace(short=True).path("own", document)}) == 4, "results of other options have other names"
+    path = bench.path("own", document)
+    assert path.stat().st_mtime_ns == written
+    others = [bench._replace(settings=replace(settings, window=400)), bench._replace(short=True),
+              bench._replace(encoder=SimpleNamespace(fingerprint="another")),
+              bench._replace(model=SimpleNamespace(fingerprint="another"))]
+    asked_again = replace(document, questions=[replace(row.question, text="Who?")])
+    paths = {path, bench.path("hotpotqa", document), bench.path("own", asked_again),
+             *(other.path("own", document) for other in others)}
+    assert len(paths) == 7, "results of other options have other names"
+    assert bench.path("own", replace(document, id="../../victim")) == path, "an id is no path"
+
+    # Whatever was damaged is said in one line.
+    content = path.read_bytes()
+    for n in (0, 100, len(content) // 2, len(content) - 1):
+        for damaged in (content[:n], content[:n] + bytes([content[n] ^ 1]) + content[n + 1:]):
+            path.write_bytes(damaged)
+            with pytest.raises(InputError, match=f"{path}: .*; remove it, and the document runs again"):
+                collect.collect(bench, "own", document)
 
 
 # --- data and the command -------------------------------------------------------------------------------------------
@@ -306,6 +322,14 @@ def test_the_rows_that_ship():
             assert truth.needed_chunks(document, document.passages, document.questions[0])
 
 
+def test_two_files_of_one_name(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "d.jsonl").write_text(EMBEDDED.read_text().splitlines()[0])
+    with pytest.raises(InputError, match="--data: two of .* have the same name"):
+        main(["--data", *(str(tmp_path / folder / "d.jsonl") for folder in "ab"), "--output", str(tmp_path / "r")])
+
+
 @pytest.mark.slow
 def test_the_short_form(tmp_path, capsys):
     """python -m study --short: every figure with its interval, two pictures, two data sets and both together."""
@@ -315,8 +339,9 @@ def test_the_short_form(tmp_path, capsys):
     files = [str(tmp_path / f"{name}.jsonl") for name in names]
     assert main(["--short", "--data", *files, "--output", str(tmp_path), "--device", "cpu", "--pictures"]) == 0
 
-    printed = capsys.readouterr().out
+    printed, printed_err = capsys.readouterr()
     for text in ("| figure | way | one | two | together |", "| edges: precision at 1, level 2; n ",
                  "| r: area over level 2; n ", "|  | z + c | ", "| p_yes: area; n ", "| F1; n 2, 2, 4 | PECAN | "):
         assert text in printed
+    assert "one: test-0 is done\n" in printed_err
     assert len(list(tmp_path.glob("*-steps.png"))) == len(list(tmp_path.glob("*-progress.png"))) == 3

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import pecan
 from core.files import InputError, sha256
-from data import EMBEDDED, read_jsonl
+from data import EMBEDDED, Document, read_jsonl
 from pecan import Pecan
 from support.token_mean import TokenMean
 from view.ask import ask, check_files
@@ -18,6 +19,7 @@ from view.page import main as page_main
 from view.replay import UNCHECKED, replay, scores
 from view.replay import main as replay_main
 from view.trace import read_traces, tracing
+from view.walk import walk
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,10 +76,11 @@ def copied(recorded, tmp_path):
     """One long trace that ends by a Yes, its graph's file, both copied, and a function that writes and checks them."""
     rows = [json.loads(line) for line in (recorded / "trace.jsonl").read_text().splitlines()]
     row = max((row for row in rows if row["answer"]["end"] == "yes"), key=lambda row: len(row["answer"]["nodes"]))
+    row["question"] += "\u2028\u2029\x85\x0b"                  # ends of lines to Python, not to JSON
     shutil.copy(recorded / "graph.json", tmp_path)
 
     def check():
-        (tmp_path / "trace.jsonl").write_text(json.dumps(row) + "\n")
+        (tmp_path / "trace.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n")
         return refused(tmp_path / "trace.jsonl")
     assert check() == ""
     return row, tmp_path / "graph.json", check
@@ -126,17 +129,25 @@ TAMPERING = {
     "end": lambda t: t.row["answer"].update(end="all"),
     "nodes of the answer": lambda t: t.row["answer"]["nodes"].pop(),
     "a word for a figure": lambda t: t.steps[2].update(attention="much"),
+    "a larger room": lambda t: t.row.update(room=t.row["room"] + 100),
+    "a smaller window": lambda t: t.row["settings"].update(window=t.row["room"]),
+    "no nodes": lambda t: t.row["answer"].update(nodes=None),
+    "a whole number of 400 digits": lambda t: t.steps[2].update(attention=10 ** 400),
     "a figure left out": lambda t: t.steps[2].pop("r"),
 }
 
 
 @pytest.mark.parametrize("kind", TAMPERING)
 def test_tampering_is_refused(copied, kind):
-    row, _, check = copied
+    row, graph, check = copied
+    folder = graph.parent
     steps = row["answer"]["trace"]
     TAMPERING[kind](SimpleNamespace(row=row, steps=steps, chosen=next(filter(itemgetter("candidates"), steps))))
     said = check()
     assert said and "\n" not in said
+    with pytest.raises(InputError) as error:
+        page_main([str(folder / "trace.jsonl"), "-o", str(folder / "t.html")])
+    assert str(error.value) == said, "a page of what does not follow"
 
 
 def test_a_changed_graph_is_refused(copied):
@@ -194,25 +205,49 @@ def test_what_is_no_trace_is_refused(tmp_path, text, said):
 @pytest.mark.parametrize("graph, trace, dump", [
     ("new", "mine.jsonl", None), ("new", "none/t.jsonl", None), ("new", "t.txt", None), ("t.jsonl", "t.jsonl", None),
     ("new", "link.jsonl", None), ("mine", None, None), ("new", None, "mine.safetensors"), ("mine.json", None,
-    "d.safetensors"), ("d.json", None, "d.safetensors"), ("new", None, "d.pt"), ("model/config.json", None, None),
-    ("new", None, "model/tokenizer.safetensors"), ("new", "model/t.jsonl", None), ("new", "pipe.jsonl", None)])
+    "d.safetensors"), ("d.json", None, "d.safetensors"), ("new", None, "d.pt"), ("config.json", None, None),
+    ("new", None, "tokenizer.safetensors"), ("new", None, "model.safetensors"), ("new", "pipe.jsonl", None)])
 def test_no_file_is_lost(tmp_path, graph, trace, dump):
     """What exists and is no trace, a folder that is missing, another ending, two names for one file; what a dump needs;
-    new files of a checkpoint; a pipe.
+    what would become a file of a checkpoint; a pipe.
 
     mine.json would be the description of mine.safetensors.
     """
     for name in ("mine", "mine.jsonl", "mine.json"):
         (tmp_path / name).write_text("mine")
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "new")
-    (tmp_path / "model").mkdir()
     os.mkfifo(tmp_path / "pipe.jsonl")
     trace, dump = (name and str(tmp_path / name) for name in (trace, dump))
-    checkpoints = [tmp_path / "model"]
     with pytest.raises(InputError):
-        check_files(str(tmp_path / "mine"), tmp_path / graph, trace, dump, checkpoints)
-    check_files(str(tmp_path / "mine"), tmp_path / "g", str(tmp_path / "t.jsonl"), str(tmp_path / "d.safetensors"),
-                checkpoints)
+        check_files(str(tmp_path / "mine"), tmp_path / graph, trace, dump)
+    check_files(str(tmp_path / "mine"), tmp_path / "g", str(tmp_path / "t.jsonl"), str(tmp_path / "d.safetensors"))
+
+
+def test_a_dump_of_an_interrupted_construction_is_refused(tmp_path, monkeypatch):
+    """What was kept holds no attention, so the dump would lack it."""
+    class Killed(Exception):
+        pass
+
+    def killed(*_):
+        if asked:
+            raise Killed
+        asked.append(True)
+        return summarise(*_)
+    summarise = pecan.summarise
+    asked = []
+    arguments = [str(ROOT / "tiny" / "story.txt"), "Who?", "--device", "cpu", "--batch", "1", "--graph",
+                 str(tmp_path / "g.json")]
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(pecan, "summarise", killed)
+        ask(arguments)
+    with pytest.raises(InputError, match="exists; a dump needs new names for itself and for the graph"):
+        ask([*arguments, "--dump", str(tmp_path / "d.safetensors")])
+
+
+def test_a_walk_without_summaries(tiny, settings, tmp_path):
+    """A document of two sentences is one chunk, and its reply may be empty."""
+    text = walk(tiny, TokenMean(tiny), settings, Document("d", ["Mara is a baker. Theo lives in Oslo."]), "Who?")
+    assert "## Stage 2: retrieval 2" in text
 
 
 @pytest.mark.slow

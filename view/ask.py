@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from core.checkpoint import FILES
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError
 from data import ENDS, Answer, Step, read_text
@@ -36,14 +37,18 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
     add_model_options(parser)
-    return parse_options(parser, argv)
+    args = parse_options(parser, argv)
+    if len(args.questions) > 1 and not any(" " in question for question in args.questions):
+        print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)
+    return args
 
 
-def check_files(document: str, graph: Path, trace: str | None, dump: str | None, checkpoints: list[Path]):
+def check_files(document: str, graph: Path, trace: str | None, dump: str | None):
     """Raise InputError if a run would overwrite a file that is not its own, or if a dump would not be whole.
 
     A trace may replace an older trace. A dump replaces nothing, and its graph is new, because a graph on disk holds no
-    attention, nor do kept summaries. Nothing is written into the folder of a checkpoint.
+    attention, nor do kept summaries. None has the name of a checkpoint's file, which may be read from
+    the same folder.
     """
     for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
         if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
@@ -60,8 +65,8 @@ def check_files(document: str, graph: Path, trace: str | None, dump: str | None,
     if len(set(files)) < len(files):
         raise InputError("two of document, graph, trace, dump and its description are one file; name another one")
     for file in files[1:]:
-        if not file.exists() and file.parent in [folder.resolve() for folder in checkpoints]:
-            raise InputError(f"{file}: would be in the folder of a checkpoint; name another folder (--graph, ...)")
+        if file.name in (*FILES, "model.safetensors"):
+            raise InputError(f"{file}: is the name of a checkpoint's file; take another one")
 
 
 def describe(step: Step) -> str:
@@ -93,8 +98,6 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
     document = read_text(args.document)
-    if len(args.questions) > 1 and not any(" " in question for question in args.questions):
-        print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     method = Pecan(model, encoder, settings_of(args, model, builder), builder)
@@ -102,8 +105,7 @@ def ask(argv: list[str] | None = None) -> int:
     name = method.file_name(document)
     path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")
     trace = None if args.trace == "-" else args.trace
-    check_files(args.document, path, trace, args.dump,
-                [model.folder, method.builder.folder, *([Path(args.encoder)] if args.encoder else [])])
+    check_files(args.document, path, trace, args.dump)
 
     with ExitStack() as watched:
         if trace:

@@ -1,0 +1,395 @@
+"""Every table and report a second time: each cell from raw rows, outside the code that makes it."""
+import json
+import random
+import re
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from test_eval import ROOT, run
+from test_study import E_H, record_of
+
+import eval as command_line
+from core.checkpoint import choose_device
+from core.settings import Settings, resolve
+from data import EMBEDDED, Answer, Question, read_jsonl
+from evaluation import cost
+from evaluation.layouts import dataset
+from llama import flops_of, length_of
+from pecan import answer_turn, chunks, node_line, question_prompt, room_for_summary, summary_prompt
+from study import __main__ as study_command
+from study import collect, steps
+from study.__main__ import markdown, report
+from view.page import page_data
+
+# --- raw rows -------------------------------------------------------------------------------------------------------
+
+# A prediction, with F1, ROUGE-L and exact match against Mara Lee, and whether it names option B.
+WORKED = (("Mara Lee", 1, 1, 1, 0), ("Lee Mara", 1, .5, 0, 0), ("(B) old Mara", .4, .4, 0, 1), ("Tom", 0, 0, 0, 0))
+
+
+def raw(data: str, name: str) -> list[dict]:
+    """Rows of a run: three questions about two documents."""
+    rng = random.Random(f"{data} {name}")
+    of_document = {d: {"hash": d, "construction_flops": rng.randrange(10**9, 10**13),
+                       "construction_calls": rng.randrange(9), "construction_refused": rng.randrange(9)} for d in "ab"}
+    rows = []
+    for n, document in enumerate("aab"):
+        prediction, *worked = rng.choice(WORKED)
+        rows.append({"id": str(n), "prediction": prediction, "answers": ["Mara Lee"], "options": ["Ann", "Bob"],
+                     "gold": 1, "nodes": rng.randrange(1, 40), "tokens": 1, "flops": rng.randrange(10**8, 10**12),
+                     "cut": rng.random() < .5, "calls": rng.randrange(1, 9), "refused": rng.randrange(9),
+                     "worked": worked} | of_document[document])
+    return rows
+
+
+def ends(items, form: str, statistic=np.mean) -> list[str]:
+    """The 95 % bootstrap interval of a statistic, over items that are drawn with replacement, in this form."""
+    drawn = np.sort(np.random.default_rng(0).integers(0, len(items), (1000, len(items)))).tolist()
+    of = {row: statistic([items[i] for i in row]) for row in set(map(tuple, drawn))}
+    return [form.format(end) for end in np.percentile([of[tuple(row)] for row in drawn], [2.5, 97.5])]
+
+
+def short(flops: float) -> str:
+    power = int(np.log10(flops) // 3)
+    return f"{flops / 1000 ** power:#.3g}".rstrip(".") + "KMGT"[power - 1]
+
+
+def columns(data: str, name: str) -> dict[str, str]:
+    """What each column says of a run."""
+    rows, first = raw(data, name), raw(data, "pecan")
+    documents = rows[1:]                                    # one row of each
+    f1, rouge_l, em, accuracy = 100 * np.array([row["worked"] for row in rows]).T
+    less = f1 - 100 * np.array([row["worked"][0] for row in first])
+    low, high = ends(less, "{:+.1f}")
+    difference = "-" if name == "pecan" else f"{less.mean():+.1f} ({low} to {high})"
+
+    def total(what):
+        return sum(row[what] for row in rows) + sum(row[f"construction_{what}"] for row in documents)
+
+    flops = sum(row["flops"] for row in rows) / 3
+    return {"F1": f"{f1.mean():.1f}", "95 %": "-".join(ends(f1, "{:.1f}")), "ROUGE-L": f"{rouge_l.mean():.1f}",
+            "EM": f"{em.mean():.1f}", "accuracy": f"{accuracy.mean():.1f}", "n": "3", "FLOPs/query": short(flops),
+            "ratio": f"{3 * flops / sum(row['flops'] for row in first):.2f}x",
+            "nodes": f"{sum(row['nodes'] for row in rows) / 3:.1f}",
+            "FLOPs/document": short(sum(row["construction_flops"] for row in documents) / 2),
+            "cut": f"{len({row['hash'] for row in rows if row['cut']})}/2",
+            "refused": f"{total('refused')} of {total('calls')}", "F1 - PECAN": difference, "F1 - first row": difference}
+
+
+class Recorded:
+    """In place of eval.py's Runner: its rows are those of `raw`, and it keeps how much each run retrieves."""
+    top = {}
+
+    def __init__(self, *_):
+        pass
+
+    def do(self, run):
+        self.top[run.dataset.name, run.row.name] = run.top_k
+        return raw(run.dataset.name, run.row.name), {}, []
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch):
+    """Runs eval.py over two data sets, Qasper and mine; gives the tables as lists of cells, by their titles."""
+    def tables(*arguments):
+        monkeypatch.setattr(command_line, "Runner", Recorded)
+        monkeypatch.setattr(dataset, "TAKEN", ())           # the file may have the paper's name
+        done = run(*arguments, "--dataset", *paths, "--output", tmp_path / "r")
+        assert done.returncode == 0, done.stderr
+        found = {}
+        for block in done.stdout.split("\n\n"):
+            lines = [re.split("  +", line.strip()) for line in block.splitlines()]
+            found[lines.pop(0)[0] if "--table" in arguments else ""] = lines
+        return found
+
+    paths = [tmp_path / f"{name}.jsonl" for name in ("Qasper", "mine")]
+    for path, words in zip(paths, (3, 5)):
+        rows = [{"passages": ["Tom is here."] * words * n, "questions": [{"question": "Who?", "answers": ["x"]}] * n}
+                for n in (2, 1)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tables
+
+
+TOP = ["bm25 BM25", "sbert SBERT", "dragon Dragon", "raptor-ct RAPTOR-CT"]
+TOP_5, TOP_X = ([row.replace(" ", f"{end} ", 1) + f" Top-{x}" for row in TOP] for end, x in (("", 5), ("-x", "X")))
+# Of each table the columns that are measured, and the name and label of its rows, in this order.
+TABLES = {
+    None: ("F1|95 %|accuracy|ROUGE-L|nodes|FLOPs/query|ratio|FLOPs/document|cut|n|F1 - PECAN",
+           ["pecan PECAN", "bm25 BM25 Top-5", "whole whole document"]),
+    "1": ("F1|95 %|ROUGE-L|FLOPs/query|ratio|cut|n|F1 - PECAN",
+          [*TOP_5[:3], "memwalker MeMWalker", "raptor-tt RAPTOR-TT", TOP_5[3], "longllmlingua LongLLMLingua", *TOP_X,
+           "whole whole document", "pecan PECAN", "garlic GARLIC"]),
+    "2": ("F1|95 %|n|F1 - first row",
+          ["pecan tiny + tiny", "pecan-small-small small + small", "pecan-tiny-small tiny + small"]),
+    "3": ("F1|95 %|ROUGE-L|nodes|FLOPs/query|n|F1 - PECAN",
+          ["pecan PECAN", "pecan-without-attention w/o Attention-Guided Retrieval",
+           "pecan-without-progress w/o Dynamic Progress Control", "pecan-without-graph w/o IP-based Graph",
+           "pecan-without-similarity w/o Embedding Similarity"]),
+    "patience": ("F1|95 %|FLOPs/query|nodes|n|F1 - first row",
+                 ["pecan t_n = 1", *(f"pecan-patience-{n} t_n = {n}" for n in range(2, 9))]),
+    "systems": ("F1|95 %|EM|accuracy|ROUGE-L|FLOPs/query|FLOPs/document|refused|n|F1 - PECAN",
+                ["pecan PECAN", "garlic GARLIC", "graphreader GraphReader", "mkrag MKRAG (reconstruction)",
+                 "jerr JERR (reconstruction)"])}
+# Of some rows what the paper prints of Qasper.
+PUBLISHED = {"pecan-without-graph": ["47.3", "45.5"], "pecan t_n": ["49.7", "66.9T"], "garlic": [
+    "49.7", "47.9", "66.9T", "1.00x"]}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_from_raw_rows(printed, table):
+    """Each row has its label, what its own rows say, and what the paper prints of this row and data set."""
+    titles, names = TABLES[table]
+    searchers = ["--searcher", ROOT / "tiny" / "small"] if table == "2" else []
+    found = printed(*(["--table", table] if table else []), *searchers)
+    wanted = {data: [[of.split(" ", 1)[1], *(columns(data, of.split()[0])[title] for title in titles.split("|"))]
+                     for of in names] for data in ("Qasper", "mine")}
+    if table is None:
+        header, *rows = found[""][:7]
+        assert header == ["data", "method", *titles.split("|")]
+        assert rows == [[data, *row] for data in wanted for row in wanted[data]]
+        return
+
+    word = {"patience": "Figure 4", "systems": "Systems"}.get(table, f"Table {table}")
+    for data, rows in wanted.items():
+        header, *lines = found[f"{word}, {data}"]
+        size = len(titles.split("|")) + 1
+        assert header[1:size] == titles.split("|") and all("published" in title for title in header[size:size + 1])
+        for line, row, of in zip(lines, rows, names):
+            assert [line[0].removesuffix(" (published: Llama-3.1-8B)"), *line[1:size]] == row
+            assert data == "Qasper" or set(line[size:]) == {"none"}
+            for name in PUBLISHED if data == "Qasper" and table != "systems" else ():
+                assert not of.startswith(name) or line[size:] == PUBLISHED[name]
+        assert all(set(line[1:size]) == {"not run"} for line in lines[len(rows):])
+
+
+def test_what_top_x_retrieves(printed):
+    """Qasper's is the paper's. Elsewhere the search's FLOPs buy chunks, or RAPTOR's nodes of a third of their size."""
+    printed("--table", "1")
+    chunk = resolve(ROOT / "tiny", 512).chunk
+    config = cost.unloaded(str(ROOT / "tiny")).config
+    spent = sum(row["flops"] for row in raw("mine", "pecan")) / 3
+    for name, published, tokens in (("bm25-x", 14, chunk), ("raptor-ct-x", 42, chunk // 3)):
+        assert Recorded.top["Qasper", name] == published
+        assert Recorded.top["mine", name] == round(spent / flops_of(config, tokens, chunk))
+
+
+def test_costs_lengths_and_nodes_from_raw_rows(printed):
+    """Tables A4 and A3 and Figure 3."""
+    rows, whole = raw("mine", "pecan"), raw("mine", "whole")
+    flops, of_whole = (sum(row["flops"] for row in of) / 3 for of in (rows, whole))
+    built = (rows[0]["construction_flops"] + rows[2]["construction_flops"]) / 2
+    _, *lines = printed("--table", "A4")["Table A4, mine"]
+    assert [line[1:] for line in lines] == [
+        [short(of_whole), "3", "none"], [short(built), "2", "none"], [short(flops), "3", "none"],
+        *([short(flops + built / queries), "3", "none"] for queries in (1, 2, 4, 8))]
+
+    encode = tokenizers.Tokenizer.from_file(str(ROOT / "tiny" / "tokenizer.json")).encode
+    length = len(encode("Tom is here.", add_special_tokens=False).ids)
+    _, *lines = printed("--table", "A3")["Table A3, tokens of a document"]
+    assert lines[1] == ["mine", *(f"{n * length:,.0f}" for n in (7.5, 5, 10)), "2", "3", *["none"] * 4]
+
+    nodes = [row["nodes"] for row in rows]
+    _, average, *bars = printed("--table", "nodes")["Figure 3, mine, queries by nodes read"]
+    assert average == ["average", f"{sum(nodes) / 3:.1f}", "none"]
+    for n, bar in enumerate(bars):
+        count = sum(5 * n <= node < 5 * n + 5 for node in nodes)
+        assert bar[:2] == [f"{5 * n}-{5 * n + 4}", str(count)]
+    assert len(bars) == max(nodes) // 5 + 1
+
+
+def test_scores_from_raw_rows(tmp_path):
+    for name in "xy":
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in raw("mine", name)))
+    header, *lines = run("--score", tmp_path / "x.jsonl", tmp_path / "y.jsonl").stdout.splitlines()
+    titles = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
+    assert re.split("  +", header) == ["predictions", *titles]
+    assert [re.split("  +", line) for line in lines] == [
+        [str(tmp_path / f"{name}.jsonl"), *(columns("mine", name)[title] for title in titles)] for name in "xy"]
+
+
+# --- the dry run ----------------------------------------------------------------------------------------------------
+
+def generated(config, prompt: int, tokens: int) -> int:
+    """FLOPs of a prompt and a reply, whose last token is not run."""
+    return flops_of(config, prompt, prompt, 1) + sum(flops_of(config, 1, prompt + n, 1) for n in range(1, tokens))
+
+
+def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
+    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data."""
+    monkeypatch.setattr(dataset, "TAKEN", ())
+    documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
+                 for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
+    config, t = tiny.config, tiny.tokenizer
+    for name, answer, nodes in (("HotpotQA", 32, 17), ("mine", None, 30)):
+        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer})
+        limit, room = room_for_summary(t, s)
+        instruction, turn = length_of(summary_prompt(t, [])), length_of(answer_turn(t, 0))
+        total = dict.fromkeys(("tokens", "windows", "calls", "construction", "search", "whole"), 0)
+        batches, longest = [], 0
+        for document in documents:
+            lengths = [length_of(node_line(t, None, text)) for text in chunks(t, document, s.chunk)]
+            text = sum(lengths)
+            total["tokens"] += text
+            groups = []
+            while len(groups) != 1:
+                groups = [[]]
+                for length in lengths:
+                    if sum(groups[-1]) + length > room:
+                        groups.append([])
+                    groups[-1].append(length)
+                summaries = [min(limit, sum(group) // 2) for group in groups]
+                prompts = [instruction + sum(group) for group in groups]
+                total["windows"] += len(groups)
+                total["construction"] += sum(generated(config, *pair) for pair in zip(prompts, summaries))
+                rows = min(s.batch, len(groups))
+                batches.append(cost.bytes_of_pass(config, rows * max(prompts), rows * (max(prompts) + limit), 4))
+                lengths = [part for n in summaries for part in [s.chunk] * (n // s.chunk) + [n % s.chunk] if part]
+
+            for question in document.questions:
+                opening = length_of(question_prompt(t, question.text))
+                read = min(nodes * s.chunk, text, s.window - opening - turn - s.answer_tokens)
+                prompt = opening + read + turn
+                total["calls"] += read // s.chunk + 1
+                total["search"] += (flops_of(config, prompt, prompt // 2)
+                                    + read // s.chunk * flops_of(config, len(t.frame.close), opening + read, 1)
+                                    + sum(flops_of(config, 1, prompt + n, 1) for n in range(s.answer_tokens)))
+                whole = min(opening + text + turn, 512 - s.answer_tokens)
+                total["whole"] += generated(config, whole, s.answer_tokens)
+                longest = max(longest, whole)
+
+        total["calls"] += total["windows"]
+        assert total["windows"] > 4 and len(batches) > 3, "several levels"
+        total |= {"documents": 2, "questions": 4, "batch": s.batch, "of a batch": max(batches),
+                  "bytes of weights": sum(weight.nbytes for weight in tiny.weights.values()),
+                  "of the whole": cost.bytes_of_pass(config, longest, longest + s.answer_tokens, 4)}
+
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"id": document.id, "passages": document.passages, "questions": [
+            {"id": question.id, "question": question.text, "answers": ["x"]} for question in document.questions]})
+            + "\n" for document in documents))
+        assert json.loads(run("--dataset", path, "--dry-run", "--json").stdout)[name] == total
+        header, line, *_ = (re.split("  +", line) for line in run("--dataset", path, "--dry-run").stdout.splitlines())
+        assert header[0] == "data" and line[0] == name and dict(zip(header[1:], line[1:])) == {
+            key: f"{n:,}" if n < 1e6 else short(n) for key, n in total.items()}
+
+
+def test_the_whole_document_of_a_dry_run_has_its_own_window(tmp_path, monkeypatch):
+    """100,000 tokens (4.1), beyond the window of PECAN, if the model is made for more."""
+    folder = shutil.copytree(ROOT / "tiny", tmp_path / "long", ignore=shutil.ignore_patterns("*.safetensors", "*.py"))
+    config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 1 << 17}
+    (folder / "config.json").write_text(json.dumps(config))
+    windows = []
+    monkeypatch.setattr(cost, "expected", lambda run, whole: windows.append((run.settings.window, whole)) or {"x": 1})
+    assert run("--dry-run", "--model", folder).returncode == 0
+    assert windows == [(resolve(folder, 1 << 17).window, 100_000)] and windows[0][0] < 9_000
+
+
+# --- the bench ------------------------------------------------------------------------------------------------------
+
+def area(checks) -> float:
+    pairs = [(p, q) for p, right in checks if right for q, other in checks if not other]
+    return np.mean([(p > q) + (p == q) / 2 for p, q in pairs]) if pairs else np.nan
+
+
+def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
+    """Two documents of one data set, one of another: each figure over its items, intervals over documents.
+
+    The head that is best on a document is not the one that it is measured with: others chose it.
+    """
+    monkeypatch.setattr(study_command, "STEPS", (steps.edges, steps.progress, steps.answers))     # the others take long
+    monkeypatch.setattr(steps, "THRESHOLDS", (.5, .8))
+
+    def record(id, e, *questions):
+        found = record_of()._replace(e=e)
+        row, = found.asked
+        return found._replace(document=replace(found.document, id=id), asked=[row._replace(
+            question=Question(f"{id}{n}", "Who?", [], {"evidence": []}), needed=[0, 3],
+            endless={"nodes": [6, 5, 0, 3, 1], "p_yes": [None, *p_yes]},
+            ways={way: {"f1": f1, "likelihood": likelihood, "nodes": [0]} for way, f1, likelihood in (
+                ("PECAN", *pecan), ("needed chunks", *needed))}) for n, (pecan, needed, p_yes) in enumerate(questions)])
+    records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .9))),
+                       record("b", E_H.flip(1), ((1, -1), (.5, -4), (.2, .3, .8, .1)))],
+               "two": [record("c", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)))]}
+
+    found, name = {}, ""
+    header, _, *lines = (line.strip("| ").split(" | ") for line in markdown(report(records)).replace(
+        "|  |", "| + |").splitlines())
+    assert header == ["figure", "way", "one", "two", "together"]
+    for label, way, *cells in lines:
+        name, counts = label.split("; n ") if label != "+" else (name, counts)
+        found[name, way] = counts, [[float(x) for x in re.findall(r"-?\d*\.?\d+", cell)] for cell in cells]
+
+    def check(name, way, items, statistic=lambda documents: np.mean(np.concatenate(documents))):
+        """`items` gives those of a record."""
+        groups = [*records.values(), sum(records.values(), [])]
+        wanted = [[items(record) for record in group] for group in groups]
+        counts, cells = found[name, way]
+        assert counts == ", ".join(str(sum(map(len, documents))) for documents in wanted)
+        for documents, cell in zip(wanted, cells):
+            value = statistic(documents)
+            numbers = [value, *map(float, ends(documents, "{}", statistic))]
+            assert all(abs(x - y) <= (.0051 if abs(y) < 1 else .051 if abs(y) < 20 else .51)
+                       for x, y in zip(cell, numbers, strict=True)), (name, way, cell, numbers)
+
+    for figure, what, factor in (("F1", "f1", 100), ("gold likelihood", "likelihood", 1)):
+        for way in ("PECAN", "needed chunks"):
+            check(figure, way, lambda record: [factor * asked.ways[way][what] for asked in record.asked])
+        check(f"{figure} less PECAN's", "needed chunks", lambda record: [
+            factor * (asked.ways["needed chunks"][what] - asked.ways["PECAN"][what]) for asked in record.asked])
+    for t_p in (.5, .8):
+        check("never stops", f"t_p {t_p}", lambda record: [
+            max(asked.endless["p_yes"][1:]) <= t_p for asked in record.asked])
+    check("edges: mass on the sources, level 2", "chosen heads", lambda record: [.5])
+    check("p_yes: area", "+", lambda record: [
+        (p, n > 1) for asked in record.asked for n, p in enumerate(asked.endless["p_yes"][1:])],
+          lambda documents: area([check for checks in documents for check in checks]))
+
+
+def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similarity, settings):
+    """The budget holds what is read, and no further chunk would have fitted; similarity reads the most similar."""
+    c = similarity(question)
+    rows = collect.without_search(tiny, graph, Question("q", question, ["x"]), c, [0], 300, settings)
+    t = tiny.tokenizer
+    fixed = length_of(question_prompt(t, question)) + length_of(answer_turn(t, 0))
+    all_chunks = [i for i, node in enumerate(graph.nodes) if node.level == 1]
+    cost_of = {i: length_of(node_line(t, None, graph.nodes[i].text)) for i in all_chunks}
+    for way in ("random chunks", "chunks by similarity"):
+        spent = fixed + sum(cost_of[i] for i in rows[way]["nodes"])
+        assert spent <= 300 < spent + max(cost_of.values()) and set(rows[way]["nodes"]) <= set(all_chunks)
+    best = sorted(all_chunks, key=lambda i: -c[i])
+    assert rows["chunks by similarity"]["nodes"] == best[:len(rows["chunks by similarity"]["nodes"])]
+
+
+def test_the_level_above_the_chunks_is_compared_at_one_position():
+    """Right are bullets of r .2 and .3, wrong is one of .25: without positions one of two pairs is in order."""
+    row = record_of()
+    attention = torch.tensor([0, 0, 0, 0, .2, .25, .3])[:, None, None].expand(7, 2, 1)
+    asked_, = row.asked
+    nodes = [replace(node, level=2) if node.level == 3 else node for node in row.nodes]
+    row = row._replace(nodes=nodes, asked=[asked_._replace(attention=attention)])
+    found = [(name, item) for name, way, item in steps.relevance(row, steps.Chosen([], [])) if way == "the paper"]
+    assert dict(found)["r: area over level 2"] == .5
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+def test_each_question_of_a_page_has_its_graph(graph):
+    """Questions about two documents: each is shown over the nodes of its own, a graph is there once."""
+    def trace(name, nodes):
+        return SimpleNamespace(graph=name, nodes=nodes, edges=[], c=[], lengths=[], question="q", settings=Settings(),
+                               answer=Answer("x", [], 1, 1))
+    data = page_data([trace("a", graph.nodes[:2]), trace("b", graph.nodes[2:5]), trace("a", graph.nodes[:2])])
+    assert [question["graph"] for question in data["questions"]] == [0, 1, 0]
+    assert [of["texts"] for of in data["graphs"]] == [[node.text for node in graph.nodes[:2]],
+                                                      [node.text for node in graph.nodes[2:5]]]
+
+
+def test_dtype_auto_on_a_cpu():
+    """float32 on a CPU, whatever the weights are stored in; a dtype that is named is taken."""
+    assert choose_device("cpu", "auto", "bfloat16")[1] == torch.float32
+    assert choose_device("cpu", "float16", "bfloat16")[1] == torch.float16
