@@ -126,8 +126,8 @@ def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
 
 
 def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):
-    """A pass whose attention weights would be too many runs seven tokens at a time in every layer: the same hidden states
-    and attention. Two rows of different lengths, after a prompt."""
+    """A pass whose attention weights would be too many runs seven tokens at a time in every layer: the same hidden
+    states and attention. Two rows of different lengths, after a prompt."""
     def run():
         cache = Cache(model64, 2, 150)
         model64.read(cache, [[("q", ids(50))], [("q", ids(30))]])
