@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from core.checkpoint import locate
+from core.checkpoint import locate, read_config
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, OutputError, lock, write_file, write_json
 from core.tokenizer import Tokenizer
@@ -55,7 +55,8 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--scorer", metavar="DIR", help="checkpoint of LongLLMLingua's scorer (default: the model)")
     parser.add_argument("--top", type=int, help="what the Top-X methods retrieve (default: the paper's, or as much as "
                                                 "costs what PECAN does)")
-    parser.add_argument("--dry-run", action="store_true", help="print what the run would cost, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print what the run would cost, and stop; with --table A4 at "
+                                                               "the paper's lengths, next to its figures")
     parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
     parser.add_argument("--output", default="results", metavar="DIR",
@@ -177,6 +178,9 @@ def main(argv=None) -> int:
     if len(results) < len(datasets):
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one")
     runs = plan(args, datasets)
+    if args.dry_run and args.table == "A4":
+        output(args, *cost.at_published_lengths(read_config(locate(args.model))), cost.PUBLISHED)
+        return 0
     if args.dry_run:
         pairs = [[planned(args, dataset, METHODS[name]) for name in ("pecan", "whole")] for dataset in datasets]
         output(args, *cost.dry_run(pairs), cost.NOTE)

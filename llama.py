@@ -21,6 +21,8 @@ from core.checkpoint import Config, choose_device, fingerprint, locate, read_con
 from core.files import InputError
 from core.tokenizer import Tokenizer
 
+WEIGHTS = 1 << 26                 # bytes of float32 attention weights at once; more tokens go in blocks
+
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
 Segment = tuple[object, list[int]]
 
@@ -238,15 +240,19 @@ class Llama:
             if cache is not None:
                 k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
 
-            # Attention: by the fused kernel, or written out if its weights are wanted.
+            # Attention: by the fused kernel, or written out, block by block, if its weights are wanted.
             if averaging is None:
                 out = F.scaled_dot_product_attention(
                     q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
                     enable_gqa=config.heads != config.kv_heads)
             else:
-                out, weights = attention(q.view(B, config.kv_heads, -1, T, config.head_width), k, v, mask)
-                a += weights.mean((1, 2))[:, :, :averaging.shape[1]] @ averaging / config.layers           # [B, T, N]
-                out = out.view(B, config.heads, T, config.head_width)
+                out = torch.empty_like(q)
+                block = max(1, WEIGHTS // (4 * B * config.heads * k.shape[2]))
+                for t in (slice(start, start + block) for start in range(0, T, block)):
+                    grouped = q[:, :, t].unflatten(1, (config.kv_heads, -1))                 # [B, KV, G, block, K]
+                    of_block, weights = attention(grouped, k, v, None if mask is None else mask[:, t])
+                    a[:, t] += weights.mean((1, 2))[:, :, :averaging.shape[1]] @ averaging / config.layers
+                    out[:, :, t] = of_block.flatten(1, 2)
             x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
 
             # SwiGLU.

@@ -57,8 +57,8 @@ MUTATIONS = {
         "            x = x + F.linear((gate * F.linear(h, w[at + \"mlp.up_proj.weight\"])).to(x.dtype), ",
         "test_attention.py::test_block_by_block_equals_hugging_face"),
     "wrong GQA order": (
-        "llama.py", "attention(q.view(B, config.kv_heads, -1, T, config.head_width), k, v, mask)",
-        "attention(q.view(B, -1, config.kv_heads, T, config.head_width).transpose(1, 2), k, v, mask)",
+        "llama.py", "q[:, :, t].unflatten(1, (config.kv_heads, -1))",
+        "q[:, :, t].unflatten(1, (-1, config.kv_heads)).transpose(1, 2)",
         "test_llama.py::test_model_equals_hugging_face"),
     "no 1/sqrt(K)": ("llama.py", " * q.shape[-1] ** -0.5", "", "test_attention.py::test_grouped_heads_by_hand"),
     "weights stay float32 for the values": (
@@ -80,8 +80,8 @@ MUTATIONS = {
         "config.norm_eps), None if a is None else a.softmax(-1)\n",
         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
     "head mean in bfloat16": (
-        "llama.py", "a += weights.mean((1, 2))[",
-        "a += weights.to(x.dtype).mean((1, 2)).to(a.dtype)[",
+        "llama.py", "a[:, t] += weights.mean((1, 2))[",
+        "a[:, t] += weights.to(x.dtype).mean((1, 2)).to(a.dtype)[",
         "test_accumulation.py::test_bfloat16_keeps_the_mass"),
     "a node's mass in place of its mean": ("llama.py", "n] = 1 / (end - start)", "n] = 1",
                                            "test_cache.py::test_averages_are_over_the_tokens_of_a_node"),
@@ -90,9 +90,9 @@ MUTATIONS = {
         "a[row] = [*a[row][1:], of_token[0], of_token[0]][-len(ids[row]):]",
         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
     "attention inside the node included": (
-        "llama.py", "                out = out.view(B, config.heads, T, config.head_width)\n",
-        "                a += weights.mean((1, 2))[:, :, averaging.shape[1]:].sum(-1, keepdim=True)\n"
-        "                out = out.view(B, config.heads, T, config.head_width)\n",
+        "llama.py", "                    out[:, :, t] = of_block.flatten(1, 2)\n",
+        "                    a[:, t] += weights.mean((1, 2))[:, :, averaging.shape[1]:].sum(-1, keepdim=True)\n"
+        "                    out[:, :, t] = of_block.flatten(1, 2)\n",
         "test_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face"),
     "attention written out for every prompt": (                   # right numbers, [T, T] held
         "llama.py", "self.forward(tokens, positions, mask, cache, averaging)",
@@ -320,9 +320,14 @@ MUTATIONS = {
         "None], is_causal=mask is None and T > 1, enable_gqa=config.heads != config.kv_heads).to(x.dtype)",
         "test_llama.py::test_the_fused_kernel_is_hugging_faces"),
     "all layers kept": (
-        "llama.py", "                a += weights.mean(",
-        "                self.kept = [*getattr(self, \"kept\", []), weights]\n                a += weights.mean(",
+        "llama.py", "                    a[:, t] += weights.mean(",
+        "                    self.kept = [*getattr(self, \"kept\", []), weights]\n"
+        "                    a[:, t] += weights.mean(",
         "test_accumulation.py::test_nothing_outlives_a_layer_but_the_sum"),
+    "every block sees what the first one may": (
+        "llama.py", "None if mask is None else mask[:, t])",
+        "None if mask is None else mask[:, :min(block, T - t.start)])",
+        "test_llama.py::test_attention_in_blocks_is_the_same"),
     "keys of a group repeated": ("llama.py", "    scores = torch.einsum(\"bkgtd,bkpd->bkgtp\", q, k)",
                                  "    scores = torch.einsum(\"bkgtd,bkgpd->bkgtp\", q, k[:, :, None].repeat("
                                  "1, 1, q.shape[2], 1, 1))",

@@ -5,6 +5,7 @@ import pytest
 import torch
 from oracle import LLAMA3, T, assert_same, attention_of_layers, hugging_face, token_ids, write_checkpoint
 
+import llama
 from llama import Cache, Llama, at_least_float32
 from pecan import summary_prompt
 
@@ -122,6 +123,25 @@ def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
                              (cache.values[layer], theirs.past_key_values.layers[layer].values)):
             error = (ours - wanted).abs().max() / wanted.abs().max()
             assert error < 2e-5, f"layer {layer}: {error}"
+
+
+def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):
+    """A pass whose attention weights would be too many runs seven tokens at a time in every layer: the same hidden
+    states and attention. Two rows of different lengths, after a prompt."""
+    def run():
+        cache = Cache(model64, 2, 150)
+        model64.read(cache, [[("q", ids(50))], [("q", ids(30))]])
+        return model64.append(cache, [[(0, ids(90, 1))], [(0, ids(60, 2))]], cache.averaging_matrix([["q"]] * 2))
+
+    calls = spy("attention")
+    hidden, a = run()
+    assert len(calls) == 3
+    monkeypatch.setattr(llama, "WEIGHTS", 7 * 4 * 2 * 8 * 140)
+    of_blocks, a_of_blocks = run()
+    assert [calls[n][1][1].shape[3] for n in (3, 4, -1)] == [7, 7, 90 % 7]
+    for b, length in enumerate((90, 60)):
+        assert (hidden - of_blocks)[b, :length].abs().max() < 1e-12
+        assert (a - a_of_blocks)[b, :length].abs().max() < 1e-12
 
 
 # --- generation -----------------------------------------------------------------------------------------------------

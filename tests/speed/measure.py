@@ -1,16 +1,16 @@
 """Shapes, clocks and lines of the benchmark."""
-import itertools
-import json
 import os
 import platform
 import statistics
-import tempfile
 import time
+import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from core.checkpoint import Config, tensor_shapes
 from core.tokenizer import Tokenizer
@@ -22,26 +22,30 @@ TINY = Path(__file__).parents[2] / "tiny"
 SIZES = {"embedded": (461, 128, 256, 6, 4, 2, 32),
          "SmolLM2, 6 layers": (49152, 576, 1536, 6, 9, 3, 64),
          "1B, 2 layers": (128256, 2048, 8192, 2, 32, 8, 64),
-         "8B": (128256, 4096, 14336, 32, 32, 8, 128)}
+         "8B": (128256, 4096, 14336, 32, 32, 8, 128),
+         "1B": (128256, 2048, 8192, 16, 32, 8, 64),
+         "70B": (128256, 8192, 28672, 80, 64, 8, 128)}
+
+
+def random_model(shape: str, device: torch.device | str, dtype: torch.dtype) -> Llama:
+    """A Llama of random weights, or of none on the device "meta". Its replies end at their limit."""
+    vocab, width, hidden, layers, heads, kv_heads, head_width = SIZES[shape]
+    config = Config(vocab=vocab, width=width, hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads,
+                    head_width=head_width, norm_eps=1e-5, max_length=1 << 17, tied=shape not in ("8B", "70B"),
+                    rope_theta=5e5, rope=None, eos=(), dtype=str(dtype).removeprefix("torch."))
+    torch.manual_seed(0)
+    weights = {}
+    for name, size in tensor_shapes(config).items():
+        weight = torch.empty(size, dtype=dtype, device=device)
+        weights[name] = weight.fill_(1) if len(size) == 1 else weight.normal_(0, size[-1] ** -0.5)
+    return Llama(config, weights, Tokenizer(TINY))
 
 
 def random_models(device: torch.device, short: bool, on_cpu: int = 3):
-    """(shape, a Llama of random weights) for each shape, for the first ones on a CPU. Replies end at their limit.
-
-    In bfloat16 on a GPU, else in float32.
-    """
+    """(shape, model) for each shape of the benchmark, for the first ones on a CPU. In bfloat16 on a GPU."""
     on_gpu = device.type == "cuda"
     for shape in list(SIZES)[:1 if short else 4 if on_gpu else on_cpu]:
-        vocab, width, hidden, layers, heads, kv_heads, head_width = SIZES[shape]
-        config = Config(vocab=vocab, width=width, hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads,
-                        head_width=head_width, norm_eps=1e-5, max_length=1 << 17, tied=shape != "8B", rope_theta=5e5,
-                        rope=None, eos=(), dtype="float32")
-        torch.manual_seed(0)
-        weights = {}
-        for name, size in tensor_shapes(config).items():
-            weight = torch.empty(size, dtype=torch.bfloat16 if on_gpu else torch.float32, device=device)
-            weights[name] = weight.fill_(1) if len(size) == 1 else weight.normal_(0, size[-1] ** -0.5)
-        yield shape, Llama(config, weights, Tokenizer(TINY))
+        yield shape, random_model(shape, device, torch.bfloat16 if on_gpu else torch.float32)
 
 
 # --- clocks ---------------------------------------------------------------------------------------------------------
@@ -73,15 +77,50 @@ def peak_of(run: Callable, device: torch.device = torch.device("cpu")) -> int:
         run()
         return torch.cuda.max_memory_allocated() - before
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    with Counted() as counted:
         run()
-    with tempfile.TemporaryDirectory() as folder:
-        profiled.export_chrome_trace(f"{folder}/trace.json")
-        events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
+    return counted.peak
 
-    allocations = [event for event in events if event.get("name") == "[memory]"]
-    allocations.sort(key=lambda event: event["ts"])
-    return max(itertools.accumulate(event["args"]["Bytes"] for event in allocations))
+
+class Counted(TorchDispatchMode):
+    """Bytes of the tensors that operations make and that are alive, on any device; and the dtypes of each operation.
+
+    What existed before is not counted. An operation on tensors of two devices is an AssertionError, but for copies.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.storages = weakref.WeakSet()                   # those seen
+        self.alive = 0
+        self.peak = 0
+        self.dtypes = defaultdict(set)
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation.overloadpacket.__name__
+        given = self.dense((args, kwargs))
+        devices = {tensor.device.type for tensor in given}
+        assert len(devices) < 2 or "copy" in name, f"{name} of tensors on {' and '.join(sorted(devices))}"
+        self.storages.update(tensor.untyped_storage() for tensor in given)
+
+        result = operation(*args, **kwargs or {})
+        for tensor in self.dense(result):
+            self.dtypes[name].add(tensor.dtype)
+            self.count(tensor.untyped_storage())
+        return result
+
+    @staticmethod
+    def dense(values) -> list[torch.Tensor]:
+        return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor) and x.layout == torch.strided]
+
+    def count(self, storage):
+        if storage not in self.storages:
+            self.storages.add(storage)
+            weakref.finalize(storage, self.free, storage.nbytes())
+            self.alive += storage.nbytes()
+            self.peak = max(self.peak, self.alive)
+
+    def free(self, size: int):
+        self.alive -= size
 
 
 # --- lines ----------------------------------------------------------------------------------------------------------
