@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 import torch
 from test_eval import ROOT, run
-from test_study import E_H, record_of
+from test_study import E_H, NODES, record_of
 
 import eval as command_line
 from core.checkpoint import choose_device
@@ -378,15 +378,15 @@ def test_the_level_above_the_chunks_is_compared_at_one_position():
 
 # --- the page -------------------------------------------------------------------------------------------------------
 
-def test_each_question_of_a_page_has_its_graph(graph):
+def test_each_question_of_a_page_has_its_graph():
     """Questions about two documents: each is shown over the nodes of its own, a graph is there once."""
     def trace(name, nodes):
         return SimpleNamespace(graph=name, nodes=nodes, edges=[], c=[], lengths=[], question="q", settings=Settings(),
                                answer=Answer("x", [], 1, 1))
-    data = page_data([trace("a", graph.nodes[:2]), trace("b", graph.nodes[2:5]), trace("a", graph.nodes[:2])])
+    data = page_data([trace("a", NODES[:2]), trace("b", NODES[2:5]), trace("a", NODES[:2])])
     assert [question["graph"] for question in data["questions"]] == [0, 1, 0]
-    assert [of["texts"] for of in data["graphs"]] == [[node.text for node in graph.nodes[:2]],
-                                                      [node.text for node in graph.nodes[2:5]]]
+    assert [of["texts"] for of in data["graphs"]] == [[node.text for node in NODES[:2]],
+                                                      [node.text for node in NODES[2:5]]]
 
 
 def test_dtype_auto_on_a_cpu():
