@@ -55,8 +55,8 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--scorer", metavar="DIR", help="checkpoint of LongLLMLingua's scorer (default: the model)")
     parser.add_argument("--top", type=int, help="what the Top-X methods retrieve (default: the paper's, or as much as "
                                                 "costs what PECAN does)")
-    parser.add_argument("--dry-run", action="store_true", help="print what the run would cost, and stop; with --table A4 at "
-                                                               "the paper's lengths, next to its figures")
+    parser.add_argument("--dry-run", action="store_true", help="print what the run would cost, and stop; with --table "
+                                                               "A4 at the paper's lengths, next to its figures")
     parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
     parser.add_argument("--output", default="results", metavar="DIR",

@@ -38,11 +38,12 @@ ANSWER = 10                       # of an answer, at the published lengths
 NOTE = (f"FLOPs of construction, of searches and of the whole document; bytes of the weights, and of what a batch of "
         f"groups, a search and the longest whole document add.\nAssumed: summaries of {SUMMARY:.0%} of what they "
         f"summarise, {NODE} tokens a node (no more than a chunk has), the paper's number of nodes a query ({NODES} for "
-        "other data).\nThis is one run of PECAN and one of the whole document, without other methods and rows of a table.")
+        "other data).\nThis is one run of PECAN and one of the whole document, without other methods and rows of a "
+        "table.")
 
-PUBLISHED = (f"Computed for the mean document of Table A3, with summaries of {SUMMARY:.0%}, {NODE} tokens a node, GARLIC's "
-             f"number of nodes a query,\n{PROMPT} tokens of prompt and {ANSWER} of answer. The ratios are to the published "
-             "figures, without and with all logits.")
+PUBLISHED = (f"The mean document of Table A3; summaries of {SUMMARY:.0%}, {NODE} tokens a node, GARLIC's number of "
+             f"nodes, {PROMPT} tokens of prompt\nand {ANSWER} of answer. Ratios to the published figures, without and "
+             "with all logits.")
 
 
 def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:

@@ -328,6 +328,20 @@ MUTATIONS = {
         "llama.py", "None if mask is None else mask[:, t])",
         "None if mask is None else mask[:, :min(block, T - t.start)])",
         "test_llama.py::test_attention_in_blocks_is_the_same"),
+    # at full size
+    "positions made on the CPU": (
+        "llama.py", "[:, None] + torch.arange(T, device=self.device)", "[:, None] + torch.arange(T)",
+        "test_meta.py::test_a_batch_of_windows_at_full_size"),
+    "norms of a large model in its own dtype": (
+        "llama.py", "    y = at_least_float32(x)\n", "    y = x\n",
+        "test_meta.py::test_a_search_at_full_size"),
+    "keys kept twice": (
+        "llama.py", "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n",
+        "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n"
+        "        self.given = [*getattr(self, \"given\", []), keys]\n",
+        "test_meta.py::test_a_batch_of_windows_at_full_size"),
+    "attention of a long pass in one block": (
+        "llama.py", "range(0, T, block)", "range(0, T, T)", "test_meta.py::test_a_search_at_full_size"),
     "keys of a group repeated": ("llama.py", "    scores = torch.einsum(\"bkgtd,bkpd->bkgtp\", q, k)",
                                  "    scores = torch.einsum(\"bkgtd,bkgpd->bkgtp\", q, k[:, :, None].repeat("
                                  "1, 1, q.shape[2], 1, 1))",
@@ -520,7 +534,7 @@ MUTATIONS = {
     "memory by query heads": (
         "evaluation/cost.py", "2 * config.layers * config.kv_heads",
         "2 * config.layers * config.heads",
-        "test_results.py::test_the_memory_of_a_run_is_what_the_dry_run_says"),
+        "test_meta.py::test_a_batch_of_windows_at_full_size"),
     "checks are free": (
         "evaluation/cost.py", "search += checks * flops_of(config, len(tokenizer.frame.close), opening + read, 1)",
         "pass",

@@ -1,8 +1,8 @@
 """Ring 11, full size without weights: shapes of 1B, 8B and 70B on PyTorch's meta device, which holds no data.
 
-The code is the one that runs on a GPU: the same shapes and dtypes, and tensors that meet on two devices are an error. All
-layers run, in windows of 8,192. Three things are shortened, because no layer keeps anything but its cache: a reply has
-three tokens; a search begins in a cache that counts as nearly full; and for 70B it runs 8 of the 80 layers.
+The code is the one that runs on a GPU, with the same shapes and dtypes, in windows of 8,192. Three things are
+shortened, because nothing but the cache outlives a layer: a reply has two tokens; a search begins in a cache that
+counts as nearly full; and where another row runs all layers, eight run.
 """
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,25 +15,28 @@ from speed.measure import Counted, random_model
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-import pecan
 from core.settings import PASS, Settings
 from core.watch import watching
 from evaluation.cost import bytes_of_pass
-from llama import Cache, Llama, length_of
-from pecan import Search, summarise, summary_prompt
+from llama import Cache, Llama, flops_of, length_of
+from pecan import Search, answer_turn, summarise, summary_prompt
 from support.graph import Graph, Node, edge_matrix
 
 WINDOW = 8192
-REPLY = 3
+REPLY = 2
 
 
 class WithoutData(TorchFunctionMode):
-    """Answers for data that is not there, and fused attention as the one operation that it is on a GPU."""
+    """Answers for data that is not there; and attention that is one operation, as a fused kernel is."""
+
+    def __init__(self, fused: bool = True):
+        super().__init__()
+        self.fused = fused
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function is F.scaled_dot_product_attention:
-            return torch.empty_like(args[0])
         if args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
+            if function is F.scaled_dot_product_attention and self.fused:
+                return torch.empty_like(args[0])
             if function is torch.Tensor.tolist:
                 return torch.zeros(args[0].shape, dtype=args[0].dtype).tolist()
             if function is torch.Tensor.cpu:
@@ -44,16 +47,94 @@ class WithoutData(TorchFunctionMode):
 
 
 @contextmanager
-def counting(model: Llama):
-    """Counts bytes, and asserts of everything that runs: its device, and the dtypes of the path."""
-    shapes = []
+def checked(model: Llama):
+    """Counts bytes (Counted asserts the devices), and asserts shapes and dtypes of everything that runs."""
+    def heard(result, tokens, positions, mask, cache, averaging):
+        hidden, a = result
+        assert hidden.shape == (*tokens.shape, model.config.width) and hidden.dtype == model.dtype
+        assert (a is None) == (averaging is None)
+        assert a is None or a.shape == (*tokens.shape, averaging.shape[2]) and a.dtype == torch.float32
+        assert {tensor.dtype for tensor in (*cache.keys, *cache.values)} == {model.dtype}
 
-    def heard(result, *given, **named):
-        shapes.append((result[0].shape, result[1] if result[1] is None else result[1].dtype))
-
-    with WithoutData(), Counted() as counted:
+    with watching(model, "forward", heard), WithoutData(), Counted() as counted:
         yield counted
-    for name in ("_softmax", "rsqrt", "cos", "sin", "new_zeros"):
-        assert counted.dtypes[name] <= {torch.float32, *([model.dtype] if name == "new_zeros" else [])}, name
-    for name in ("mm", "silu", "embedding", "index_put_", "zeros", "empty_like"):
-        assert counted.dtypes[name] <= {model.dtype, torch.int64}, f"{name} in {counted.dtypes[name]}"
+    for name in ("_softmax", "rsqrt", "pow", "cos", "sin"):
+        assert counted.dtypes[name, "meta"] == {torch.float32}, f"{name} in {counted.dtypes[name, 'meta']}"
+    for name in ("mm", "silu", "embedding"):
+        assert counted.dtypes[name, "meta"] == {model.dtype}, f"{name} in {counted.dtypes[name, 'meta']}"
+
+
+def read_windows(model: Llama, rows: int, window: int = WINDOW) -> tuple[int, int]:
+    """Summarise a batch of full windows; tokens of the batch's prompts, and slots of its cache."""
+    texts = ["color " * 298] * 2
+    line = length_of(summary_prompt(model.tokenizer, texts)) - length_of(summary_prompt(model.tokenizer, texts[:1]))
+    instruction = length_of(summary_prompt(model.tokenizer, []))
+    texts = texts[:1] * ((window - instruction - REPLY) // line)
+    summarise(model, [texts] * rows, REPLY)
+    prompt = instruction + len(texts) * line
+    return rows * prompt, rows * (prompt + REPLY)
+
+
+def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
+    """A search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
+    texts = ["color " * 298] * 2 + ["color " * 250] * 2
+    nodes = [Node(1 + n // 2, text) for n, text in enumerate(texts)]
+    graph = Graph(nodes, edge_matrix([(2, 0, .5), (3, 1, .5)], 4), "", "", {})
+    settings = Settings(window=window, answer_tokens=REPLY, confidence=.9)
+    search = Search(model, graph, "Who is Ahab?", torch.ones(4), settings)
+
+    # The tokens in between count as read.
+    skipped = search.room - search.lengths.sum().item()
+    search.cache.lengths[0] += skipped
+    search.room -= skipped
+    answer = search.answer()
+    assert answer.end == "all" and len(answer.trace) == 4
+    return search
+
+
+def model_of(shape: str, dtype: torch.dtype, layers: int | None) -> Llama:
+    """On the meta device, with its first `layers` layers (None: all)."""
+    model = random_model(shape, "meta", dtype)
+    layers = layers or model.config.layers
+    model.config = replace(model.config, layers=layers)
+    model.weights = {name: weight for name, weight in model.weights.items()
+                     if "layers" not in name or int(name.split(".")[2]) < layers}
+    return model
+
+
+@pytest.mark.parametrize("dtype, layers", [(torch.bfloat16, None), (torch.float16, 8), (torch.float32, 8)], ids=str)
+@pytest.mark.parametrize("shape", ["1B", "8B", "70B"])
+def test_a_batch_of_windows_at_full_size(shape, dtype, layers):
+    """Eight windows are read and summarised with attention: devices, dtypes, shapes; and memory as the dry run says."""
+    model = model_of(shape, dtype, layers)
+    with checked(model) as counted:
+        tokens, slots = read_windows(model, 8)
+    assert .95 < slots / (8 * WINDOW) <= 1
+    said = bytes_of_pass(model.config, dtype.itemsize, tokens, slots)
+    assert counted.peak == pytest.approx(said, rel=.05)
+
+
+@pytest.mark.parametrize("shape, dtype, layers", [("1B", torch.float32, None), ("8B", torch.bfloat16, 8),
+                                                  ("70B", torch.float16, 8)], ids=str)
+def test_a_search_at_full_size(shape, dtype, layers):
+    """A search that fills its window, probes and rolls back: the same, and no probe stays in the cache."""
+    model = model_of(shape, dtype, layers)
+    with checked(model) as counted:
+        search = search_to_the_end(model)
+    close = length_of(answer_turn(model.tokenizer, 0)) + REPLY
+    assert search.cache.lengths == [WINDOW - 1] and search.trace[-1].cached == WINDOW - close
+    said = bytes_of_pass(model.config, dtype.itemsize, PASS, WINDOW, WINDOW)
+    assert counted.peak == pytest.approx(said, rel=.05)
+
+
+@pytest.mark.parametrize("shape, layers", [("1B", None), ("8B", None), ("70B", 8)])
+def test_flops_at_full_size(shape, layers):
+    """A window of 8,192 tokens and its logits: ours, the formula, and what torch counts in our pass and in
+    transformers' eager one."""
+    model = model_of(shape, torch.bfloat16, layers)
+    with WithoutData(fused=False), FlopCounterMode(display=False) as counter:
+        model.logits(model.read(Cache(model, 1, WINDOW), [[(None, [5] * WINDOW)]])[0])
+    with torch.no_grad(), FlopCounterMode(display=False) as theirs:
+        peer.hugging_face(model, "eager")(torch.ones(1, WINDOW, dtype=torch.long, device="meta"), logits_to_keep=1)
+    assert model.flops == counter.get_total_flops() == theirs.get_total_flops()
+    assert model.flops == flops_of(model.config, WINDOW, WINDOW, 1)

@@ -78,7 +78,8 @@ def columns(data: str, name: str) -> dict[str, str]:
             "nodes": f"{sum(row['nodes'] for row in rows) / 3:.1f}",
             "FLOPs/document": short(sum(row["construction_flops"] for row in documents) / 2),
             "cut": f"{len({row['hash'] for row in rows if row['cut']})}/2",
-            "refused": f"{total('refused')} of {total('calls')}", "F1 - PECAN": difference, "F1 - first row": difference}
+            "refused": f"{total('refused')} of {total('calls')}",
+            "F1 - PECAN": difference, "F1 - first row": difference}
 
 
 class Recorded:
@@ -320,6 +321,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
     header, _, *lines = (line.strip("| ").split(" | ") for line in markdown(report(records)).replace(
         "|  |", "| + |").splitlines())
     assert header == ["figure", "way", "one", "two", "together"]
+    name = counts = ""
     for label, way, *cells in lines:
         name, counts = label.split("; n ") if label != "+" else (name, counts)
         found[name, way] = counts, [[float(x) for x in re.findall(r"-?\d*\.?\d+", cell)] for cell in cells]

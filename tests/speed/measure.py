@@ -83,7 +83,8 @@ def peak_of(run: Callable, device: torch.device = torch.device("cpu")) -> int:
 
 
 class Counted(TorchDispatchMode):
-    """Bytes of the tensors that operations make and that are alive, on any device; and the dtypes of each operation.
+    """Bytes of the tensors that operations make and that are alive, on any device; and the dtypes that they have by
+    operation and device.
 
     What existed before is not counted. An operation on tensors of two devices is an AssertionError, but for copies.
     """
@@ -104,7 +105,7 @@ class Counted(TorchDispatchMode):
 
         result = operation(*args, **kwargs or {})
         for tensor in self.dense(result):
-            self.dtypes[name].add(tensor.dtype)
+            self.dtypes[name, tensor.device.type].add(tensor.dtype)
             self.count(tensor.untyped_storage())
         return result
 
