@@ -231,7 +231,7 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
         limit, room = room_for_summary(t, s)
         instruction, turn = length_of(summary_prompt(t, [])), length_of(answer_turn(t, 0))
         total = dict.fromkeys(("tokens", "windows", "calls", "construction", "search", "whole"), 0)
-        batches, longest = [], 0
+        batches, searches, longest = [], [], 0
         for document in documents:
             lengths = [length_of(node_line(t, None, text)) for text in chunks(t, document, s.chunk)]
             text = sum(lengths)
@@ -248,13 +248,14 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
                 total["windows"] += len(groups)
                 total["construction"] += sum(generated(config, *pair) for pair in zip(prompts, summaries))
                 rows = min(s.batch, len(groups))
-                batches.append(cost.bytes_of_pass(config, rows * max(prompts), rows * (max(prompts) + limit), 4))
+                batches.append(cost.bytes_of_pass(config, 4, rows * max(prompts), rows * (max(prompts) + limit)))
                 lengths = [part for n in summaries for part in [s.chunk] * (n // s.chunk) + [n % s.chunk] if part]
 
             for question in document.questions:
                 opening = length_of(question_prompt(t, question.text))
                 read = min(nodes * s.chunk, text, s.window - opening - turn - s.answer_tokens)
                 prompt = opening + read + turn
+                searches.append(cost.bytes_of_pass(config, 4, min(read, 512), s.window, prompt))
                 total["calls"] += read // s.chunk + 1
                 total["search"] += (flops_of(config, prompt, prompt // 2)
                                     + read // s.chunk * flops_of(config, len(t.frame.close), opening + read, 1)
@@ -266,8 +267,9 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
         total["calls"] += total["windows"]
         assert total["windows"] > 4 and len(batches) > 3, "several levels"
         total |= {"documents": 2, "questions": 4, "batch": s.batch, "of a batch": max(batches),
+                  "of a search": max(searches),
                   "bytes of weights": sum(weight.nbytes for weight in tiny.weights.values()),
-                  "of the whole": cost.bytes_of_pass(config, longest, longest + s.answer_tokens, 4)}
+                  "of the whole": cost.bytes_of_pass(config, 4, longest, longest + s.answer_tokens)}
 
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"id": document.id, "passages": document.passages, "questions": [
