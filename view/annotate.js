@@ -1,0 +1,31 @@
+"use strict";
+const articles = [...document.querySelectorAll("article")], links = [...document.querySelectorAll("nav a")];
+let here;
+
+// The place that is read: the last block that begins above the upper third of the window.
+function mark() {
+  const above = articles.filter(article => article.getBoundingClientRect().top < innerHeight / 3);
+  const now = above.length ? above.at(-1).id : "";
+  if (now === here) return;
+  here = now;
+  for (const link of links) {
+    if (link.hash === "#" + here) link.setAttribute("aria-current", "location");
+    else link.removeAttribute("aria-current");
+  }
+  for (const nav of document.querySelectorAll("nav")) {
+    const link = nav.querySelector("[aria-current]");
+    if (link) nav.scrollTo({ top: link.offsetTop - nav.clientHeight / 3 });
+  }
+}
+
+document.getElementById("open").addEventListener("click", () => {
+  const all = [...document.querySelectorAll("details")], open = all.some(details => !details.open);
+  for (const details of all) details.open = open;
+  document.getElementById("open").textContent = open ? "Hide all values" : "Show all values";
+});
+for (const nav of document.querySelectorAll("nav")) {
+  nav.addEventListener("click", event => { if (event.target.closest("a") && nav.matches(":popover-open")) nav.hidePopover(); });
+}
+addEventListener("scroll", mark, { passive: true });
+addEventListener("resize", mark);
+mark();
