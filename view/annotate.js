@@ -2,9 +2,9 @@
 const articles = [...document.querySelectorAll("article")], links = [...document.querySelectorAll("nav a")];
 let here;
 
-// The place that is read: the last block that begins above the upper third of the window.
+// The place that is read: the last block that begins at the top of the window or above.
 function mark() {
-  const above = articles.filter(article => article.getBoundingClientRect().top < innerHeight / 3);
+  const above = articles.filter(article => article.getBoundingClientRect().top < 60);
   const now = above.length ? above.at(-1).id : "";
   if (now === here) return;
   here = now;
@@ -21,7 +21,7 @@ function mark() {
 document.getElementById("open").addEventListener("click", () => {
   const all = [...document.querySelectorAll("details")], open = all.some(details => !details.open);
   for (const details of all) details.open = open;
-  document.getElementById("open").textContent = open ? "Hide all values" : "Show all values";
+  document.getElementById("open").textContent = open ? "Hide all tensors" : "Show all tensors";
 });
 for (const nav of document.querySelectorAll("nav")) {
   nav.addEventListener("click", event => { if (event.target.closest("a") && nav.matches(":popover-open")) nav.hidePopover(); });
