@@ -1,5 +1,5 @@
 "use strict";
-const articles = [...document.querySelectorAll("article")], links = [...document.querySelectorAll("nav a")];
+const articles = [...document.querySelectorAll("article, #ticked")], links = [...document.querySelectorAll("nav a")];
 let here;
 
 // The place that is read: the last block that begins at the top of the window or above.

@@ -21,7 +21,7 @@ from core.files import optional, write_file
 from view import walk
 from view.page import render
 
-FILES = ["llama", "pecan"]                                  # a file knows its own names and those of the files before it
+FILES = ["llama", "pecan"]                                  # each knows its own names and those of the files before it
 
 # A paragraph that holds this is marked in the margin.
 SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
@@ -108,8 +108,8 @@ def highlighted(source: str, links: dict[tuple[int, int], str]) -> list[str]:
     with optional("view.annotate highlights with Pygments"):
         from pygments.lexers import PythonLexer
         from pygments.token import Comment, Keyword, Name, Operator, String
-    kinds = {Comment: "comment", String.Doc: "docstring", String: "string", Keyword: "keyword", Operator.Word: "keyword",
-             Name.Function: "defined", Name.Class: "defined"}
+    kinds = {Comment: "comment", String.Doc: "docstring", String: "string", Keyword: "keyword",
+             Operator.Word: "keyword", Name.Function: "defined", Name.Class: "defined"}
 
     lines = [Markup()]
     column = 0
@@ -189,7 +189,7 @@ def read(path: str) -> str:
 
 
 def table(path: str, head: str, source: str = "") -> list[tuple[str, list[str], list[str]]]:
-    """The rows of a document's table that name the files: what the paper (`source`) says, the names, the other cells."""
+    """The rows of a document's table that name the files: what the paper says, those names, and the other cells."""
     rows = read(path).split(f"\n| {head} |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [row.strip("| ").split(" | ") for row in rows]
     found = [(in_line(source + words, {}), re.findall(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`", code), rest)
