@@ -8,6 +8,7 @@ import tokenize
 from pathlib import Path
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -17,7 +18,6 @@ from view.page import FOLDER
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "annotated.html"
 FILES = ["pecan", "llama"]
 SOURCES = {file: (ROOT / f"{file}.py").read_text(encoding="utf-8") for file in FILES}
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
@@ -25,22 +25,42 @@ PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 # The least contrast of a text with what is behind it, of all texts that are shown, and the text.
 CONTRAST = """
 const numbers = color => color.match(/[\\d.]+/g).map(Number);
-const light = color => numbers(color).slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
-  .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
-const behind = e => { const c = getComputedStyle(e).backgroundColor; return numbers(c)[3] === 0 ? behind(e.parentElement) : c; };
-const ratio = (e, style) => { const [a, b] = [light(style.color), light(behind(e))].sort(); return (b + .05) / (a + .05); };
-const shown = [...document.body.querySelectorAll("*:not(script)")].filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()));
-const all = shown.map(e => [ratio(e, getComputedStyle(e)), e.textContent]);
-for (const e of document.querySelectorAll("[data-line], .silent, .says")) all.push([ratio(e, getComputedStyle(e, "::before")), "before"]);
+const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+function light(color) {
+  const [red, green, blue] = numbers(color).map(v => linear(v / 255));
+  return .2126 * red + .7152 * green + .0722 * blue;
+}
+function behind(element) {
+  const color = getComputedStyle(element).backgroundColor;
+  return numbers(color)[3] === 0 ? behind(element.parentElement) : color;
+}
+function ratio(element, style) {
+  const [dark, bright] = [light(style.color), light(behind(element))].sort((a, b) => a - b);
+  return (bright + .05) / (dark + .05);
+}
+const all = [];
+for (const element of document.body.querySelectorAll("*:not(script)")) {
+  const words = [...element.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.data.trim());
+  if (words) all.push([ratio(element, getComputedStyle(element)), element.textContent]);
+}
+for (const element of document.querySelectorAll("[data-line], .silent, .says"))
+  all.push([ratio(element, getComputedStyle(element, "::before")), "before " + element.textContent]);
 return all.sort((a, b) => a[0] - b[0])[0];
 """
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = tmp_path_factory.mktemp("annotated") / "made.html"
+    annotate.main(["-o", str(path)])
+    return path
+
+
 @pytest.fixture
-def page(browser):
+def page(browser, made):
     browser.get("about:blank")
     browser.get_log("browser")                               # what an earlier page has left there
-    browser.get(PAGE.as_uri())
+    browser.get(made.as_uri())
     yield browser
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -51,8 +71,8 @@ def run(page, script: str, *arguments):
     return page.execute_script("return " + script, *arguments)
 
 
-def start_of(name: str) -> int:
-    """The line where a definition begins, by its full name: Python's word for it, or the text of a constant."""
+def line_of(name: str) -> int:
+    """The line of a definition's name, by its full name: by Python's inspect, or by the text of a constant."""
     file, *parts = name.split(".")
     found = importlib.import_module(file)
     for part in parts:
@@ -60,7 +80,14 @@ def start_of(name: str) -> int:
     if isinstance(found, (str, tuple)) or name == "llama.Segment":
         return 1 + [line.startswith(f"{parts[0]} = ") for line in SOURCES[file].splitlines()].index(True)
     found = getattr(found, "func", getattr(found, "__func__", found))     # inside a cached property or a class method
-    return inspect.getsourcelines(found)[1]
+    lines, start = inspect.getsourcelines(found)
+    return start + [line.lstrip().startswith(("def ", "class ")) for line in lines].index(True)
+
+
+def shown_line_of(page, name: str) -> int:
+    """The number of the line that a definition's block begins with, its decorators apart."""
+    return run(page, """Number([...document.getElementById(arguments[0]).querySelectorAll("[data-line]")]
+        .find(line => !line.textContent.trim().startsWith("@")).dataset.line)""", name)
 
 
 def squeezed(text: str) -> str:
@@ -68,10 +95,9 @@ def squeezed(text: str) -> str:
     return re.sub(r"[\s`_{}]", "", text)
 
 
-def test_the_page_in_the_documents_is_the_one_that_is_made(tmp_path):
+def test_the_page_in_the_documents_is_the_one_that_is_made(made):
     """Refreshed by: python -m view.annotate -o docs/annotated.html"""
-    annotate.main(["-o", str(tmp_path / "made.html")])
-    assert (tmp_path / "made.html").read_bytes() == PAGE.read_bytes()
+    assert made.read_bytes() == (ROOT / "docs" / "annotated.html").read_bytes()
 
 
 def test_every_line_of_code_is_there_once_with_its_number(page):
@@ -104,29 +130,36 @@ def test_every_definition_has_its_docstring_and_begins_at_its_line(page):
         for name, node in nodes.items():
             blocks = page.find_elements(By.CSS_SELECTOR, f"[id='{name}']")
             assert len(blocks) == 1
-            first, prose = run(page, """[arguments[0].querySelector("[data-line]").dataset.line,
-                [...arguments[0].querySelectorAll(".prose > p, .prose > pre")].map(p => p.textContent).join()]""", blocks[0])
-            assert name == file or int(first) == start_of(name)
+            prose = run(page, """[...arguments[0].querySelectorAll(".prose > *")]
+                .map(part => part.textContent).join("")""", blocks[0])
+            assert name == file or shown_line_of(page, name) == line_of(name)
             assert squeezed(ast.get_docstring(node) or "") in squeezed(prose)
 
 
-def test_every_comment_is_there(page):
-    """Those that have a line of their own, each with the code below it."""
-    shown = squeezed(run(page, "[...document.querySelectorAll('.prose')].map(p => p.textContent).join('')"))
-    for source in SOURCES.values():
-        comments = re.findall(r"(?m)^ *# (?!---)(.*)", source)
-        assert len(comments) > 10 and all(squeezed(comment) in shown for comment in comments)
+def test_every_comment_stands_beside_its_code(page):
+    """Those that have a line of their own, each in the row that begins with the code below it."""
+    for file, source in SOURCES.items():
+        rows = dict(run(page, """[...document.querySelectorAll(`section[aria-label="${arguments[0]}.py"] .row`)]
+            .filter(row => row.querySelector("[data-line]"))
+            .map(row => [Number(row.querySelector("[data-line]").dataset.line), row.textContent])""", file))
+        lines = source.splitlines()
+        comments = [(n, line.strip("# ")) for n, line in enumerate(lines) if re.match(" *# (?!---)", line)]
+        assert len(comments) > 10
+        for n, words in comments:
+            below = next(m for m in range(n, len(lines)) if re.match(" *[^# ]", lines[m]))
+            assert squeezed(words) in squeezed(rows[below + 1])
 
 
 def test_every_row_of_the_paper_leads_to_its_line(page):
     """The README's rows name file and line; the statements that are ticked off name a definition."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = [row for row in readme.splitlines() if row.startswith("| ") and re.search(r"\((pecan|llama)\.py#L", row)]
-    ways = run(page, "[...document.querySelectorAll('#by-paper li')].map(li => [...li.querySelectorAll('a')].map(a => a.hash))")
+    ways = run(page, """[...document.querySelectorAll("#by-paper li")]
+        .map(row => [...row.querySelectorAll("a")].map(a => a.hash.slice(1)))""")
     assert len(ways) == len(rows) + 1 > 15
     for row, way in zip(rows, ways):
         links = re.findall(r"\((pecan|llama)\.py#L(\d+)\)", row)
-        assert [(hash[1:].split(".")[0], str(start_of(hash[1:]))) for hash in way] == links
+        assert [(name.split(".")[0], str(shown_line_of(page, name))) for name in way] == links
 
     ticked = (ROOT / "tests" / "README.md").read_text(encoding="utf-8").split("## The paper, ticked off")[1]
     names = [re.findall(r"`((?:pecan|llama)\.[\w.]+)`", row.split(" | ")[1])
@@ -135,8 +168,7 @@ def test_every_row_of_the_paper_leads_to_its_line(page):
     assert run(page, """[...document.querySelectorAll("#ticked tr")].slice(1)
         .map(row => [...row.querySelectorAll("a")].map(a => a.hash.slice(1)))""") == names
     for name in {name for found in names for name in found}:
-        assert run(page, "document.getElementById(arguments[0]).querySelector('[data-line]').dataset.line",
-                   name) == str(start_of(name))
+        assert shown_line_of(page, name) == line_of(name)
         says = page.find_elements(By.CSS_SELECTOR, f"[id='{name}'] .says li")
         assert len(says) == sum(name in found for found in names)
 
@@ -178,7 +210,8 @@ def test_tensors_are_those_of_the_walk(page):
     for name, tensors in recorded.items():
         shown = run(page, """[...document.getElementById(arguments[0]).querySelectorAll("details tr")]
             .map(row => [...row.children].map(cell => cell.textContent))""", name)
-        assert [[label, shape, values, f"{what} {letters}".strip()] for label, letters, shape, values, what in shown] == tensors
+        assert [[label, shape, values, f"{what} {letters}".strip()]
+                for label, letters, shape, values, what in shown] == tensors
 
 
 def test_every_silent_choice_is_marked(page):
@@ -199,7 +232,8 @@ def test_every_formula_is_on_the_page(page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(page, scheme):
     """4.5 to 1, as WCAG wants it for small text."""
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    preference = {"name": "prefers-color-scheme", "value": scheme}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [preference]})
     ratio, text = page.execute_script(CONTRAST)
     assert ratio >= 4.5, text
 
@@ -211,22 +245,24 @@ def test_the_current_place_is_marked_in_both_orders(page):
         for way in ("by-code", "by-paper"):
             marked = page.find_elements(By.CSS_SELECTOR, f"#{way} [aria-current]")
             assert [link.get_attribute("href").split("#")[1] for link in marked] == [name]
-            assert run(page, """(({ top, bottom }, nav) => top >= nav.top && bottom <= nav.bottom)(
-                arguments[0].getBoundingClientRect(), arguments[0].closest("nav").getBoundingClientRect())""", marked[0])
+            link, nav = run(page, """[arguments[0], arguments[0].closest("nav")]
+                .map(part => part.getBoundingClientRect()).map(box => [box.top, box.bottom])""", marked[0])
+            assert nav[0] <= link[0] and link[1] <= nav[1]
 
 
 def test_by_keyboard(page):
-    """The first stop leads past the two tables of contents, the next ones go down the page."""
-    def stop():
-        page.switch_to.active_element.send_keys(Keys.TAB)
+    """The first stop leads past the two tables of contents, or the next ones go through them."""
+    def press(key):
+        ActionChains(page).send_keys(key).perform()
         return run(page, "[document.activeElement.id, document.activeElement.hash]")
 
-    assert stop() == ["skip", "#pecan"] and page.switch_to.active_element.is_displayed()
-    assert stop() == ["", "#pecan"] and stop()[1] == "#pecan.SUMMARISE"
-    page.find_element(By.ID, "skip").send_keys(Keys.ENTER)
-    assert stop()[1] == "#llama.Cache", "the first link of the code"
-    focused = run(page, "getComputedStyle(document.activeElement)")
-    assert focused["outlineStyle"] == "solid"
+    assert press(Keys.TAB) == ["skip", "#pecan"]
+    assert run(page, "document.activeElement.getBoundingClientRect().top > 0")
+    press(Keys.ENTER)
+    assert press(Keys.TAB) == ["", "#llama.Cache"], "the first link of the code"
+    assert run(page, "getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    run(page, "document.getElementById('skip').focus()")
+    assert [press(Keys.TAB)[1] for _ in range(2)] == ["#pecan", "#pecan.SUMMARISE"]
 
 
 def test_on_a_telephone(page):
@@ -234,8 +270,8 @@ def test_on_a_telephone(page):
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     page.find_element(By.ID, "open").click()
     assert run(page, "[document.documentElement.scrollWidth, innerWidth]") == [390, 390]
-    assert run(page, "[...document.querySelectorAll('.row')].every(row => row.children[0].getBoundingClientRect().bottom "
-                     "<= row.children[1].getBoundingClientRect().top)")
+    assert run(page, """[...document.querySelectorAll(".row")].map(row => [...row.children])
+        .every(([prose, code]) => prose.getBoundingClientRect().bottom <= code.getBoundingClientRect().top)""")
 
     for way, name in (("by-code", "pecan.build"), ("by-paper", "pecan.Search.next")):
         nav = page.find_element(By.ID, way)
