@@ -185,6 +185,7 @@ def test_names_in_the_code_lead_to_their_definitions(page):
         .filter(a => a.hash.split(".").at(-1) !== a.textContent && a.hash.slice(1) !== a.textContent).length""") == 0
     assert links("pecan", "Cache") == ["llama.Cache"]
     assert links("pecan.Search.visit", "read") == ["llama.Llama.read"]
+    assert links("pecan.Search.visit", "averaging_matrix") == ["llama.Cache.averaging_matrix"]
     assert links("pecan.Search.run", "next") == ["pecan.Search.next"]
     assert links("pecan.Pecan.answer", "answer") == ["pecan.Search.answer"]
     assert links("llama.Llama.append", "register") == ["llama.Cache.register"]

@@ -11,7 +11,7 @@ import ast
 import re
 import sys
 import textwrap
-from itertools import groupby
+from itertools import count, groupby
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -56,7 +56,7 @@ def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.st
             found[f"{place}.{node.targets[0].id}"] = node
         elif isinstance(node, ast.If):
             found[f"{place}.__main__"] = node
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        elif hasattr(node, "name"):
             found[f"{place}.{node.name}"] = node
         if isinstance(node, ast.ClassDef):
             found |= definitions(f"{place}.{node.name}", node)
@@ -70,18 +70,19 @@ def inside(node: ast.AST):
         yield from inside(child)
 
 
-def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str]) -> dict[tuple[int, int], str]:
-    """(line, column) of every name in a file that means a definition, and the full name of that.
+def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str], classes: dict[str, str]) -> dict:
+    """(line, column) of every name in a file that means a definition -> the full name of that.
 
-    `names` are those that the file knows. What stands before a dot has the class of the parameters of that name.
+    `names` are those that the file knows. What stands before a dot has the class of the parameters of that name, here
+    or in an earlier file: `classes`, to which this file's are added.
     """
     links = {}
-    classes = {}
     for node in inside(tree):
         if isinstance(node, ast.alias) and node.name in names:
             links[node.lineno, node.col_offset] = names[node.name]
         if isinstance(node, ast.arg) and node.annotation:
-            classes |= {node.arg: name for name in re.findall(r"\w+", ast.unparse(node.annotation)) if name in names}
+            words = re.findall(r"\w+", ast.unparse(node.annotation))
+            classes.update({node.arg: word for word in words if word in names})
 
     for full, function in defined.items():
         if not isinstance(function, ast.FunctionDef):
@@ -152,15 +153,15 @@ def prose(text: str, names: dict[str, str]) -> str:
     return html
 
 
-def blocks_of(file: str, source: str, defined: dict[str, ast.stmt], names: dict[str, str]) -> list[Block]:
+def blocks_of(file: str, source: str, names: dict[str, str], links: dict[tuple[int, int], str],
+              defined: dict[str, ast.stmt]) -> list[Block]:
     """A file from top to bottom: a block for each definition, and in it a row for each comment on a line of its own."""
     starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name for name, node in defined.items()}
     blocks = [Block(file, "", [Row([], [])])]
     section = ""
     comments = []
 
-    html = highlighted(source, links_of(ast.parse(source), defined, names))
-    numbered = zip(range(1, len(html)), source.splitlines(), html)
+    numbered = zip(count(1), source.splitlines(), highlighted(source, links))
     for said, lines in groupby(numbered, lambda line: SAID.findall(line[2])):
         lines = list(lines)
         text = textwrap.dedent("\n".join(line for _, line, _ in lines))
@@ -189,23 +190,24 @@ def read(path: str) -> str:
 
 
 def table(path: str, head: str, source: str = "") -> list[tuple[str, list[str], list[str]]]:
-    """The rows of a document's table that name the files: what the paper says, those names, and the other cells."""
+    """The rows of a document's table: what the paper says, the names of the two files' definitions, the other cells."""
     rows = read(path).split(f"\n| {head} |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [row.strip("| ").split(" | ") for row in rows]
-    found = [(in_line(source + words, {}), re.findall(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`", code), rest)
-             for words, code, *rest in cells]
-    return [row for row in found if row[1]]
+    name = re.compile(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`")
+    return [(in_line(source + words, {}), name.findall(code), rest) for words, code, *rest in cells]
 
 
 def annotated() -> str:
     """The page."""
     names = {}
+    classes = {}
     files = {}
     for file in FILES:
         source = read(f"{file}.py")
-        defined = definitions(file, ast.parse(source))
+        tree = ast.parse(source)
+        defined = definitions(file, tree)
         names = names | {full.removeprefix(f"{file}."): full for full in defined}
-        files[file] = blocks_of(file, source, defined, names)
+        files[file] = blocks_of(file, source, names, links_of(tree, defined, names, classes), defined)
 
     about = read("README.md").split("\n## ")[0].partition("\n")[2]
     return render("annotate", about=prose(about, {}), files=files, tensors=walk.rows(read("docs/walk.md")),
