@@ -42,7 +42,8 @@ hypothesis.settings.load_profile("same")
 # --- several processes ----------------------------------------------------------------------------------------------
 
 # Files whose fixtures take seconds: each runs in one process, so that its fixtures are made once.
-TOGETHER = ("test_dump.py", "test_hostile.py", "test_page.py", "test_published.py", "test_view.py", "test_wires.py")
+TOGETHER = ("test_annotate.py", "test_dump.py", "test_hostile.py", "test_page.py", "test_published.py", "test_view.py",
+            "test_wires.py")
 WITH_UMAP = ("test_baselines.py", "test_eval.py")     # UMAP takes half a minute to compile, so all of it in one process
 
 

@@ -896,6 +896,29 @@ MUTATIONS = {
     "any script in the page": ("view/page.html.jinja", "script-src {{ script_hash|safe }}",
                                "script-src 'unsafe-inline'",
                                "test_page.py::test_the_policy_stops_a_script_that_got_in"),
+    "a parameter is taken for a function": ("view/annotate.py", " and node.id not in local:", ":",
+                                            "test_annotate.py::test_names_in_the_code_lead_to_their_definitions"),
+    "names after self belong to no class": ("view/annotate.py", 'full.split(".")[1] if owner == "self"',
+                                            'owner if owner == "self"',
+                                            "test_annotate.py::test_names_in_the_code_lead_to_their_definitions"),
+    "annotated lines one too low": ("view/annotate.py", "zip(count(1)", "zip(count(0)",
+                                    "test_annotate.py::test_every_line_of_code_is_there_once_with_its_number"),
+    "a silent choice over two lines": ("view/annotate.py", r"paper\s+does\s+not\s+say", "paper does not say",
+                                       "test_annotate.py::test_every_silent_choice_is_marked"),
+    "comments gather before the next function": ("view/annotate.py", "if number in starts or comments and line:",
+                                                 "if number in starts:",
+                                                 "test_annotate.py::test_every_comment_stands_beside_its_code"),
+    "the paper leads to one function a row": ("view/annotate.html.jinja", "{% for name in names[1:] %}",
+                                              "{% for name in names[2:] %}",
+                                              "test_annotate.py::test_every_row_of_the_paper_leads_to_its_line"),
+    "tensors of every section at once": ("view/annotate.html.jinja", " if section == seen[0][0] %}", " %}",
+                                         "test_annotate.py::test_tensors_are_those_of_the_walk"),
+    "comments too pale in the dark": ("view/annotate.css", "--soft: #a19d94", "--soft: #6b675e",
+                                      "test_annotate.py::test_contrast"),
+    "the place is marked once": ("view/annotate.js", "if (now === here) return;", "if (here) return;",
+                                 "test_annotate.py::test_the_current_place_is_marked_in_both_orders"),
+    "a menu that stays open": ("view/annotate.js", "nav.hidePopover();", "void 0;",
+                               "test_annotate.py::test_on_a_telephone"),
     "token ids to four digits": ("view/walk.py", "else str(value) for", "else f\"{value:.4g}\" for",
                                  "test_walk.py::test_whole_numbers_stay_whole"),
     "what was watched stays changed": ("core/watch.py", "        setattr(owner, name, function)", "        pass",
@@ -1328,8 +1351,9 @@ def main(arguments: list[str]) -> int:
                 print(f"without any bug, these fail: {tests}")
                 return 1
 
-    # The page is tested in a browser.
-    untried = [] if installed() else [name for name in names if MUTATIONS[name][3].startswith("test_page.py")]
+    # The pages are tested in a browser.
+    in_browser = ("test_page.py", "test_annotate.py")
+    untried = [] if installed() else [name for name in names if MUTATIONS[name][3].startswith(in_browser)]
     names = [name for name in names if name not in untried]
 
     survivors = 0
@@ -1342,7 +1366,7 @@ def main(arguments: list[str]) -> int:
             print(f"{name:44} {tests[0].split('[')[0]}{more}", flush=True)
 
     if untried:
-        print(f"{len(untried)} bugs of the page were not tried: install chromium and chromium-driver")
+        print(f"{len(untried)} bugs of the pages were not tried: install chromium and chromium-driver")
     print(f"{len(names)} bugs, {survivors} survive")
     return min(survivors, 1)
 

@@ -1,5 +1,4 @@
 """The walk: what docs/walk.md shows is what runs, and every function is as it was afterwards."""
-import re
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,6 @@ from view import walk
 ROOT = Path(__file__).parents[1]
 
 
-def rows(text: str) -> list[tuple]:
-    """(section, function, name, shape, values, equation) of each tensor."""
-    found = []
-    section = function = None
-    for line in text.splitlines():
-        if line.startswith("## "):
-            section = line
-        elif re.match(r"\S+\.py  \S+$", line):
-            function = line
-        elif line.startswith("    "):
-            found.append((section, function, *re.split(r"\s{2,}", line.strip())))
-    return found
-
-
 def numbers(values: str) -> list[float]:
     return [float(value) for value in values.removesuffix(" ..").split()]
 
@@ -35,8 +20,8 @@ def numbers(values: str) -> list[float]:
 def test_the_walk_in_the_documents_is_the_one_that_is_made(capsys):
     """Refreshed by: python -m view.walk > docs/walk.md"""
     walk.main(["--device", "cpu"])
-    made = rows(capsys.readouterr().out)
-    written = rows((ROOT / "docs" / "walk.md").read_text(encoding="utf-8"))
+    made = walk.rows(capsys.readouterr().out)
+    written = walk.rows((ROOT / "docs" / "walk.md").read_text(encoding="utf-8"))
     assert len(made) > 50
 
     for ours, theirs in zip(made, written, strict=True):
@@ -55,7 +40,7 @@ def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, grap
     """Its tensors come from the functions that make them, and it leaves these as they were."""
     watched = [(owner, name) for owner, name, *_ in (*walk.STAGE_1, *walk.START)]
     before = [getattr(owner, name) for owner, name in watched]
-    found = rows(walk.walk(tiny, TokenMean(tiny), settings, document, question))
+    found = walk.rows(walk.walk(tiny, TokenMean(tiny), settings, document, question))
     assert [getattr(owner, name) for owner, name in watched] == before
 
     made = {(function, name): values for _, function, name, _, values, _ in found}

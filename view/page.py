@@ -49,15 +49,20 @@ def source_hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
+def render(name: str, **values) -> str:
+    """The page of a template, HTML, with the style and the script of the same name inside."""
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER),
+                                     autoescape=jinja2.select_autoescape(["html.jinja"]),
+                                     undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    style = (FOLDER / f"{name}.css").read_text(encoding="utf-8")
+    script = (FOLDER / f"{name}.js").read_text(encoding="utf-8")
+    return environment.get_template(f"{name}.html.jinja").render(
+        style=style, script=script, style_hash=source_hash(style), script_hash=source_hash(script), **values)
+
+
 def page(traces: list[Trace]) -> str:
     """The page of these traces, HTML."""
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True,
-                                     undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    style = (FOLDER / "page.css").read_text(encoding="utf-8")
-    script = (FOLDER / "page.js").read_text(encoding="utf-8")
-    return environment.get_template("page.html.jinja").render(
-        style=style, script=script, data=as_script(page_data(traces)), style_hash=source_hash(style),
-        script_hash=source_hash(script), title=traces[0].question)
+    return render("page", data=as_script(page_data(traces)), title=traces[0].question)
 
 
 def main(argv=None) -> int:

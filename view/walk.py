@@ -8,6 +8,7 @@ The functions of the method are watched while they run. So file, function, shape
 code; only a tensor's name and equation are written here.
 """
 import inspect
+import re
 import sys
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -129,6 +130,20 @@ def few(tensor: torch.Tensor) -> str:
     shown = values[values != 0] if values.is_floating_point() else values
     text = " ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in shown[:SHOWN].tolist())
     return text + " .." * (len(values) > SHOWN) if text else "0"
+
+
+def rows(text: str) -> list[list[str]]:
+    """The tensors of a walk, read from its text: section, function, name, shape, values, equation."""
+    found = []
+    section = function = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif ".py  " in line:
+            function = line
+        elif line.startswith("    "):
+            found.append([section, function, *re.split("  +", line.strip())])
+    return found
 
 
 def walk(model, encoder, settings: Settings, document: Document, question: str, builder=None) -> str:

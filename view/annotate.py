@@ -1,0 +1,226 @@
+"""PECAN, annotated: pecan.py and llama.py as one page. Prose and formulas, beside them the code, below it its tensors.
+
+    python -m view.walk > docs/walk.md                      the run whose tensors are shown
+    python -m view.annotate -o docs/annotated.html
+
+Prose, code and line numbers are those of the two files. The ways in from the paper are the tables of README.md and
+tests/README.md, the tensors are those of docs/walk.md. Only the formulas are written here, in formulas.jinja. So the
+page needs neither model nor network, and is the same on every machine.
+"""
+import ast
+import re
+import sys
+import textwrap
+from itertools import count, groupby
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from core.command import make_parser, parse_options, user_errors
+from core.files import optional, write_file
+from view import walk
+from view.page import render
+
+FILES = ["llama", "pecan"]                                  # each knows its own names and those of the files before it
+
+# A paragraph that holds this is marked in the margin.
+SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
+
+# What is more than words in a line of prose: code, a link, an index, or what may be the name of a definition.
+INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((https:[^)]+)\)|\b(\w)(&#39;)?_(\w+|{[^}]+})|\w[\w.]*\w")
+
+# A line of code, as HTML, that is no code.
+SAID = re.compile('^ *<span class="(docstring|comment)')
+
+
+class Row(NamedTuple):
+    """Prose, and the lines of code beside it, as HTML."""
+    prose: list[str]
+    code: list[tuple[int, str]]                             # (number, line)
+
+
+class Block(NamedTuple):
+    """A definition ("pecan.Search.visit") or the head of a file, and the section that begins with it, or ""."""
+    name: str
+    section: str
+    rows: list[Row]
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
+    """The constants, classes, functions and methods of a file, by full name."""
+    found = {}
+    for node in body.body:
+        if isinstance(node, ast.Assign):
+            found[f"{place}.{node.targets[0].id}"] = node
+        elif isinstance(node, ast.If):
+            found[f"{place}.__main__"] = node
+        elif hasattr(node, "name"):
+            found[f"{place}.{node.name}"] = node
+        if isinstance(node, ast.ClassDef):
+            found |= definitions(f"{place}.{node.name}", node)
+    return found
+
+
+def inside(node: ast.AST):
+    """A node and all below it, but those in f-strings, whose places Python 3.11 does not know."""
+    yield node
+    for child in [] if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node):
+        yield from inside(child)
+
+
+def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str], classes: dict[str, str]) -> dict:
+    """(line, column) of every name in a file that means a definition -> the full name of that.
+
+    `names` are those that the file knows. What stands before a dot has the class of the parameters of that name, here
+    or in an earlier file: `classes`, to which this file's are added.
+    """
+    links = {}
+    for node in inside(tree):
+        if isinstance(node, ast.alias) and node.name in names:
+            links[node.lineno, node.col_offset] = names[node.name]
+        if isinstance(node, ast.arg) and node.annotation:
+            words = re.findall(r"\w+", ast.unparse(node.annotation))
+            classes.update({node.arg: word for word in words if word in names})
+
+    for full, function in defined.items():
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        nodes = list(inside(function))
+        local = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        local |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        for node in nodes:
+            if isinstance(node, ast.Name) and node.id in names and node.id not in local:
+                links[node.lineno, node.col_offset] = names[node.id]
+            elif isinstance(node, ast.Attribute):
+                before = getattr(node.value, "func", node.value)
+                owner = getattr(before, "attr", getattr(before, "id", None))
+                owner = full.split(".")[1] if owner == "self" else classes.get(owner, owner)
+                if f"{owner}.{node.attr}" in names:
+                    links[node.end_lineno, node.end_col_offset - len(node.attr)] = names[f"{owner}.{node.attr}"]
+    return links
+
+
+# --- HTML -----------------------------------------------------------------------------------------------------------
+
+def highlighted(source: str, links: dict[tuple[int, int], str]) -> list[str]:
+    """The lines of a file."""
+    with optional("view.annotate highlights with Pygments"):
+        from pygments.lexers import PythonLexer
+        from pygments.token import Comment, Keyword, Name, Operator, String
+    kinds = {Comment: "comment", String.Doc: "docstring", String: "string", Keyword: "keyword",
+             Operator.Word: "keyword", Name.Function: "defined", Name.Class: "defined"}
+
+    lines = [Markup()]
+    column = 0
+    for kind, text in PythonLexer(stripnl=False).get_tokens(source):
+        style = next((style for wide, style in kinds.items() if kind in wide), None)
+        for i, part in enumerate(text.split("\n")):
+            if i > 0:
+                lines.append(Markup())
+                column = 0
+            target = links.get((len(lines), column))
+            form = '<a href="#{}">{}</a>' if target else '<span class="{}">{}</span>' if style else "{}{}"
+            lines[-1] += Markup(form).format(target or style or "", part)
+            column += len(part)
+    return [line.replace(Markup('</span><span class="string">'), "") for line in lines]
+
+
+def in_line(text: str, names: dict[str, str]) -> str:
+    """Words of prose; a name with a dot or an underscore that the file knows is a link to its definition."""
+    def linked(name):
+        return f'<a href="#{names[name]}">{name}</a>' if name in names and re.search("[._]", name) else name
+
+    def made(match):
+        code, words, address, letter, prime, index = match.groups()
+        if code:
+            return f"<code>{linked(code)}</code>"
+        if address:
+            return f'<a href="{address}">{words}</a>'
+        return f"<i>{letter}</i>{prime or ''}<sub>{index.strip('{}')}</sub>" if letter else linked(match[0])
+    return Markup(INLINE.sub(made, str(escape(text))))
+
+
+def prose(text: str, names: dict[str, str]) -> str:
+    """A docstring or a comment; what is indented or fenced stays as it is."""
+    html = Markup()
+    for part in re.findall(r"(?m)^```[^`]*```|^    .*(?:\n+    .*)*|^\S.*(?:\n\S.*)*", text):
+        if part.startswith(("    ", "```")):
+            html += Markup("<pre>{}</pre>\n").format(textwrap.dedent(part.strip("`")))
+        else:
+            html += Markup('<p class="{}">{}</p>\n').format("silent" * bool(SILENT.search(part)), in_line(part, names))
+    return html
+
+
+def blocks_of(file: str, source: str, names: dict[str, str], links: dict[tuple[int, int], str],
+              defined: dict[str, ast.stmt]) -> list[Block]:
+    """A file from top to bottom: a block for each definition, and in it a row for each comment on a line of its own."""
+    starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name for name, node in defined.items()}
+    blocks = [Block(file, "", [Row([], [])])]
+    section = ""
+    comments = []
+
+    numbered = zip(count(1), source.splitlines(), highlighted(source, links))
+    for said, lines in groupby(numbered, lambda line: SAID.findall(line[2])):
+        lines = list(lines)
+        text = textwrap.dedent("\n".join(line for _, line, _ in lines))
+        if said == ["docstring"]:
+            blocks[-1].rows[-1].prose.append(prose(text.replace('"""', ""), names))
+        elif heading := re.fullmatch(r"# --- (.*?) -+", text):
+            section = heading[1]
+        elif said == ["comment"]:
+            comments.append(prose(re.sub("(?m)^# ?", "", text), names))
+        else:
+            for number, line, code in lines:
+                if number in starts:
+                    blocks.append(Block(starts[number], section, []))
+                    section = ""
+                if number in starts or comments and line:
+                    blocks[-1].rows.append(Row(comments, []))
+                    comments = []
+                blocks[-1].rows[-1].code.append((number, code))
+    return blocks
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+def read(path: str) -> str:
+    return (walk.ROOT / path).read_text(encoding="utf-8")
+
+
+def table(path: str, head: str, source: str = "") -> list[tuple[str, list[str], list[str]]]:
+    """The rows of a document's table: what the paper says, the names of the two files' definitions, the other cells."""
+    rows = read(path).split(f"\n| {head} |")[1].split("\n\n")[0].splitlines()[2:]
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    name = re.compile(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`")
+    return [(in_line(source + words, {}), name.findall(code), rest) for words, code, *rest in cells]
+
+
+def annotated() -> str:
+    """The page."""
+    names = {}
+    classes = {}
+    files = {}
+    for file in FILES:
+        source = read(f"{file}.py")
+        tree = ast.parse(source)
+        defined = definitions(file, tree)
+        names = names | {full.removeprefix(f"{file}."): full for full in defined}
+        files[file] = blocks_of(file, source, names, links_of(tree, defined, names, classes), defined)
+
+    about = read("README.md").split("\n## ")[0].partition("\n")[2]
+    return render("annotate", about=prose(about, {}), files=files, tensors=walk.rows(read("docs/walk.md")),
+                  question=walk.QUESTION, paper=table("README.md", "paper"),
+                  statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC", "GARLIC "))
+
+
+def main(argv=None) -> int:
+    parser = make_parser("python -m view.annotate", __doc__)
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
+    write_file(parse_options(parser, argv).output, annotated())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(user_errors(main))
