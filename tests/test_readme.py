@@ -102,6 +102,7 @@ RUN_BY |= {
     'python pecan.py tiny/story.txt "What color is Selma\'s pet?" --graph dumped.graph.json --dump selma.safetensors':
         "test_the_commands_of_view",
     "python -m view.walk > docs/walk.md": "test_the_walk_in_the_documents_is_the_one_that_is_made",
+    "python -m view.annotate -o docs/annotated.html": "test_the_page_in_the_documents_is_the_one_that_is_made",
     "python -m view.replay selma.jsonl": "test_the_commands_of_view",
     "python -m study --short": "test_the_short_form",
     "python -m view.page selma.jsonl -o selma.html": "test_the_commands_of_view",
