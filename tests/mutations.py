@@ -197,8 +197,8 @@ MUTATIONS = {
         "test_algorithm.py::test_edges_from_all_layers_and_heads"),
     # chosen heads
     "the first layer alone": (
-        "llama.py", "@ averaging / config.layers ",
-        "@ averaging * (layer == 0) ",
+        "llama.py", "@ averaging / config.layers\n",
+        "@ averaging * (layer == 0)\n",
         "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face"),
     "averages of a row that has left": (
         "llama.py", "averaging[running, :max(cache.lengths)]",
@@ -543,8 +543,8 @@ MUTATIONS = {
         "evaluation/cost.py", "for n in range(1, tokens))", "for n in range(tokens))",
         "test_results.py::test_the_cost_of_a_generation_is_what_it_costs"),
     "instruction of a summary is free": (
-        "evaluation/cost.py", "generation(builder.config, *of_group) for of_group in zip",
-        "generation(builder.config, of_group[0] - instruction, of_group[1]) for of_group in zip",
+        "evaluation/cost.py", "sum(generation(builder.config, prompt, summary)",
+        "sum(generation(builder.config, prompt - instruction, summary)",
         "test_results.py::test_the_estimate_counts_every_part"),
     "answer's room not cut off the whole": (
         "evaluation/cost.py", "whole_window - settings.answer_tokens)", "whole_window)",
@@ -669,7 +669,7 @@ MUTATIONS = {
     "the dry run forgets what a layer computes": (
         "evaluation/cost.py", "computed * tokens)",
         "0 * tokens)",
-        "test_results.py::test_the_memory_of_a_run_is_what_the_dry_run_says"),
+        "test_meta.py::test_a_batch_of_windows_at_full_size"),
     "one method that fails ends the run": (
         "eval.py", "        except OutputError:\n            raise\n        except InputError",
         "        except ValueError:\n            raise\n        except InputError",
