@@ -19,7 +19,6 @@ from oracle import TOLERANCE, assert_same, attention_of_layers, hugging_face, id
 from safetensors.numpy import load_file
 from selenium.webdriver.common.by import By
 from test_page import assert_shows, open_page
-from test_walk import rows
 from transformers import PreTrainedTokenizerFast
 
 import eval as command_line
@@ -333,7 +332,7 @@ def test_a_search_on_real_text_is_written_down_and_shown(smollm2, settings, brow
 def test_the_walk_on_real_text(smollm2, settings):
     """The shapes are SmolLM2's, and token ids are whole numbers."""
     text = walk.walk(smollm2, TokenMean(smollm2), settings, Document("d", PASSAGES[0][:1]), QUESTIONS[0])
-    found = {(function, name): (shape, values) for _, function, name, shape, values, _ in rows(text)}
+    found = {(function, name): (shape, values) for _, function, name, shape, values, _ in walk.rows(text)}
     config = smollm2.config
     assert found["llama.py  Llama.logits", "logits"][0] == f"[1, {config.vocab}]"
     assert found["llama.py  attention", "k"][0].startswith(f"[1, {config.kv_heads}, ")
