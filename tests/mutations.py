@@ -341,7 +341,8 @@ MUTATIONS = {
         "        self.given = [*getattr(self, \"given\", []), keys]\n",
         "test_meta.py::test_a_batch_of_windows_at_full_size"),
     "attention of a long pass in one block": (
-        "llama.py", "range(0, T, block)", "range(0, T, T)", "test_meta.py::test_a_search_at_full_size"),
+        "llama.py", "max(1, WEIGHTS // (4 * B * config.heads * k.shape[2]))", "T",
+        "test_meta.py::test_a_search_at_full_size"),
     "keys of a group repeated": ("llama.py", "    scores = torch.einsum(\"bkgtd,bkpd->bkgtp\", q, k)",
                                  "    scores = torch.einsum(\"bkgtd,bkgpd->bkgtp\", q, k[:, :, None].repeat("
                                  "1, 1, q.shape[2], 1, 1))",
