@@ -4,8 +4,11 @@ The code is the one that runs on a GPU, with the same shapes and dtypes, in wind
 shortened, because nothing but the cache outlives a layer: a reply has two tokens; a search begins in a cache that
 counts as nearly full; and where another row runs all layers, eight run.
 """
+import math
+import re
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +17,14 @@ from speed.full_size import REPLY, WithoutData, read_windows, search_to_the_end
 from speed.measure import Counted, random_model
 from torch.utils.flop_counter import FlopCounterMode
 
+from core.checkpoint import read_config, tensor_shapes
 from core.settings import PASS, WINDOW
 from core.watch import watching
 from evaluation.cost import bytes_of_pass
 from llama import Cache, Llama, flops_of, length_of
 from pecan import answer_turn
+
+ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
@@ -72,6 +78,19 @@ def test_a_search_at_full_size(shape, dtype, layers):
     assert search.cache.lengths == [WINDOW - 1] and search.trace[-1].cached == WINDOW - close
     said = bytes_of_pass(model.config, dtype.itemsize, PASS, WINDOW, WINDOW)
     assert counted.peak == pytest.approx(said, rel=.05)
+
+
+def test_the_memory_in_the_documents():
+    """The table of docs/8b.md: weights and formula, for groups that fill three quarters of the window."""
+    rows = re.findall(r"^\| ([\d,]+)[^|]* \|(.*)\|$", (ROOT / "docs" / "8b.md").read_text(encoding="utf-8"), re.M)
+    config = read_config(ROOT / "tests" / "llama-3.1-8b")
+    weights = 2 * sum(map(math.prod, tensor_shapes(config).values()))
+    assert [row[0] for row in rows] == ["2,048", "4,096", "8,192", "16,384"]
+    for row, cells in rows:
+        window = int(row.replace(",", ""))
+        passes = [(batch * window * 3 // 4, batch * window) for batch in (1, 2, 4, 8, 16)] + [(PASS, window, window)]
+        assert cells.replace("|", " ").split() == [f"{(weights + bytes_of_pass(config, 2, *each)) / 1e9:.1f}"
+                                                   for each in passes]
 
 
 @pytest.mark.parametrize("shape, layers", [("1B", None), ("8B", None), ("70B", 8)])

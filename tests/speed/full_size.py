@@ -78,7 +78,12 @@ def full_size(device: torch.device, short: bool):
             with nullcontext() if on_gpu else WithoutData():
                 for rows in (1, 8, 16):
                     sizes = []
-                    peak = peak_of(lambda: sizes.extend(read_windows(model, rows, window)), model.device)  # noqa: B023
+                    try:
+                        peak = peak_of(lambda: sizes.extend(read_windows(model, rows, window)),  # noqa: B023
+                                       model.device)
+                    except torch.OutOfMemoryError:
+                        print(f"{shape}, window {window:,}, batch {rows}: more than this GPU has")
+                        continue
                     said = bytes_of_pass(model.config, model.dtype.itemsize, *sizes)
                     line("bytes / formula", f"{shape}, window {window:,}, batch {rows}", peak / 2 ** 30,
                          said / 2 ** 30, "GiB")
