@@ -28,7 +28,7 @@ Segment = tuple[object, list[int]]
 
 
 def length_of(segments: list[Segment]) -> int:
-    """Tokens of a prompt."""
+    """The number of tokens of a prompt."""
     return sum(len(ids) for _, ids in segments)
 
 
@@ -197,7 +197,7 @@ class Llama:
 
     @classmethod
     def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
-        """Load a checkpoint folder or hub repository; errors as in locate, read_config, Tokenizer, read_weights."""
+        """Load a checkpoint folder or hub repository. Errors are those of locate, read_config, Tokenizer, read_weights."""
         folder = locate(model)
         config = read_config(folder)
         tokenizer = Tokenizer(folder, config.vocab)
@@ -206,7 +206,7 @@ class Llama:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
+        """The name of the model in a graph that it built: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
     def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:

@@ -180,8 +180,8 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
     """The IPs of a reply: `ids` are its tokens, a [tokens, N] their a(x, j).
 
-    With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node. Of bullets that agree word
-    for word only the first stays, because a second adds nothing to read; the paper does not say.
+    With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node. A bullet that repeats an
+    earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
     """
     text, token_ends = tokenizer.ends(ids)
     tokens = {}                                             # text of a bullet -> its tokens
@@ -255,7 +255,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             top.append(len(nodes))
             nodes.append(Node(level, text))
 
-        # Silent: a level made from a single group is the top level. All that is below was in that one prompt.
+        # Silent: a level made from a single group is the top level, because that prompt held everything below.
         if len(groups) == 1:
             break
 
@@ -336,7 +336,7 @@ class Search:
         """Visit the top level (3.2.1), in document order. Raises InputError if none of its nodes fits.
 
         If the level does not fit as a whole, room for RESERVE chunks stays free (half of the room if that is less). The
-        nodes most similar to the query start, each that fits in the rest; the others can be retrieved later. The paper
+        nodes most similar to the query start, as many as the rest holds; the others can be retrieved later. The paper
         does not say. Without progress control, at most fixed_nodes / levels nodes start, the most similar ones (4.2).
         """
         top_level = self.graph.top_level
