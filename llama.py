@@ -197,7 +197,7 @@ class Llama:
 
     @classmethod
     def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
-        """Load a checkpoint folder or hub repository. Raises what locate, read_config, Tokenizer, read_weights raise."""
+        """Load a checkpoint folder or hub repository. Errors: see locate, read_config, Tokenizer, read_weights."""
         folder = locate(model)
         config = read_config(folder)
         tokenizer = Tokenizer(folder, config.vocab)
