@@ -263,7 +263,7 @@ MUTATIONS = {
     "marker counted in a visited node": ("pecan.py", "a[0, first - before:end", "a[0, max(0, first - before - 2):end",
                                          "test_algorithm.py::test_searching_equals_the_naive_one"),
     "a check too many in a large top level": (
-        "pecan.py", "probe=len(chosen) - 1 in together)",
+        "pecan.py", "probe=group.stop == len(chosen))",
         "probe=True)",
         "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a large top level in one pass": ("pecan.py", "max(PASS, *lengths)", "10 ** 9",
