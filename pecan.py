@@ -30,7 +30,7 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     times the position      r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
     z = E^T r               z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
     z / sum(z)              .20    .45    .35
-    c / sum(c)              .30    .20    .50     the IPs have c = 0 here; a negative cosine would count as 0
+    c / sum(c)              .30    .20    .50     over all of V: the IPs have c = 0 here. A negative c counts as 0
     final                   .50    .65    .85     chunk 2 is read next
 """
 from pathlib import Path
@@ -210,7 +210,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     averaging = cache.averaging_matrix([range(len(texts)) for texts in batch])
     replies, attention = model.generate(cache, hidden, limit, averaging)
 
-    # Trap: a has a column for each node of the largest group. For a smaller group, the last columns are cut off.
+    # Trap: the largest group sets the number of columns of a. For a smaller group, the last columns are cut off.
     return [information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
             for texts, ids, a in zip(batch, replies, attention, strict=True)]
 
@@ -218,7 +218,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    The two comments that begin with "Silent" say when to stop; the paper does not say. To resume an interrupted
+    The paper does not say when to stop; the two comments that begin with "Silent" do. To resume an interrupted
     construction, pass a `summarise` that first looks for its replies on disk (support.kept). Raises InputError if the
     window is too small.
     """
@@ -256,7 +256,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             top.append(len(nodes))
             nodes.append(Node(level, text))
 
-        # Silent: a level made from a single group is the top level, because that prompt held everything below.
+        # Silent: a level made from a single group is the top level: one prompt held the whole level below.
         if len(groups) == 1:
             break
 
@@ -358,7 +358,7 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # Passes of at most PASS tokens bound the memory. The last pass also runs the tokens that the first check needs.
+        # Passes of at most PASS tokens save memory. The last pass also runs the tokens that the first check needs.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
         for group in pack(lengths, max(PASS, *lengths)):
