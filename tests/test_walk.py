@@ -52,6 +52,11 @@ def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, grap
     search.check()
     search.next()
     search.check()
+    nodes = [int(node) for node in made["pecan.py  final_scores", "nodes"].split()]
+    z, score = pecan.final_scores(search.graph.E, search.r, search.c)
+    for name, x in (("r", search.r), ("c", search.c), ("z", z), ("score", score)):
+        assert numbers(made["pecan.py  final_scores", name]) == pytest.approx(x[nodes].tolist(), rel=1e-3), name
+    assert nodes[:2] == sorted(search.visited)[:2] and not set(nodes[2:]) & set(search.visited)
     search.next()
     assert [int(row[4]) for row in found if row[2] == "node"] == [search.visited[0], *search.visited[start:]]
     assert float(made["pecan.py  Search.check", "p_yes"]) == pytest.approx(search.trace[-2].p_yes, rel=1e-3)

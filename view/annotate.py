@@ -27,8 +27,7 @@ FILES = ["llama", "pecan"]                                  # each knows its own
 SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
 
 # What is more than words in a line of prose: code, a link, an index, or what may be the name of a definition.
-INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((https:[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})"
-                    r"|\w[\w.]*\w")
+INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
 
 # A line of code, as HTML, that is no code.
 SAID = re.compile('^ *<span class="(docstring|comment)')
@@ -139,7 +138,7 @@ def in_line(text: str, names: dict[str, str]) -> str:
             return f"<code>{linked(code)}</code>"
         if address:
             return f'<a href="{address}">{words}</a>'
-        return f"<i>{letter}</i>{prime or ''}<sub>{index.strip('{}')}</sub>" if letter else linked(match[0])
+        return f"<i>{letter}</i>{prime or ''}<sub>{re.sub('[{}_]', '', index)}</sub>" if letter else linked(match[0])
     return Markup(INLINE.sub(made, str(escape(text))))
 
 
