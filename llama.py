@@ -7,8 +7,8 @@
 
     a(x, j)   attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
 
-Shapes stand in brackets. Weights have the names of Hugging Face checkpoints. Those already store the rows of queries
-and keys in the order that the half-split rotation needs, so nothing is permuted here.
+Shapes stand in brackets. Weights have the names of Hugging Face checkpoints. In these, the rows of q_proj and k_proj
+are already in the order that the half-split rotation needs, so nothing is permuted here.
 """
 import math
 from functools import cached_property
@@ -131,13 +131,13 @@ class Cache:
         Trap: keys are stored after their rotation, so a key is valid at its own position only.
         """
         rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
-        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)             # Trap: indexing like this is [B, T, KV, K]
+        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)             # Trap: this index gives [B, T, KV, K]
         self.values[layer][rows, :, slots] = values.transpose(1, 2)
         P = max(self.lengths) + slots.shape[1]
         return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
 
     def rollback(self, lengths: list[int]):
-        """Forget every token from lengths[b] on, and the nodes that end after it."""
+        """Forget every token from slot lengths[b] on, and every node with such a token."""
         self.lengths = list(lengths)
         self.nodes = [{j: span for j, span in row.items() if span[1] <= end} for row, end in zip(self.nodes, lengths)]
 
@@ -150,10 +150,10 @@ class Cache:
         self.nodes = [self.nodes[b] for b in rows]
 
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
-        """The matrix M [B, P', N], in at least float32, by which attention to the P' tokens read so far is averaged.
+        """The matrix M [B, P', N], in at least float32, that averages attention over the tokens of each node.
 
-        Attention [B, T, P'] @ M is a(x, j) [B, T, N] (section 3.1, "Aggregating"). Column n of row b is 1/N_j on the
-        tokens of node j = nodes[b][n], and 0 elsewhere.
+        Attention to the P' tokens read so far [B, T, P'] @ M is a(x, j) [B, T, N] (section 3.1, "Aggregating"). Column
+        n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere.
         """
         matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
         for b, names in enumerate(nodes):
@@ -218,7 +218,7 @@ class Llama:
 
         mask [B, T, P] is True where a query may see a key. Without a mask, several tokens see each other causally, and
         a single token sees all P. A cache stores the new keys and values at their positions. With averaging [B, P', N]
-        (P' <= P, from Cache.averaging_matrix) every layer adds the mean over its heads to a and drops its weights.
+        (P' <= P, from Cache.averaging_matrix) every layer adds its part of a(x, j) and drops its attention weights.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """
@@ -228,7 +228,7 @@ class Llama:
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
-        # Trap: a is at least float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
+        # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 a fifth of it would be lost.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
 
         for layer in range(config.layers):
@@ -299,8 +299,9 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's causal mask starts at the first key, so it is right in the first pass only. A single
-        # token in a single row needs no mask. In all other cases the mask lets a query see keys up to its position.
+        # Trap: the fused kernel's causal mask starts at the first key, so it is right in the first pass only. Later
+        # passes, and attention written out, take a mask that lets a query see keys up to its position. A single token
+        # in a single row needs none.
         mask = None
         if (T > 1 or len(rows) > 1) and (averaging is not None or max(start) > 0):
             mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]               # [B, T, P]
@@ -323,8 +324,9 @@ class Llama:
     def generate(self, cache: Cache, hidden, limit: int, averaging=None):
         """Decode each row greedily, from hidden [B, D] to an eos token or `limit` tokens.
 
-        Returns two lists with an entry for each row: its ids without eos, and their a(x, j) [tokens, N], each token *as
-        the query* (None without averaging or tokens). The cache cannot be used again, because finished rows leave it.
+        Returns two lists with an entry for each row: the ids without eos, and a(x, j) [tokens, N] where the tokens x
+        are these ids as queries (None without averaging or tokens). The cache cannot be used again, because finished
+        rows leave it.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]

@@ -1,7 +1,7 @@
 """PECAN: attention graph construction and dynamic graph search.
 
-"The paper" is PECAN (Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/). Section numbers are its
-own. Those of GARLIC, its earlier version (https://arxiv.org/abs/2410.04790v1), come with the name.
+"The paper" is PECAN (Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/). Section numbers are those
+of the paper or, after the name GARLIC, those of its earlier version (https://arxiv.org/abs/2410.04790v1).
 
     V        nodes of the graph, |V| of them; level 1 holds chunks, higher levels hold information points (IPs)
     a(x, j)  attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
@@ -107,7 +107,7 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 
 
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
-    """The tokens that nodes may take. The answer's tokens stay free until the end; a check borrows them."""
+    """The tokens that nodes may take. Room for the second turn and the answer stays free; a check borrows from it."""
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
     if opening + closing >= settings.window:
@@ -173,8 +173,8 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     """The edges of one IP to the N nodes of its group, [N]; they sum to 1, or are 0 if all attention rounds to 0.
 
     a [tokens of the reply, N] holds a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
-    "Extracting" and the first half of "Aggregating"). `tokens` are the places x of the IP's tokens in the reply. Their
-    mean is e'_ij = mean_x a(x, j). The normalisation is e_ij = e'_ij / sum_j' e'_ij', a division and not a softmax.
+    "Extracting" and the first half of "Aggregating"). `tokens` are the places x of the IP's tokens in the reply. e'_ij
+    is the mean of a(x, j) over these x. The normalisation e_ij = e'_ij / sum_j' e'_ij' is a division, not a softmax.
     """
     return share(a[tokens].cpu().double().mean(0))
 
@@ -212,7 +212,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     averaging = cache.averaging_matrix([range(len(texts)) for texts in batch])
     replies, attention = model.generate(cache, hidden, limit, averaging)
 
-    # Trap: a has the columns of the largest group. A smaller one is padded with 0 on the right.
+    # Trap: a has a column for each node of the largest group. For a smaller group, the last columns are cut off.
     return [information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
             for texts, ids, a in zip(batch, replies, attention, strict=True)]
 
@@ -220,8 +220,9 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    The two comments that begin with "Silent" say when to stop; the paper does not say. To keep an interrupted
-    construction, pass a `summarise` that looks on disk first. Raises InputError if the window is too small.
+    The two comments that begin with "Silent" say when to stop; the paper does not say. To resume an interrupted
+    construction, pass a `summarise` that first looks for its replies on disk (support.kept). Raises InputError if the
+    window is too small.
     """
     tokenizer = model.tokenizer
     start = model.spent()
@@ -305,7 +306,7 @@ class Search:
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
 
-        The first assistant turn is the last verdict, or "Yes" if there was no check; the paper does not say what stays.
+        The first assistant turn is the last verdict, or "Yes" if there was no check; the paper does not say which.
         """
         end = self.run()
 
@@ -337,9 +338,9 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1), in document order. Raises InputError if none of its nodes fits.
 
-        If the level does not fit as a whole, room for RESERVE chunks stays free (half of the room if that is less). The
-        nodes most similar to the query start, as many as the rest holds; the others can be retrieved later. The paper
-        does not say. Without progress control, at most fixed_nodes / levels nodes start, the most similar ones (4.2).
+        If the level does not fit as a whole, room for RESERVE chunks stays free (half of the room if that is less).
+        The nodes most similar to the query fill the rest; the others can be retrieved later. The paper does not say.
+        Without progress control, only the most similar nodes are visited here, at most fixed_nodes / levels (4.2).
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -359,7 +360,7 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # Passes of at most PASS tokens bound the memory. The last pass runs the probe of the first check.
+        # Passes of at most PASS tokens bound the memory. The last pass also runs the tokens that the first check needs.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
         for group in pack(lengths, max(PASS, *lengths)):
@@ -425,7 +426,7 @@ class Search:
 class Pecan:
     """Both stages as one method (data.Method). `encoder` gives the similarity.
 
-    `builder` is the model that builds the graph, if it is not `model`, which searches and answers (Table 2).
+    `model` searches and answers. `builder` builds the graph (Table 2); without one, `model` does.
     """
 
     def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None):
@@ -438,15 +439,15 @@ class Pecan:
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":
         """The method with a checkpoint and a sentence encoder, each a folder or a hub repository.
 
-        Settings that are not given are the paper's (settings.resolve). Without an encoder, the mean of the model's own
-        embeddings gives the similarity.
+        Settings that are not given are those of the checkpoint's pecan.json or else the defaults (settings.resolve).
+        Without an encoder, the mean of the model's own embeddings gives the similarity.
         """
         llama = Llama.load(model)
         settings = resolve(llama.folder, llama.config.max_length, options=settings)
         return cls(llama, load_encoder(encoder, llama), settings)
 
     def file_name(self, document: Document) -> str:
-        """The name on disk of the graph of this document, made by the building model with these settings."""
+        """The name under which this document's graph is kept: a hash of document, building model and settings."""
         return file_name(document.hash, self.builder.fingerprint, self.settings.of_construction())
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:

@@ -1018,6 +1018,10 @@ MUTATIONS = {
         "view/ask.py", "graph, place_of(graph)]",
         "graph]",
         "test_view.py::test_a_dump_of_an_interrupted_construction_is_refused"),
+    "a data set's t_p is not taken": (
+        "view/ask.py", "PAPER.get(args.dataset_settings)",
+        "None",
+        "test_eval.py::test_pecan_takes_the_settings_of_a_data_set"),
     "a checkpoint's file overwritten": (
         "view/ask.py", "if file.name in (*FILES, \"model.safetensors\"):",
         "if False:",
