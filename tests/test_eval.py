@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -212,7 +213,10 @@ def test_command_line_of_pecan(tmp_path, monkeypatch):
     assert "nodes read" in first.stdout and "built" in first.stderr, first.stderr
     again = in_process(ask.main, *arguments, "Who is it?")
     assert again.stdout.splitlines()[:3] == first.stdout.splitlines(), "the reloaded graph gives another answer"
-    assert "reloaded" in again.stderr
+    graph, = tmp_path.glob("*.graph.json")
+    levels = Counter(node["level"] for node in json.loads(graph.read_text())["nodes"])
+    by_level = [levels[level] for level in sorted(levels)]
+    assert f"reloaded {graph.name}: {levels.total()} nodes, by level {by_level}\n" in again.stderr
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------

@@ -221,13 +221,14 @@ def generated(config, prompt: int, tokens: int) -> int:
 
 
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
-    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data."""
+    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data; or as many
+    as the window holds."""
     monkeypatch.setattr(dataset, "TAKEN", ())
     documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
                  for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
     config, t = tiny.config, tiny.tokenizer
-    for name, answer, nodes in (("HotpotQA", 32, 17), ("mine", None, 30)):
-        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer})
+    for name, answer, nodes, chunk in (("HotpotQA", 32, 17, 8), ("mine", None, 30, 8), ("long", None, 30, 24)):
+        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer}, {"chunk": chunk})
         limit, room = room_for_summary(t, s)
         instruction, turn = length_of(summary_prompt(t, [])), length_of(answer_turn(t, 0))
         total = dict.fromkeys(("tokens", "windows", "calls", "construction", "search", "whole"), 0)
@@ -254,6 +255,7 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
             for question in document.questions:
                 opening = length_of(question_prompt(t, question.text))
                 read = min(nodes * s.chunk, text, s.window - opening - turn - s.answer_tokens)
+                assert name == "long" or read == nodes * chunk
                 prompt = opening + read + turn
                 searches.append(cost.bytes_of_pass(config, 4, min(read, 512), s.window, prompt))
                 total["calls"] += read // s.chunk + 1
@@ -275,8 +277,9 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
         path.write_text("".join(json.dumps({"id": document.id, "passages": document.passages, "questions": [
             {"id": question.id, "question": question.text, "answers": ["x"]} for question in document.questions]})
             + "\n" for document in documents))
-        assert json.loads(run("--dataset", path, "--dry-run", "--json").stdout)[name] == total
-        header, line, *_ = (re.split("  +", line) for line in run("--dataset", path, "--dry-run").stdout.splitlines())
+        assert json.loads(run("--dataset", path, "--chunk", chunk, "--dry-run", "--json").stdout)[name] == total
+        lines = run("--dataset", path, "--chunk", chunk, "--dry-run").stdout.splitlines()
+        header, line, *_ = (re.split("  +", line) for line in lines)
         assert header[0] == "data" and line[0] == name and dict(zip(header[1:], line[1:])) == {
             key: f"{n:,}" if n < 1e6 else short(n) for key, n in total.items()}
 
@@ -300,7 +303,8 @@ def area(checks) -> float:
 
 
 def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
-    """Two documents of one data set, one of another: each figure over its items, intervals over documents.
+    """Two documents of one data set, one of another and of the same id: each figure over its items, intervals over
+    documents.
 
     The head that is best on a document is not the one that it is measured with: others chose it.
     """
@@ -317,7 +321,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
                 ("PECAN", *pecan), ("needed chunks", *needed))}) for n, (pecan, needed, p_yes) in enumerate(questions)])
     records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .9))),
                        record("b", E_H.flip(1), ((1, -1), (.5, -4), (.2, .3, .8, .1)))],
-               "two": [record("c", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)))]}
+               "two": [record("a", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)))]}
 
     found, name = {}, ""
     header, _, *lines = (line.strip("| ").split(" | ") for line in markdown(report(records)).replace(
