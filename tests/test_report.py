@@ -14,10 +14,10 @@ from test_eval import ROOT, run
 from test_study import E_H, NODES, record_of
 
 import eval as command_line
-from core.checkpoint import choose_device
+from core.checkpoint import choose_device, read_config
 from core.settings import Settings, resolve
 from data import EMBEDDED, Answer, Question, read_jsonl
-from evaluation import cost
+from evaluation import cost, paper
 from evaluation.layouts import dataset
 from llama import flops_of, length_of
 from pecan import answer_turn, chunks, node_line, question_prompt, room_for_summary, summary_prompt
@@ -220,15 +220,30 @@ def generated(config, prompt: int, tokens: int) -> int:
     return flops_of(config, prompt, prompt, 1) + sum(flops_of(config, 1, prompt + n, 1) for n in range(1, tokens))
 
 
+def levels(lengths: list[int], room: int, limit: int, node: int):
+    """The groups of each level, of nodes of these tokens: (their tokens, those of the summary, which is half of it)."""
+    groups = []
+    while len(groups) != 1:
+        groups = [[]]
+        for length in lengths:
+            if sum(groups[-1]) + length > room:
+                groups.append([])
+            groups[-1].append(length)
+        groups = [(sum(group), min(limit, sum(group) // 2)) for group in groups]
+        yield groups
+        lengths = [part for _, n in groups for part in [node] * (n // node) + [n % node] if part]
+
+
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
-    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data; or as many
-    as the window holds."""
+    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data, or as many
+    as the window holds; a batch of groups, or fewer if a level has no more."""
     monkeypatch.setattr(dataset, "TAKEN", ())
     documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
                  for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
     config, t = tiny.config, tiny.tokenizer
-    for name, answer, nodes, chunk in (("HotpotQA", 32, 17, 8), ("mine", None, 30, 8), ("long", None, 30, 24)):
-        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer}, {"chunk": chunk})
+    for name, answer, nodes, *option in (("HotpotQA", 32, 17, "chunk", 8), ("mine", None, 30, "chunk", 8),
+                                         ("long", None, 30, "batch", 99)):
+        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer}, dict([option]))
         limit, room = room_for_summary(t, s)
         instruction, turn = length_of(summary_prompt(t, [])), length_of(answer_turn(t, 0))
         total = dict.fromkeys(("tokens", "windows", "calls", "construction", "search", "whole"), 0)
@@ -237,25 +252,17 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
             lengths = [length_of(node_line(t, None, text)) for text in chunks(t, document, s.chunk)]
             text = sum(lengths)
             total["tokens"] += text
-            groups = []
-            while len(groups) != 1:
-                groups = [[]]
-                for length in lengths:
-                    if sum(groups[-1]) + length > room:
-                        groups.append([])
-                    groups[-1].append(length)
-                summaries = [min(limit, sum(group) // 2) for group in groups]
-                prompts = [instruction + sum(group) for group in groups]
+            for groups in levels(lengths, room, limit, s.chunk):
+                prompts = [instruction + nodes for nodes, _ in groups]
                 total["windows"] += len(groups)
-                total["construction"] += sum(generated(config, *pair) for pair in zip(prompts, summaries))
+                total["construction"] += sum(generated(config, prompt, n) for prompt, (_, n) in zip(prompts, groups))
                 rows = min(s.batch, len(groups))
                 batches.append(cost.bytes_of_pass(config, 4, rows * max(prompts), rows * (max(prompts) + limit)))
-                lengths = [part for n in summaries for part in [s.chunk] * (n // s.chunk) + [n % s.chunk] if part]
 
             for question in document.questions:
                 opening = length_of(question_prompt(t, question.text))
                 read = min(nodes * s.chunk, text, s.window - opening - turn - s.answer_tokens)
-                assert name == "long" or read == nodes * chunk
+                assert name == "long" or read == nodes * s.chunk
                 prompt = opening + read + turn
                 searches.append(cost.bytes_of_pass(config, 4, min(read, 512), s.window, prompt))
                 total["calls"] += read // s.chunk + 1
@@ -277,11 +284,34 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
         path.write_text("".join(json.dumps({"id": document.id, "passages": document.passages, "questions": [
             {"id": question.id, "question": question.text, "answers": ["x"]} for question in document.questions]})
             + "\n" for document in documents))
-        assert json.loads(run("--dataset", path, "--chunk", chunk, "--dry-run", "--json").stdout)[name] == total
-        lines = run("--dataset", path, "--chunk", chunk, "--dry-run").stdout.splitlines()
-        header, line, *_ = (re.split("  +", line) for line in lines)
+        arguments = "--dataset", path, f"--{option[0]}", option[1], "--dry-run"
+        assert json.loads(run(*arguments, "--json").stdout)[name] == total
+        header, line, *_ = (re.split("  +", line) for line in run(*arguments).stdout.splitlines())
         assert header[0] == "data" and line[0] == name and dict(zip(header[1:], line[1:])) == {
             key: f"{n:,}" if n < 1e6 else short(n) for key, n in total.items()}
+
+
+def test_table_a4_at_the_papers_lengths():
+    """Of the 8B shape: chunks of 300 tokens, nodes of 60, 150 of prompt and 10 of answer, GARLIC's number of nodes."""
+    folder = ROOT / "tests" / "llama-3.1-8b"
+    config = read_config(folder)
+    header, *lines = (re.split("  +", line) for line in run(
+        "--table", "A4", "--dry-run", "--model", folder).stdout.splitlines()[:13])
+    assert header == ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"]
+    wanted = []
+    for (data, (tokens, *_)), nodes in zip(paper.TABLE_A3.items(), (48, 36, 17, 30), strict=True):
+        groups = sum(levels([300] * (tokens // 300) + [tokens % 300], 8192 - 2048 - 150, 2048, 60), [])
+        whole, searched = 150 + tokens, 150 + min(60 * nodes, tokens)
+        costs = [(whole, generated(config, whole, 10)),
+                 (sum(150 + n for n, _ in groups), sum(generated(config, 150 + n, summary) for n, summary in groups)),
+                 (searched, flops_of(config, searched, searched // 2) + nodes * flops_of(config, 5, searched, 1)
+                  + sum(flops_of(config, 1, searched + n, 1) for n in range(10)))]
+        for (row, published), (read, flops) in zip(paper.TABLE_A4.items(), costs):
+            both = flops, flops + 2 * read * 4096 * 128256
+            teras = *(f / 1e12 for f in both), published[data]
+            wanted.append([data, row, *(f"{t:.0f}T" if t >= 100 else f"{t:.1f}T" for t in teras),
+                           *(f"{t / teras[2]:.2f}x" for t in teras[:2])])
+    assert lines == wanted
 
 
 def test_the_whole_document_of_a_dry_run_has_its_own_window(tmp_path, monkeypatch):
