@@ -190,6 +190,7 @@ MISTAKES = [
     (["--searcher", "m"], "--table 2"), (["--table", "3", "--nodes", "5"], "--nodes cannot be chosen with --table 3"),
     (["--table", "nodes", "--method", "whole"], "--method cannot be chosen"),
     (["--table", "patience", "--patience", "2"], "--patience cannot be chosen"),
+    (["--table", "2", "--searcher", "m", "--builder", "b"], "--builder cannot be chosen with --table 2"),
     (["--method", "bm25-x"], "run PECAN too")]
 
 

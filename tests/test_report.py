@@ -332,6 +332,19 @@ def area(checks) -> float:
     return np.mean([(p > q) + (p == q) / 2 for p, q in pairs]) if pairs else np.nan
 
 
+def checks(endless: dict) -> list[tuple]:
+    """p_yes, and whether chunks 0 and 3 were read before, of each check of a search."""
+    return [(p, {0, 3} <= set(endless["nodes"][:n])) for n, p in enumerate(endless["p_yes"], 1) if p is not None]
+
+
+def stop(endless: dict, t_p: float) -> tuple:
+    """Whether a search stops too early, reads on too long, or never stops."""
+    stops = [p > t_p for p, _ in checks(endless)]
+    enough = [right for _, right in checks(endless)]
+    before = stops.index(True) if any(stops) else len(stops) - 1
+    return any(stops) and not enough[before], any(enough[:before]), not any(stops)
+
+
 def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
     """Two documents of one data set, one of another and of the same id: each figure over its items, intervals over
     documents.
@@ -346,7 +359,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
         row, = found.asked
         return found._replace(document=replace(found.document, id=id), asked=[row._replace(
             question=Question(f"{id}{n}", "Who?", [], {"evidence": []}), needed=[0, 3],
-            endless={"nodes": [6, 5, 0, 3, 1], "p_yes": [None, *p_yes]},
+            endless={"nodes": [[6, 5, 0, 3, 1], [6, 5, 0, 1, 3]][n], "p_yes": [None, *p_yes]},
             ways={way: {"f1": f1, "likelihood": likelihood, "nodes": [0]} for way, f1, likelihood in (
                 ("PECAN", *pecan), ("needed chunks", *needed))}) for n, (pecan, needed, p_yes) in enumerate(questions)])
     records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .9))),
@@ -380,12 +393,12 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
         check(f"{figure} less PECAN's", "needed chunks", lambda record: [
             factor * (asked.ways["needed chunks"][what] - asked.ways["PECAN"][what]) for asked in record.asked])
     for t_p in (.5, .8):
-        check("never stops", f"t_p {t_p}", lambda record: [
-            max(asked.endless["p_yes"][1:]) <= t_p for asked in record.asked])
+        for figure, verdict in (("stops too early", 0), ("stops too late", 1), ("never stops", 2)):
+            check(figure, f"t_p {t_p}", lambda record: [stop(asked.endless, t_p)[verdict] for asked in record.asked])
     check("edges: mass on the sources, level 2", "chosen heads", lambda record: [.5])
     check("p_yes: area", "+", lambda record: [
-        (p, n > 1) for asked in record.asked for n, p in enumerate(asked.endless["p_yes"][1:])],
-          lambda documents: area([check for checks in documents for check in checks]))
+        check for asked in record.asked for check in checks(asked.endless)],
+          lambda documents: area(sum(documents, [])))
 
 
 def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similarity, settings):
@@ -404,14 +417,15 @@ def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similar
 
 
 def test_the_level_above_the_chunks_is_compared_at_one_position():
-    """Right are bullets of r .2 and .3, wrong is one of .25: without positions one of two pairs is in order."""
+    """Right are bullets of r .25 and .3, wrong is one of .2, at the second of three positions: without these both pairs
+    are in order."""
     row = record_of()
-    attention = torch.tensor([0, 0, 0, 0, .2, .25, .3])[:, None, None].expand(7, 2, 1)
+    attention = torch.tensor([0, 0, 0, 0, .25, .2, .3])[:, None, None].expand(7, 2, 1)
     asked_, = row.asked
     nodes = [replace(node, level=2) if node.level == 3 else node for node in row.nodes]
     row = row._replace(nodes=nodes, asked=[asked_._replace(attention=attention)])
     found = [(name, item) for name, way, item in steps.relevance(row, steps.Chosen([], [])) if way == "the paper"]
-    assert dict(found)["r: area over level 2"] == .5
+    assert found == [("r: area over the top level", .5), ("r: area over level 2", 1)]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
