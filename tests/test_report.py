@@ -362,7 +362,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
             endless={"nodes": [[6, 5, 0, 3, 1], [6, 5, 0, 1, 3]][n], "p_yes": [None, *p_yes]},
             ways={way: {"f1": f1, "likelihood": likelihood, "nodes": [0]} for way, f1, likelihood in (
                 ("PECAN", *pecan), ("needed chunks", *needed))}) for n, (pecan, needed, p_yes) in enumerate(questions)])
-    records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .9))),
+    records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .8))),
                        record("b", E_H.flip(1), ((1, -1), (.5, -4), (.2, .3, .8, .1)))],
                "two": [record("a", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)))]}
 
