@@ -1304,6 +1304,9 @@ MUTATIONS |= {
         'args.top or (paper.TOP_X[dataset.name][of_tree(row)] if dataset.name in paper.TOP_X else "X")',
         'paper.TOP_X[dataset.name][of_tree(row)] if dataset.name in paper.TOP_X else args.top or "X"',
         "test_wires.py::test_top_x_is_the_papers"),
+    "--top 0": (
+        "core/command.py", '("limit", "nodes", "top")', '("limit", "nodes")',
+        "test_hostile.py::test_bad_options"),
     "a builder next to Table 2": (
         "eval.py", ', "builder": args.table == "2"}', "}",
         "test_eval.py::test_mistakes_are_one_line_and_exit_code_2"),
