@@ -1332,6 +1332,13 @@ MUTATIONS |= {
     "a trace goes on after its end": (
         "view/replay.py", "None, ending(trace, before))", "None, ending(trace, before[:-1]))",
         "test_view.py::test_a_search_that_went_on_after_its_end_is_refused"),
+    "a tree of another encoder": (
+        "baselines/raptor.py", ' | {"encoder": self.encoder.fingerprint}', "",
+        "test_baselines.py::test_what_names_the_file_of_a_tree"),
+    "a chunk counts for each walk": (
+        "baselines/graphreader.py", "list(dict.fromkeys(chunk for walk in walks for chunk in walk.read))",
+        "[chunk for walk in walks for chunk in walk.read]",
+        "test_graphreader.py::test_walks_do_not_see_each_other"),
     "one layer of summaries fewer": (
         "baselines/raptor.py", "for _ in range(LAYERS):", "for _ in range(LAYERS - 1):",
         "test_baselines.py::test_raptor_ends_after_five_layers_of_summaries"),
