@@ -1332,6 +1332,9 @@ MUTATIONS |= {
     "a trace goes on after its end": (
         "view/replay.py", "None, ending(trace, before))", "None, ending(trace, before[:-1]))",
         "test_view.py::test_a_search_that_went_on_after_its_end_is_refused"),
+    "a template outside the fingerprint": (
+        "core/checkpoint.py", '"tokenizer.model", "tokenizer_config.json")', '"tokenizer.model")',
+        "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
     "a tree of another encoder": (
         "baselines/raptor.py", ' | {"encoder": self.encoder.fingerprint}', "",
         "test_baselines.py::test_what_names_the_file_of_a_tree"),
