@@ -1323,6 +1323,9 @@ MUTATIONS |= {
         "pecan.py", "Graph.load(path, document, self.settings.of_construction(), self.builder)",
         "Graph.load(path, document, None, self.builder)",
         "test_graph_file.py::test_a_graph_that_is_there_is_loaded"),
+    "one name for graphs of all settings": (
+        "view/ask.py", "{Path(args.document).name}.{name}.graph.json", "{Path(args.document).name}.graph.json",
+        "test_eval.py::test_command_line_of_pecan"),
     "nodes by level without the top": (
         "view/ask.py", "range(1, levels[-1] + 1)", "range(1, levels[-1])",
         "test_eval.py::test_command_line_of_pecan"),

@@ -17,7 +17,8 @@ from hostile import files, short_set
 import eval as command_line
 from baselines.whole import Whole
 from core.command import user_errors
-from data import EMBEDDED
+from data import EMBEDDED, read_text
+from pecan import Pecan
 from view import ask
 
 ROOT = Path(__file__).parents[1]
@@ -215,6 +216,7 @@ def test_command_line_of_pecan(tmp_path, monkeypatch):
     again = in_process(ask.main, *arguments, "Who is it?")
     assert again.stdout.splitlines()[:3] == first.stdout.splitlines(), "the reloaded graph gives another answer"
     graph, = tmp_path.glob("*.graph.json")
+    assert graph.name == f"story.txt.{Pecan.load(ROOT / 'tiny').file_name(read_text('story.txt'))}.graph.json"
     levels = Counter(node["level"] for node in json.loads(graph.read_text())["nodes"])
     by_level = [levels[level] for level in sorted(levels)]
     assert f"reloaded {graph.name}: {levels.total()} nodes, by level {by_level}\n" in again.stderr
