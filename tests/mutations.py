@@ -1310,9 +1310,6 @@ MUTATIONS |= {
     "a builder next to Table 2": (
         "eval.py", ', "builder": args.table == "2"}', "}",
         "test_eval.py::test_mistakes_are_one_line_and_exit_code_2"),
-    "a full batch of fewer groups": (
-        "evaluation/cost.py", "rows = min(settings.batch, len(groups))", "rows = settings.batch",
-        "test_report.py::test_the_dry_run_from_the_text"),
     "the paper's number of nodes for no data set": (
         "evaluation/cost.py", "paper.FIXED_NODES.get(run.dataset.name, NODES)", "NODES",
         "test_report.py::test_the_dry_run_from_the_text"),
