@@ -191,6 +191,19 @@ def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
     assert "starts with" in refused(path)
 
 
+def test_a_search_that_went_on_after_its_end_is_refused(recorded, tmp_path, tiny, settings):
+    """By one node: every figure of its step follows."""
+    shutil.copy(recorded / "graph.json", tmp_path)
+    document, = read_jsonl(EMBEDDED, 1)
+    record(tmp_path, tiny, settings, document, document.questions[:1], confidence=0.0, patience=2)
+    path = tmp_path / "trace.jsonl"
+    row = json.loads(path.read_text())
+    assert not refused(path) and sum(step["candidates"] is not None for step in row["answer"]["trace"]) == 1
+    row["settings"]["patience"] = 1
+    path.write_text(json.dumps(row) + "\n")
+    assert "why reading ended before" in refused(path)
+
+
 @pytest.mark.parametrize("text, said", [("", "holds no trace"), ("x\n", "line 1: not valid JSON"), ("[]\n", "a list"),
                                         ('{"format": "pecan trace 1"}\n', "this version reads"),
                                         ('{"format": "pecan trace 2"}\n', "line 1: not a whole")])
