@@ -1,21 +1,16 @@
-"""What the compared methods share: how they prepare and answer, the reader, and passages.
+"""What the compared methods share: how they prepare and answer, and the reader.
 
 A row of Table 1 differs from another by its method alone. Every method is read by the conversation of Table A2, with
 what it found in the place of PECAN's nodes, in the same window, through the same forward pass and FLOP counter.
 """
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from core.files import InputError
 from core.settings import Settings
-from core.text import fill, split
 from data import Answer, Document, Method, Prepared
 from llama import Cache, Llama, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
-
-HEADING = 12                      # words of a heading at most
-STOPS = ".!?:;,\"'”’"             # ends of what is no heading
 
 
 def scaled(tokens: int, settings: Settings) -> int:
@@ -107,50 +102,3 @@ class Baseline(Method):
 def line_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
     return [i for _, ids in node_line(tokenizer, None, " ".join(text.split())) for i in ids]
-
-
-# --- passages -------------------------------------------------------------------------------------------------------
-
-def units(document: Document) -> list[str]:
-    """What a chunk should not break: the passages, cut at empty lines. A heading stays with what follows it.
-
-    A heading is a unit of one line, of at most HEADING words, that ends without a stop.
-    """
-    found = []
-    heading = ""
-    for passage in document.passages:
-        for unit in filter(None, map(str.strip, re.split(r"\n[^\S\n]*+\n", passage))):
-            heading += unit
-            if "\n" in unit or len(unit.split()) > HEADING or unit[-1] in STOPS:
-                found.append(heading)
-                heading = ""
-            else:
-                heading += "\n"
-    return found + [heading.strip()] * bool(heading)
-
-
-def sentences(unit: str) -> list[str]:
-    """The sentences of a unit, which end after . ! or ?; its lines are joined, so a title begins the first one."""
-    return re.split(r"(?<=[.!?]) ", " ".join(unit.split()))
-
-
-def pack_sentences(tokenizer, document: Document, limit: int) -> list[str]:
-    """Passages of whole sentences, each with as many as `limit` tokens hold.
-
-    Only a sentence longer than the limit is cut, at white space. Sentences of different units may share a passage,
-    because the methods that use them were written for a single text.
-    """
-    whole = [sentence for unit in units(document) for sentence in sentences(unit)]
-    return fill(tokenizer, [part for sentence in whole for part in split(tokenizer, sentence, limit)], limit, " ")
-
-
-def pack_paragraphs(tokenizer, document: Document, limit: int) -> list[str]:
-    """Chunks of whole units, each with as many as `limit` tokens hold. A unit longer than that is cut at sentences."""
-    parts = []
-    for unit in units(document):
-        whole = "\n".join(" ".join(line.split()) for line in unit.split("\n"))
-        if len(tokenizer.encode("\n" + whole)) <= limit:
-            parts.append(whole)
-        else:
-            parts += pack_sentences(tokenizer, Document("", [unit]), limit)
-    return fill(tokenizer, parts, limit, "\n")

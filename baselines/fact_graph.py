@@ -13,6 +13,7 @@ import re
 from collections import Counter
 
 from baselines.common import highest
+from baselines.replies import pairs_of
 from core.files import optional
 
 EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
@@ -89,9 +90,8 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
     If a node is named twice, the higher score counts.
     """
     scores = {}
-    for part in re.split(r"\bnode\W{,2}:", reply, flags=re.IGNORECASE)[1:]:
-        name, *rest = re.split(r"\bscore\W{,2}:", part, maxsplit=1, flags=re.IGNORECASE)
-        score = re.match(r"[\s*\[]*+(-?\d+(?:\.\d+)?)", "".join(rest))
+    for name, said in pairs_of(reply, "node", "score"):
+        score = re.match(r"\[?(-?\d+(?:\.\d+)?)", said)
         node = graph.find(name)                             # whose form has no signs around it
         if score and node is not None:
             scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))

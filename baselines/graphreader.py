@@ -18,10 +18,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from baselines.agent import Agent, numbers_of, reminder
-from baselines.common import pack_paragraphs, scaled
+from baselines.built import Built
+from baselines.common import scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
+from baselines.passages import pack_paragraphs
+from baselines.replies import numbers_of, reminder
 from core.settings import Settings
 from core.text import fill
 from data import Answer, Document, Prepared
@@ -56,16 +58,8 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 def notebook_of(reply: str) -> str:
     """The updated notebook in a reply, empty if there is none: up to the next heading."""
     _, *rest = re.split("updated notebook", reply, maxsplit=1, flags=re.IGNORECASE)
-    kept = []
-    for line in "".join(rest).lstrip("*: ").split("\n"):
-        if kept and line.lstrip("* \t").lower().startswith(("rationale for", "chosen action")):
-            break
-        kept.append(line)
-
-    # What marks the next heading may stand on a line of its own.
-    while kept and not kept[-1].strip("* \t"):
-        kept.pop()
-    return "\n".join(kept).strip()
+    heading = re.compile(r"^[* \t]*(?:rationale for|chosen action)", re.IGNORECASE | re.MULTILINE)
+    return heading.split("".join(rest), maxsplit=1)[0].lstrip("*: ").rstrip("* \t\n").lstrip()
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------
@@ -73,7 +67,7 @@ def notebook_of(reply: str) -> str:
 @dataclass
 class Walk:
     """One walk from one node. It shares nothing with other walks."""
-    method: Agent
+    method: Built
     graph: FactGraph
     chunks: list[str]
     question: str
@@ -112,8 +106,8 @@ class Walk:
         cost.
         """
         before = len(self.method.trace)
-        text = self.method.fitting(self.prompts(stage, label, shown), reminder(FORM))
-        [action] = self.method.ask_until([text], lambda n, reply: self.act(stage, reply), FORM, most=CALLS - self.calls)
+        action = self.method.ask_fitting(self.prompts(stage, label, shown), lambda reply: self.act(stage, reply), FORM,
+                                         most=CALLS - self.calls)
         self.calls += len(self.method.trace) - before
         return action or "termination"
 
@@ -174,7 +168,7 @@ def asked(question: str, plan: str) -> str:
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-class GraphReader(Agent):
+class GraphReader(Built):
     """Extract facts once; then plan, choose starts, walk from each, reason, and answer."""
 
     def __init__(self, model: Llama, settings: Settings):
@@ -184,12 +178,12 @@ class GraphReader(Agent):
         longest = len(self.user_turn(reminder(FORM) + EXTRACT)) + self.chunk
         self.check_room("extraction of GraphReader", longest, self.extract)
 
-    def construct(self, document: Document) -> dict:
+    def build(self, document: Document) -> dict:
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
         chunks = pack_paragraphs(self.model.tokenizer, document, self.chunk)
         found = self.ask_until([f"{EXTRACT}\n\n{chunk}" for chunk in chunks],
-                               lambda n, reply: facts_of(reply, chunks[n]) or None, FORM, self.extract)
-        return {"chunks": chunks, "facts": [facts or [] for facts in found]}
+                               lambda n, reply: facts_of(reply, chunks[n]), FORM, self.extract)
+        return {"chunks": chunks, "facts": found}
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=FactGraph(content["facts"], self.stem))
@@ -216,9 +210,8 @@ class GraphReader(Agent):
         room = self.settings.window - self.limit - len(self.user_turn(reminder(FORM) + head))
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
-        found = self.ask_until([head + part for part in parts],
-                               lambda n, reply: reply if scores_of(reply, graph) else None, FORM)
-        scores = scores_of("\n".join(filter(None, found)), graph)
+        said = self.ask_until([head + part for part in parts], lambda n, reply: scores_of(reply, graph) and reply, FORM)
+        scores = scores_of("\n".join(filter(None, said)), graph)
         return sorted(scores, key=lambda node: -scores[node])[:STARTS]
 
     def reason(self, question: str, notebooks: list[str]) -> Answer:

@@ -25,41 +25,17 @@ import hashlib
 import re
 from collections import Counter
 from functools import cache
+from itertools import chain
 
-from baselines.agent import Agent, cells_of, lines_of, numbers_of, reminder
-from baselines.common import line_ids, pack_paragraphs, scaled
+from baselines.built import Built
+from baselines.common import line_ids, scaled
+from baselines.jerr_prompts import ATOMS, BULLETS, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, EDGE, SHORTER, SYNOPSIS
+from baselines.passages import pack_paragraphs, sentences
+from baselines.replies import cells_of, lines_of, numbers_of
 from baselines.tree_search import form_of, holds, search
 from core.text import split
 from data import Answer, Document, Prepared
 from pecan import room_for_nodes
-
-SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened version. DO NOT explain your reason.\n\n"
-            "Passage:\n")
-ATOMS = ("List the entities of the following text: people, places, organisations, things, times. One a line, after "
-         "\"* \", by their full names.\n\nText:\n")
-ELEMENTS = ("List the core elements of the following text: its key actions, states, causes and ideas, each as a short "
-            "phrase. One a line, after \"* \".\n\nText:\n")
-EDGES = ("Which of these entities are directly related in the text? One relation a line, in the form: entity | "
-         "relation | entity. The first causes, owns, contains or acts on the second. Use exactly the words of the list."
-         "\n\nEntities:\n")
-KEYWORDS = "List the keywords of the question, one a line, after \"* \". Do not answer it.\n\nQuestion:\n"
-LOOK_UP = """The following text is what you remember from reading an article and a {kind}question related to it.
-You may read 1 to {most} page(s) of the article again to refresh your memory to prepare yourself for the question.
-Please respond with which page(s) you would like to read.
-For example, if you only need to read Page 8, respond with "I want to look up Page [8] to ..."; if you would like to \
-read Page 7 and 12, respond with "I want to look up Page [7, 12] to ...".
-DO NOT select more pages if you don't need to.
-You don't need to answer the question yet.
-Text:
-{pages}
-Related:
-{related}
-Question:
-{question}"""
-SHORTER = "Write a shortened version of the passage."
-BULLETS = "One a line, after \"* \"."
-RELATION = "One a line: entity | relation | entity, with the words of the list."
-PAGES = "Respond with \"I want to look up Page [..] to ..\"."
 
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
@@ -83,10 +59,14 @@ def simhash(text: str) -> int:
     return sum(1 << bit for bit, vote in enumerate(votes) if 2 * vote > shingles.total())
 
 
-def said_of(reply: str, text: str) -> bool:
-    """Whether a reply says something of a text: not if it is a single word, as "No", that is no name in it."""
-    words = re.findall(r"\w+", reply)
-    return len(words) > 1 or any(word.lower() not in STOP and holds(text, word) for word in words)
+def said_of(reply: str, text: str) -> str:
+    """A reply on one line; "" if it says nothing of a text: if it is a single word, as "No", that is no name in it.
+
+    Each character of Chinese or Japanese counts as a word, because these are written without blanks.
+    """
+    words = re.findall(r"[\u3040-\u9fff]|\w+", reply)
+    says = len(words) > 1 or any(word.lower() not in STOP and holds(text, word) for word in words)
+    return " ".join(reply.split()) if says else ""
 
 
 def names_of(reply: str, text: str) -> list[str]:
@@ -157,16 +137,16 @@ def keywords_of(question: str, names: list[str]) -> list[str]:
     return list(dict.fromkeys(map(form_of, found)))
 
 
-def pages_of(reply: str, number: int, most: int) -> list[int] | None:
-    """The pages, of `number`, in the first square brackets of a reply, the first `most`; None if there are none."""
+def pages_of(reply: str, number: int, most: int) -> list[int]:
+    """The pages, of `number`, in the first square brackets of a reply; the first `most` of them."""
     _, _, rest = reply.partition("[")
     inside, closed, _ = rest.partition("]")
-    return closed and numbers_of(inside, range(number))[:most] or None
+    return numbers_of(inside, range(number))[:most] if closed else []
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-class JERR(Agent):
+class JERR(Built):
     """Synopses and graph once; then keywords, search, pages, and the answer from synopses and chunks."""
 
     def construction(self, document: Document) -> dict:
@@ -174,35 +154,33 @@ class JERR(Agent):
         options = any(has_options(question.text) for question in document.questions)
         return super().construction(document) | {"options": options}
 
-    def construct(self, document: Document) -> dict:
+    def build(self, document: Document) -> dict:
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
-        chunk = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
-        chunks = pack_paragraphs(tokenizer, document, scaled(chunk, self.settings))
+        tokens = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
+        chunks = pack_paragraphs(tokenizer, document, scaled(tokens, self.settings))
         said = self.ask_until([SYNOPSIS + chunk for chunk in chunks],
-                              lambda n, reply: said_of(reply, chunks[n]) and " ".join(reply.split()) or None, SHORTER)
+                              lambda n, reply: said_of(reply, chunks[n]), SHORTER)
         synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
         atoms, elements = (self.names(prompt, synopses) for prompt in (ATOMS, ELEMENTS))
         nodes, node_of = join_names([[*a, *e] for a, e in zip(atoms, elements)])
-        sentences = [sentence for synopsis in synopses for sentence in re.split(r"(?<=[.!?])\s+", synopsis)]
+        of_synopses = list(chain(*map(sentences, synopses)))
         for node in nodes:
-            node["text"] = " ".join([node["name"], *(s for s in sentences if holds(s, node["name"]))])
+            node["text"] = " ".join([node["name"], *(s for s in of_synopses if holds(s, node["name"]))])
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
         texts = [EDGES + "\n".join(of_chunk) + "\n\nText:\n" + synopsis
                  for of_chunk, synopsis in zip(names, synopses) if len(of_chunk) > 1]
-        found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of) or None, RELATION)
-        edges = acyclic([relation for of_chunk in found for relation in of_chunk or []], len(nodes))
+        found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of), EDGE)
+        edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
 
     def names(self, prompt: str, texts: list[str]) -> list[list[str]]:
         """The names that the model lists for each text; none if its replies are refused."""
-        found = self.ask_until([prompt + text for text in texts],
-                               lambda n, reply: names_of(reply, texts[n]) or None, BULLETS)
-        return [names or [] for names in found]
+        return self.ask_until([prompt + text for text in texts], lambda n, reply: names_of(reply, texts[n]), BULLETS)
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=content)
@@ -235,14 +213,10 @@ class JERR(Agent):
 
         options = has_options(question)
         most = LOOKED_UP[options]
-
-        def prompt(shown):
-            pages = "\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(shown))
-            return LOOK_UP.format(kind="multiple choice " if options else "", most=most, pages=pages,
-                                  related="\n".join(related), question=question)
-        text = self.fitting((prompt(priority[:n]) for n in range(len(priority), -1, -1)), reminder(PAGES))
-        [chosen] = self.ask_until([text], lambda n, reply: pages_of(reply, len(synopses), most), PAGES)
-        return chosen or []
+        texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
+                                pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
+                                related="\n".join(related)) for n in range(len(priority), -1, -1))
+        return self.ask_fitting(texts, lambda reply: pages_of(reply, len(synopses), most), PAGES)
 
     def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> tuple[list[int], bool]:
         """The reader's lines in document order, as token ids, and whether something was left out.

@@ -32,7 +32,8 @@ import numpy as np
 import torch
 
 from baselines.built import Tree, TreeNode
-from baselines.common import highest, pack_sentences, scaled
+from baselines.common import highest, scaled
+from baselines.passages import pack_sentences
 from core.files import optional
 from core.settings import Settings
 from data import Answer, Document, Prepared
@@ -122,6 +123,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
 
 class Raptor(Tree):
     """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
+    reply_tokens = CHUNK
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
         with optional("RAPTOR clusters with scikit-learn and umap-learn"):
@@ -135,7 +137,6 @@ class Raptor(Tree):
         self.collapsed = collapsed
 
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
-        self.limit = scaled(CHUNK, settings)
         self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - len(self.user_turn(PROMPT)) - self.limit)
 
     def construction(self, document: Document) -> dict:

@@ -9,10 +9,10 @@ import pytest
 from speaker import Script, by_rules
 
 from baselines import graphreader_prompts
-from baselines.agent import reminder
-from baselines.common import pack_paragraphs
 from baselines.fact_graph import FactGraph, facts_of, form_of, scores_of, stemmer
 from baselines.graphreader import FORM, GraphReader, Walk, action_of, notebook_of
+from baselines.passages import pack_paragraphs
+from baselines.replies import reminder
 from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED, Document, read_jsonl

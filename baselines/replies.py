@@ -1,0 +1,72 @@
+"""Prompts and replies: how the model is asked in words, and the lists, cells, pairs and numbers in what it says."""
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from core.text import MARKER
+from llama import Cache, Llama, length_of
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+def replies_to(model: Llama, texts: list[str], limit: int) -> list[str]:
+    """The greedy reply, of up to `limit` tokens, to each text as a user's turn; they run together."""
+    rows = [[(None, user_turn(model.tokenizer, text))] for text in texts]
+    cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
+    hidden, _ = model.read(cache, rows)
+    ids, _ = model.generate(cache, hidden, limit)
+    return list(map(model.tokenizer.decode, ids))
+
+
+def user_turn(tokenizer, text: str) -> list[int]:
+    """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
+    return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
+
+
+def reminder(wanted: str) -> str:
+    """The line before a prompt whose reply was refused. After the prompt it would be taken for the document's text."""
+    return f"Your last reply could not be used. {wanted}\n\n"
+
+
+@dataclass
+class Reply:
+    """What the model said to one prompt, for the trace."""
+    text: str
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+def lines_of(reply: str) -> list[str]:
+    """The lines of a list, each once, without markers and stars: the marked lines, or all if none is marked.
+
+    Headings are left out: lines that end with a colon, and unmarked lines in bold type.
+    """
+    marked = [line[marker.end():] for line in reply.splitlines() if (marker := MARKER.match(line))]
+    plain = [line for line in reply.splitlines() if not re.fullmatch(r"\s*\*\*.*\*\*\s*", line)]
+    lines = dict.fromkeys(line.strip("* \t") for line in marked or plain)
+    return [line for line in lines if line and not line.endswith(":")]
+
+
+def cells_of(reply: str, number: int) -> list[list[str]]:
+    """The lines "a | b | .." of a reply that have so many cells, as lists of cells."""
+    rows = []
+    for line in reply.splitlines():
+        marker = MARKER.match(line)
+        rows.append([cell.strip("* \t") for cell in line[marker.end() if marker else 0:].strip("| \t").split("|")])
+    return [row for row in rows if len(row) == number]
+
+
+def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
+    """The texts (a, b) of each "first: a, second: b", on one line or on several, numbered or not, bold or not.
+
+    The labels are regular expressions. On the line of a, the second label follows a comma, a semicolon or "?".
+    """
+    sign = r"[\W\d]{0,9}"                                   # a limit, so that the time is linear in any reply
+    form = rf"^{sign}(?:{first}){sign}?:[\s*]*+(.+?)(?:(?<=[,;?])\s|\n){sign}(?:{second}){sign}?:[\s*]*+(.+)"
+    found = re.findall(form, reply, re.IGNORECASE | re.MULTILINE)
+    return [(a.strip("*,; \t"), b.strip("* \t")) for a, b in found]
+
+
+def numbers_of(text: str, known: Iterable[int]) -> list[int]:
+    """The `known` numbers that a text names, each once, in its order."""
+    known = {str(number): number for number in known}
+    return list(dict.fromkeys(known[digits] for digits in re.findall(r"\d+", text) if digits in known))
