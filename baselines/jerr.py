@@ -29,7 +29,7 @@ from itertools import chain
 
 from baselines.built import Built
 from baselines.common import line_ids, scaled
-from baselines.jerr_prompts import ATOMS, BULLETS, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, EDGE, SHORTER, SYNOPSIS
+from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from baselines.passages import pack_paragraphs, sentences
 from baselines.replies import cells_of, lines_of, numbers_of
 from baselines.tree_search import form_of, holds, search
