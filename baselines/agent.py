@@ -1,6 +1,6 @@
-"""Methods that ask the model in words, and count what it says.
+"""Methods that ask the model in words.
 
-A reply without the form that was asked for is refused, asked for again, and counted.
+A reply that does not have the form that was asked for is refused, asked for again, and counted.
 """
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ ATTEMPTS = 3                      # replies to one prompt that may be refused
 
 
 class Agent(Baseline):
-    """A method that asks the model, about a document or a question, and reads its replies."""
+    """A method that asks the model about a document or a question, and reads its replies."""
     reply_tokens = 512            # of a reply, before scaling; with 512 GraphReader's Figure 10 fits its paper's 4096
 
     def __init__(self, model: Llama, settings: Settings, *others):
@@ -26,7 +26,7 @@ class Agent(Baseline):
         self.begin()
 
     def begin(self, replies=replies_to, progress: bool = False):
-        """Forget the last document or question. `replies` gives the model's replies; a bar may show how many."""
+        """Begin with a document or a question: `replies` makes the model's replies, `progress` shows a bar."""
         self.replies, self.progress = replies, progress
         self.trace: list[Reply] = []                        # one for each call
         self.refused = 0
@@ -67,10 +67,10 @@ class Agent(Baseline):
         return said
 
     def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None, most: int = ATTEMPTS) -> list:
-        """What parse(n, reply) makes of the reply to text n. A reply of which it makes nothing is refused.
+        """For each text n: what parse(n, reply) finds in the reply. If it finds nothing, the reply is refused.
 
-        Then the prompt is repeated, up to three times or `most`. Decoding is greedy, so the same prompt would get the
-        same reply: a line before it says what is `wanted`.
+        A prompt is asked three times at most, or `most` times if that is less. Decoding is greedy, so the same prompt
+        would get the same reply. So a line before the prompt says what is `wanted`.
         """
         found = [None] * len(texts)
         again = ""
@@ -83,7 +83,7 @@ class Agent(Baseline):
         return found
 
     def ask_fitting(self, texts: Iterable[str], parse, wanted: str, most: int = ATTEMPTS):
-        """What parse(reply) makes of the reply to the first of these texts that fits the window, else to the last."""
+        """What parse(reply) finds in the reply to the first text that fits the window; to the last if none fits."""
         for text in texts:
             if len(self.user_turn(reminder(wanted) + text)) + self.limit <= self.settings.window:
                 break

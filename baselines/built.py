@@ -15,10 +15,10 @@ FORMAT = 3                        # of the files
 
 
 class Built(Agent):
-    """A method that builds something of a document. A subclass says how by `read` and
+    """A method that builds something from a document, once, and answers from it. A subclass defines `read` and
 
-        build(document) -> dict         what is made of a document, as plain fields for JSON; its FLOPs are the model's
-        ready(content) -> Prepared      the same as questions need it; its FLOPs are those of an encoder
+        build(document) -> dict         what is built, as plain fields for JSON; its FLOPs are the model's
+        ready(content) -> Prepared      the same in the form that questions need; its FLOPs are an encoder's
     """
 
     def construction(self, document: Document) -> dict:
@@ -27,7 +27,7 @@ class Built(Agent):
                 "window": self.settings.window}
 
     def file_name(self, document: Document) -> str:
-        """Names what is built of this document, by this model, under these settings, on disk."""
+        """The name on disk of what this model builds of this document under these settings."""
         return file_name(document.hash, self.model.fingerprint, self.construction(document))
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:

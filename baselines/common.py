@@ -1,7 +1,7 @@
 """What the compared methods share: how they prepare and answer, and the reader.
 
-A row of Table 1 differs from another by its method alone. Every method is read by the conversation of Table A2, with
-what it found in the place of PECAN's nodes, in the same window, through the same forward pass and FLOP counter.
+Rows of Table 1 differ by their method alone. Every method answers in the conversation of Table A2, with what it found
+in the place of PECAN's nodes. Window, forward pass and FLOP counter are the same.
 """
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,10 +14,10 @@ from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
 
 def scaled(tokens: int, settings: Settings) -> int:
-    """A length in tokens that a method's source gives, scaled to the size of our chunks.
+    """A length in tokens from a method's paper or code, scaled to the size of our chunks.
 
-    The sources assume large models, as the paper does with its chunks of 300 tokens. Small models have small chunks,
-    and every length shrinks with them.
+    These assume large models, as PECAN does with its chunks of 300 tokens. Small models have small chunks, and every
+    length shrinks with them.
     """
     return max(1, tokens * settings.chunk // 300)
 
@@ -33,7 +33,7 @@ def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
 class Baseline(Method):
     """A method whose FLOPs are those of its model and of the `others` that work for it: encoders, a scorer.
 
-    A subclass says how by `make` and `read`; `prepare` and `answer` enter what they cost.
+    A subclass defines `make` and `read`; `prepare` and `answer` add what they cost.
     """
 
     def __init__(self, model: Llama, settings: Settings, *others):
@@ -79,9 +79,9 @@ class Baseline(Method):
     def answer_from_best(self, question: str, texts: list[str], order: Iterable[int]) -> Answer:
         """Answer from the texts at these places, the best first.
 
-        A text that does not fit the window is passed over; the answer's `nodes` are the places of the others. The
-        papers do not say in which order to read; RAPTOR's retrievers put the best first. InputError if something was
-        found and none of it fits.
+        A text that does not fit the window is skipped; the answer's `nodes` are the places of the others. The papers
+        do not say in which order to read; RAPTOR's retrievers put the best first. InputError if there are texts, but
+        none that fits.
         """
         room = room_for_nodes(self.model.tokenizer, question, self.settings)
         lines = []

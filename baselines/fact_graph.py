@@ -2,10 +2,10 @@
 
 What the paper leaves open:
 - key elements are normalised by rules: lower case, no possessive, no special characters, stemmed words. The paper cites
-  #InsTag, whose other steps are made for 100,000 tags: they need tags seen 20 times, where a node has 2 facts
-- #InsTag's semantic clusters are not made: vectors merge "North Carolina" with "South Carolina" (cosine .848, MiniLM)
-  before "Canada" with "Canadian" (.777), as the paper's Figure 23 does
-- an edge needs two *listed* key elements of one fact, not a substring ("art" in "party")
+  #InsTag. Its other steps are for 100,000 tags, each seen 20 times or more; a node here has about 2 facts
+- #InsTag's semantic clusters are left out. The paper's Figure 23 joins "Canada" and "Canadian" (cosine .777 by MiniLM).
+  A threshold that allows this also joins "North Carolina" and "South Carolina" (.848)
+- an edge joins two key elements that one fact *lists*; a substring is not enough ("art" in "party")
 
 snowballstemmer is an optional package: requirements-extra.txt.
 """
@@ -33,7 +33,7 @@ def form_of(element: str, stem) -> str:
 
 
 def facts_of(reply: str, chunk: str) -> list[list[str]]:
-    """The facts of a reply to Figure 6, each followed by its key elements: lines "number. fact | element | .."."""
+    """The facts in a reply to Figure 6, each followed by its key elements. A line is "number. fact | element | .."."""
     facts = []
     for line in reply.splitlines():
         match = re.match(r"\s*\[?\d+\]?[.,:)]?\s+(\S.*\|.*)", line)
@@ -49,10 +49,10 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
 
 
 class FactGraph:
-    """Nodes with their facts and neighbours. `facts` are those of each chunk, with their key elements.
+    """Nodes with their facts and neighbours. `facts` has the facts of each chunk, each followed by its key elements.
 
-    A node's name is its most frequent wording, of equals the first. Its facts are in document order; its neighbours in
-    order of the facts they share with it, then of their first appearance.
+    A node's name is its most frequent wording, of equals the first. Its facts are in document order. Of its neighbours
+    those come first that share the most facts with it, of equals the first to appear.
     """
 
     def __init__(self, facts: list[list[list[str]]], stem):
@@ -80,15 +80,12 @@ class FactGraph:
         self.neighbours = [highest(counts, len(counts), counts) for counts in shared]
 
     def find(self, name: str) -> int | None:
-        """The node that a reply names, in whatever wording."""
+        """The node of this name, in any wording; None if there is none."""
         return self.node_of.get(form_of(name, self.stem))
 
 
 def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
-    """Node -> score in 0..100, from "Node: .., Score: ..", in one line or two. What is no node is left out.
-
-    If a node is named twice, the higher score counts.
-    """
+    """Node -> score in 0..100, from "Node: .., Score: ..". Names of no node are left out; the higher of two scores counts."""
     scores = {}
     for name, said in pairs_of(reply, "node", "score"):
         score = re.match(r"\[?(-?\d+(?:\.\d+)?)", said)

@@ -5,14 +5,14 @@ fact_graph.py). For a question it makes a plan and scores all nodes. From each o
 calls at most and a notebook: it sees a node's facts, may read chunks, goes to a neighbour. Then it reasons (3.3, 3.4).
 
 No code was published. What the paper leaves open:
-- decoding is greedy, where the paper has temperature 0.2: a row must be the same each time. A refused prompt is
-  repeated with a line that says what is wanted; three refused replies in a row end a walk
+- decoding is greedy, so that a row is the same each time; the paper has temperature 0.2. After a refused reply the
+  prompt is repeated with a line that says what is wanted. Three refused replies in a row end a walk
 - the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ by their method alone
-- an action counts if the text after the last "Chosen Action" names one function, which this stage offers. The prompts
-  name them all, so the first name in a reply could be an echo. Of several calls the arguments are joined
-- visited neighbours are offered, as in Figure 23. Whether to go back is the model's choice; calls bound the cost
-- node names that do not fit one prompt are shown in parts, and the scores pooled. If facts or neighbours do not fit,
-  the last are left out; then the oldest actions, then the plan
+- an action counts if the text after the last "Chosen Action" names exactly one function, and the stage offers it. The
+  prompts name all functions, so the first name in a reply could be an echo. Arguments of several calls are joined
+- visited neighbours are offered, as in Figure 23. The model decides whether to go back; the 10 calls limit the cost
+- node names that do not fit one prompt are shown in parts, and all scores count together. If facts or neighbours do not
+  fit, the last are left out; then the oldest actions, then the plan
 """
 import re
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 
 
 def notebook_of(reply: str) -> str:
-    """The updated notebook in a reply, empty if there is none: up to the next heading."""
+    """The updated notebook in a reply, up to the next heading; empty if there is none."""
     _, *rest = re.split("updated notebook", reply, maxsplit=1, flags=re.IGNORECASE)
     heading = re.compile(r"^[* \t]*(?:rationale for|chosen action)", re.IGNORECASE | re.MULTILINE)
     return heading.split("".join(rest), maxsplit=1)[0].lstrip("*: ").rstrip("* \t\n").lstrip()
@@ -102,8 +102,7 @@ class Walk:
     def choose(self, stage: str, label: str, shown: list[str]) -> str:
         """Ask until a reply is accepted, and do what it calls for; returns its function.
 
-        The walk ends after three refused replies, and after its 10th call, a refused one included: that bounds the
-        cost.
+        It is "termination" after three refused replies, and after the 10th call. Calls with a refused reply count, too.
         """
         before = len(self.method.trace)
         action = self.method.ask_fitting(self.prompts(stage, label, shown), lambda reply: self.act(stage, reply), FORM,

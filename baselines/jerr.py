@@ -5,21 +5,21 @@ its entities and core elements; duplicates are joined; the model relates them, a
 3.2, 3.3). For a question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4, tree_search.py).
 The model sees these and all synopses, and names the chunks that it wants to read again; then it answers.
 
-The text of the paper came to us without its formulas and prompts. The steps are its words; what follows is ours:
-- SYNOPSIS and LOOK_UP are ReadAgent's (Lee et al. 2024), which it names as its model; the other prompts are new
-- Bloom filter and trie together are a set, so a set removes exact duplicates
+Our copy of the paper lacks the formulas and prompts. The steps follow its words; the rest is ours:
+- the prompts (jerr_prompts.py)
+- a set removes exact duplicates: the paper's Bloom filter and trie together are one
 - near duplicates are joined if their SimHash differs in 3 bits at most ("e.g., three bits"). That also joins "Heinkel
   HD 36" and "HD 38"
-- a node's text is its name and the sentences of synopses that hold it; with whole synopses all nodes of a chunk would
-  match the same keywords
-- relations are asked for in one call a chunk, not one a pair of entities: the paper's token counts allow no more
-- the answer is read from synopses and chunks, as 3.1 says. 3.4 names retrieved nodes in place of the synopses; a node's
-  text is sentences of these
-- pages are those in the first square brackets of a reply, as in ReadAgent's published code
-- a reply of one word that is no name of the text, as "No", is refused. If replies are refused, a chunk's beginning is
-  its synopsis, it has no entities or relations, the question's words are the keywords, and no chunk is read again.
-  Reading the nodes' chunks instead would leave to the graph what the paper leaves to the model
-- options are lines "(A) .." of the question, as the layout of QuALITY writes them, and part of what keywords are for
+- a node's text is its name and those sentences of the synopses that contain it. With whole synopses all nodes of a
+  chunk would match the same keywords
+- one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
+- the answer is read from synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes in the place of synopses, but
+  their texts are sentences of synopses
+- pages are the numbers in the first square brackets of a reply, as in ReadAgent's published code
+- a reply of one word, such as "No", is refused if the text lacks this word. Without a usable reply, a chunk's beginning
+  is its synopsis, the chunk has no entities or relations, the question's words are the keywords, and no chunk is read
+  again. (To read the nodes' chunks instead would leave to the graph what the paper leaves to the model.)
+- options are lines "(A) .." of the question, as the layout of QuALITY writes them; keywords may come from them
 """
 import hashlib
 import re
@@ -60,9 +60,9 @@ def simhash(text: str) -> int:
 
 
 def said_of(reply: str, text: str) -> str:
-    """A reply on one line; "" if it says nothing of a text: if it is a single word, as "No", that is no name in it.
+    """A reply on one line; "" if it says nothing about a text: a single word, such as "No", that the text lacks.
 
-    Each character of Chinese or Japanese counts as a word, because these are written without blanks.
+    In Chinese and Japanese each character counts as a word, because no blanks separate words.
     """
     words = re.findall(r"[\u3040-\u9fff]|\w+", reply)
     says = len(words) > 1 or any(word.lower() not in STOP and holds(text, word) for word in words)
@@ -70,7 +70,7 @@ def said_of(reply: str, text: str) -> str:
 
 
 def names_of(reply: str, text: str) -> list[str]:
-    """The names in a reply, one a line; prose is left out. A single line may list names of the text, with commas."""
+    """The names in a reply, one on each line. Prose is left out. A single line may list names of the text with commas."""
     lines = lines_of(reply) if said_of(reply, text) else []
     if len(lines) == 1:
         names = re.split(r",\s*(?:and\s)?|:\s", lines[0].rstrip("."))
@@ -79,9 +79,9 @@ def names_of(reply: str, text: str) -> list[str]:
 
 
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
-    """Nodes (name, chunks) and form -> node, from the candidates of each chunk.
+    """Nodes (name, chunks) and form -> node, from the candidate names of each chunk (equations 3, 4).
 
-    A near duplicate joins the nearest node, of equals the earliest (equations 3, 4).
+    A near duplicate joins the nearest node, of equals the earliest.
     """
     nodes = []
     node_of = {}
@@ -108,9 +108,9 @@ def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, in
 
 
 def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
-    """Edges [a, b, relations] of a directed acyclic graph of `number` nodes; what would close a cycle is left out.
+    """Edges [a, b, relations] of a directed acyclic graph of `number` nodes.
 
-    A further relation of the same two nodes is added to their edge.
+    A relation that would close a cycle is left out. Another relation of the same two nodes is added to their edge.
     """
     edges = {}
     reached = [{node} for node in range(number)]            # from each node, along edges
@@ -131,7 +131,7 @@ def has_options(question: str) -> bool:
 
 
 def keywords_of(question: str, names: list[str]) -> list[str]:
-    """The names that are in the question; if there are none, its words without those of a fixed list."""
+    """The names that the question contains; if there are none, its words except those of a fixed list."""
     found = [name for name in names if holds(question, name)]
     found = found or [word for word in re.findall(r"[\w'-]+", question) if word.lower() not in STOP]
     return list(dict.fromkeys(map(form_of, found)))
@@ -147,7 +147,7 @@ def pages_of(reply: str, number: int, most: int) -> list[int]:
 # --- the method -----------------------------------------------------------------------------------------------------
 
 class JERR(Built):
-    """Synopses and graph once; then keywords, search, pages, and the answer from synopses and chunks."""
+    """Write synopses and a graph once; then find keywords, search, look pages up, and answer from synopses and chunks."""
 
     def construction(self, document: Document) -> dict:
         """Chunks are shorter if a question has options."""
@@ -186,7 +186,7 @@ class JERR(Built):
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Search, look chunks up, read. `nodes` are the chunks that were looked up; `cut` if something did not fit."""
+        """Search, look chunks up, read. `nodes` are the chunks that were looked up; `cut` says that a chunk is missing."""
         memory = prepared.graph
         keywords = keywords_of(question, *self.names(KEYWORDS, [question]))
         found = search(memory["nodes"], memory["edges"], keywords)
@@ -202,7 +202,7 @@ class JERR(Built):
     def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:
         """The chunks that the model wants to read again; none if its replies are refused.
 
-        Synopses that do not fit the prompt are left out, those of the least priority first.
+        If not all synopses fit the prompt, those of the least priority are left out.
         """
         nodes, synopses = memory["nodes"], memory["synopses"]
         related = []
@@ -219,10 +219,10 @@ class JERR(Built):
         return self.ask_fitting(texts, lambda reply: pages_of(reply, len(synopses), most), PAGES)
 
     def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> tuple[list[int], bool]:
-        """The reader's lines in document order, as token ids, and whether something was left out.
+        """The reader's lines in document order, as token ids, and whether a chunk is missing.
 
-        A chunk that is looked up takes the place of its synopsis. Synopses have up to half of the window, chunks the
-        rest; both in order of priority, chunks in the model's order.
+        A chunk that is looked up takes the place of its synopsis, if it fits. Synopses come first, by priority, in up
+        to half of the window. Then come chunks, in the model's order.
         """
         room = room_for_nodes(self.model.tokenizer, question, self.settings)
         synopses = prepared.graph["synopses"]
@@ -236,6 +236,5 @@ class JERR(Built):
 
         put([chunk for chunk in priority if chunk not in pages], synopses, room // 2)
         put(pages, prepared.texts, room)
-        cut = len(lines) < len(priority)
-        put(pages, synopses, room)                          # of a chunk that does not fit
-        return [i for chunk in sorted(lines) for i in lines[chunk]], cut
+        put(pages, synopses, room)
+        return [i for chunk in sorted(lines) for i in lines[chunk]], len(lines) < len(priority)

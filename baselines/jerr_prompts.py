@@ -1,6 +1,7 @@
-"""The prompts of JERR. SYNOPSIS and LOOK_UP are ReadAgent's (Lee et al. 2024), which it names as its model.
+"""The prompts of JERR, of which our copy of the paper has none.
 
-The others are ours: our copy of the paper has none. "Related" in LOOK_UP is ours, too.
+SYNOPSIS and LOOK_UP are those of ReadAgent (Lee et al. 2024), which the paper names as its model; only "Related" in
+LOOK_UP is ours. So are the other prompts.
 """
 SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened version. DO NOT explain your reason.\n\n"
             "Passage:\n")

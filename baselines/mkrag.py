@@ -8,8 +8,9 @@ it is split into sub-questions, and each retrieves pairs. The model answers, or 
 The paper (anonymous, under review) works with a Chinese model. It publishes neither its two encoders, nor two of its
 five prompts, nor four of its constants. So this row is "MKRAG, prompted, with stand-in encoders"; ours are:
 - most prompts (mkrag_prompts.py)
-- all examples are about the Curies. A reply that speaks of them where the text does not repeats an example: left out
-- pairs are asked for in groups of lines whose prompt and reply fit, so a long entity has several macro pairs
+- the prompts' examples are about the Curies. If the text does not name them, what a reply says of them is left out,
+  because it only repeats an example
+- if an entity has too many lines for one prompt, or for one reply of micro pairs, it is asked about in groups of lines
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (in its Table 9 an entity of 7
   items has micro pairs, one of 2 has none)
 - its two retrieval models are --encoder, and p_yes of Table A2's first turn with the pair as its only node
@@ -66,7 +67,7 @@ GENERAL = set("""a an the one two three four five six seven eight nine ten some 
 
 
 def echoes(reply: str, text: str) -> bool:
-    """Whether a reply speaks of the prompts' example, and the text does not."""
+    """Whether a reply repeats the prompts' examples: it names the Curies, and the text does not."""
     return "Curie" in reply and "Curie" not in text
 
 
@@ -75,8 +76,8 @@ def echoes(reply: str, text: str) -> bool:
 def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
     """The entities of a text, as (name, items), that the JSON objects in a reply describe.
 
-    An object with items is an entity, wherever it stands: so a reply that was cut by its limit keeps its complete ones.
-    Its name is its field "Name" or "Entity", or else the key before it.
+    Any object with items is an entity. So a reply that was cut by its limit keeps its complete entities. The name is
+    the field "Name" or "Entity", or else the key before the object.
     """
     found = []
     for match in re.finditer(r'(?:"([^"\\]*+)"\s*+:\s*+)?\{', reply):
@@ -105,7 +106,7 @@ def items_of(fields: dict) -> list[tuple[str, str, str]]:
 
 
 def values_of(value) -> list[str]:
-    """The texts in a JSON value: a list gives each of its own, an object is flattened to "key: value"."""
+    """The texts in a JSON value; an object gives "key: value" for each."""
     if isinstance(value, dict):
         return [f"{key}: {text}" for key, inner in value.items() for text in values_of(inner)]
     if isinstance(value, list):
@@ -114,7 +115,7 @@ def values_of(value) -> list[str]:
 
 
 def without_general_time(event: str) -> str:
-    """An event without a general time before " - ", such as "one day": nothing but words of GENERAL and numbers."""
+    """An event without a general time before " - ", such as "one day". Such a time has only words of GENERAL and numbers."""
     time, dash, rest = event.partition(" - ")
     words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
     return rest if dash and words and words <= GENERAL else event
@@ -165,7 +166,7 @@ def sub_questions(reply: str) -> list[str]:
 def decision_of(reply: str, text: str) -> tuple[str, str] | None:
     """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither.
 
-    An answer that says "cannot" is none if a question follows. The echo of the example is no question about the text.
+    An answer that says "cannot" does not count if a question follows. Nor does a question of the example.
     """
     found = re.findall(r"\b(Answer|RewriteQ)[*_]*:[ \t*_]*(.*)", reply)
     if len(found) > 1 and found[0][0] == "Answer" and re.search(r"\b(cannot|can't|not)\b", found[0][1]):
@@ -227,7 +228,7 @@ class MKRAG(Built):
         return self.answer_from_best(question, prepared.texts, self.loop(prepared, question))
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
-        """The pairs that were retrieved, in the order in which they were."""
+        """The pairs that were retrieved, in this order."""
         [split] = self.ask_until([f"{SPLIT}Question: {question}"], lambda n, reply: sub_questions(reply),
                                  "One sub-question a line.")
         new = queries = split or [question]

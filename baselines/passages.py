@@ -1,17 +1,18 @@
-"""A document in pieces longer than PECAN's chunks: they end between passages or sentences, never after a title."""
+"""A document in pieces that end between passages or sentences, and never after a title."""
 import re
 
 from core.text import fill, split
 from data import Document
 
 HEADING = 12                      # words of a heading at most
-STOPS = ".!?:;,\"'”’"             # ends of what is no heading
+STOPS = ".!?:;,\"'”’"             # at the end of a line that is no heading
 
 
 def units(document: Document) -> list[str]:
-    """What a chunk should not break: the passages, cut at empty lines. A heading stays with what follows it.
+    """The parts of a document that a chunk should not break: its passages, cut at empty lines.
 
-    A heading is a single line of at most HEADING words that does not end with a stop.
+    A heading stays with the part that follows it. It is a single line of at most HEADING words, without a stop at the
+    end.
     """
     found = []
     after_heading = False

@@ -18,9 +18,9 @@ Differences from the published code:
 - layers are in document order, and if one document's tree ends early, the next one's is not shortened
 - a sentence longer than a chunk is cut at white space; in the code it is cut at , ; : into pieces of any length, which
   come before the chunk that is being filled
-- only the best few are retrieved; the code's other mode, by a threshold, keeps those that are far away
+- only the best few are retrieved. (The code can also retrieve by a threshold, but keeps the nodes that are far away.)
 - the collapsed tree stops at `top_k` nodes, as in PECAN's Table 1; in the code at 3500 tokens
-- against the words of PECAN's section 4, traversal does not follow "a single path": it is the code's top 5 of a layer
+- traversal takes the top 5 of each layer, as the code does; PECAN's section 4 says that it follows "a single path"
 
 scikit-learn and umap-learn are an optional extra: requirements-extra.txt.
 """

@@ -1,4 +1,4 @@
-"""Prompts and replies: how the model is asked in words, and the lists, cells, pairs and numbers in what it says."""
+"""Prompts and replies: asking the model in words, and finding lists, cells, pairs and numbers in what it says."""
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def user_turn(tokenizer, text: str) -> list[int]:
 
 
 def reminder(wanted: str) -> str:
-    """The line before a prompt whose reply was refused. After the prompt it would be taken for the document's text."""
+    """The line before a prompt whose reply was refused. After the prompt it would look like text of the document."""
     return f"Your last reply could not be used. {wanted}\n\n"
 
 
