@@ -13,7 +13,7 @@ from core.settings import Settings
 from data import Answer, Prepared
 from llama import Llama
 
-ATTEMPTS = 3                      # replies to one prompt that may be refused
+ATTEMPTS = 3                      # of a prompt whose replies are refused
 
 
 class Agent(Baseline):
@@ -32,16 +32,14 @@ class Agent(Baseline):
         self.refused = 0
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        """All tokens that the model reads or writes for an answer count, not only the reader's."""
         self.begin()
-        before = self.model.tokens
         answer = super().answer(prepared, question)
-        answer.tokens = self.model.tokens - before
         answer.trace, answer.calls, answer.refused = self.trace, len(self.trace), self.refused
         return answer
 
-    def user_turn(self, text: str) -> list[int]:
-        return user_turn(self.model.tokenizer, text)
+    def length(self, text: str) -> int:
+        """Tokens of a user's turn that says `text`."""
+        return len(user_turn(self.model.tokenizer, text))
 
     def check_room(self, what: str, prompt: int, limit: int):
         """InputError if a prompt and a reply of up to `limit`, both in tokens, do not fit the window."""
@@ -52,7 +50,7 @@ class Agent(Baseline):
     def say(self, texts: list[str], limit: int) -> list[str]:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
         for text in texts:
-            self.check_room("a prompt", len(self.user_turn(text)), limit)
+            self.check_room("a prompt", self.length(text), limit)
 
         said = []
         batch = self.settings.batch
@@ -66,26 +64,26 @@ class Agent(Baseline):
         self.trace += map(Reply, said)
         return said
 
-    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None, most: int = ATTEMPTS) -> list:
+    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
         """For each text n: what parse(n, reply) finds in the reply. If it finds nothing, the reply is refused.
 
-        A prompt is asked three times at most, or `most` times if that is less. Decoding is greedy, so the same prompt
-        would get the same reply. So a line before the prompt says what is `wanted`.
+        A prompt is asked three times at most. Decoding is greedy, so the same prompt would get the same reply: from
+        the second time on, a line before it says what is `wanted`.
         """
         found = [None] * len(texts)
         again = ""
-        for _ in range(min(most, ATTEMPTS)):
+        for _ in range(ATTEMPTS):
             left = [n for n, value in enumerate(found) if not value]
-            for n, reply in zip(left, self.ask([again + texts[n] for n in left], limit), strict=True):
+            for n, reply in zip(left, self.ask([again + texts[n] for n in left], limit)):
                 found[n] = parse(n, reply)
                 self.refused += not found[n]
             again = reminder(wanted)
         return found
 
-    def ask_fitting(self, texts: Iterable[str], parse, wanted: str, most: int = ATTEMPTS):
+    def ask_fitting(self, texts: Iterable[str], parse, wanted: str):
         """What parse(reply) finds in the reply to the first text that fits the window; to the last if none fits."""
         for text in texts:
-            if len(self.user_turn(reminder(wanted) + text)) + self.limit <= self.settings.window:
+            if self.length(reminder(wanted) + text) + self.limit <= self.settings.window:
                 break
-        [found] = self.ask_until([text], lambda n, reply: parse(reply), wanted, most=most)
+        [found] = self.ask_until([text], lambda n, reply: parse(reply), wanted)
         return found

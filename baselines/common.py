@@ -4,6 +4,7 @@ Rows of Table 1 differ by their method alone. Every method answers in the conver
 in the place of PECAN's nodes. Window, forward pass and FLOP counter are the same.
 """
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from core.files import InputError
@@ -33,19 +34,15 @@ def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
 class Baseline(Method):
     """A method whose FLOPs are those of its model and of the `others` that work for it: encoders, a scorer.
 
-    A subclass defines `make` and `read`; `prepare` and `answer` add what they cost.
+    A subclass defines two methods, and `prepare` and `answer` add what they cost:
+        make(document) -> Prepared                          the document made ready for its questions
+        read(prepared, question) -> Answer | None           None if there is nothing to answer from
     """
 
     def __init__(self, model: Llama, settings: Settings, *others):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
-
-    def make(self, document: Document) -> Prepared:
-        """The document made ready for its questions."""
-
-    def read(self, prepared: Prepared, question: str) -> Answer | None:
-        """The answer to a question; None if there is nothing to answer from."""
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         before = self.flops()
@@ -54,9 +51,10 @@ class Baseline(Method):
         return prepared
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        before = self.flops()
+        """The answer, with all FLOPs, and all tokens that the model reads or writes for it."""
+        flops, tokens = self.flops(), self.model.tokens
         answer = self.read(prepared, question) or Answer("", [], 0, 0, end="none")
-        answer.flops = self.flops() - before
+        answer.flops, answer.tokens = self.flops() - flops, self.model.tokens - tokens
         return answer
 
     def flops(self) -> int:
@@ -68,35 +66,36 @@ class Baseline(Method):
     def answer_from(self, question: str, lines: list[int]) -> Answer:
         """Answer from lines, given as token ids. No check is made: the first assistant turn is "Yes"."""
         model, tokenizer = self.model, self.model.tokenizer
-        start = model.spent()
         prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
 
         cache = Cache(model, 1, length_of(prompt) + self.settings.answer_tokens)
         hidden, _ = model.read(cache, [prompt])
         [reply], _ = model.generate(cache, hidden, self.settings.answer_tokens)
-        return Answer(tokenizer.decode(reply).strip(), [], *model.spent(start))
+        return Answer(tokenizer.decode(reply).strip(), [], 0, 0)
 
     def answer_from_best(self, question: str, texts: list[str], order: Iterable[int]) -> Answer:
         """Answer from the texts at these places, the best first.
 
-        A text that does not fit the window is skipped; the answer's `nodes` are the places of the others. The papers
-        do not say in which order to read; RAPTOR's retrievers put the best first. InputError if there are texts, but
-        none that fits.
+        The answer's `nodes` are the places of the texts that fit the window. The papers do not say in which order to
+        read; RAPTOR's retrievers put the best first. InputError if there are texts, but none that fits.
         """
-        room = room_for_nodes(self.model.tokenizer, question, self.settings)
-        lines = []
-        nodes = []
-        for i in order:
-            line = line_ids(self.model.tokenizer, texts[i])
-            if len(lines) + len(line) <= room:
-                lines += line
-                nodes.append(i)
-        if order and not nodes:
+        lines = self.lines_that_fit(texts, order, room_for_nodes(self.model.tokenizer, question, self.settings))
+        if order and not lines:
             raise InputError(f"window {self.settings.window} is too small for what was found")
 
-        answer = self.answer_from(question, lines)
-        answer.nodes = nodes
+        answer = self.answer_from(question, [*chain(*lines.values())])
+        answer.nodes = list(lines)
         return answer
+
+    def lines_that_fit(self, texts: list[str], order: Iterable[int], room: int) -> dict[int, list[int]]:
+        """Place -> line, as token ids, of the texts at these places. A text that does not fit is skipped."""
+        lines = {}
+        for i in order:
+            line = line_ids(self.model.tokenizer, texts[i])
+            if len(line) <= room:
+                lines[i] = line
+                room -= len(line)
+        return lines
 
 
 def line_ids(tokenizer, text: str) -> list[int]:

@@ -10,10 +10,9 @@ What the paper leaves open:
 snowballstemmer is an optional package: requirements-extra.txt.
 """
 import re
-from collections import Counter
+from itertools import chain
 
-from baselines.common import highest
-from baselines.replies import pairs_of
+from baselines.replies import cells_of, pairs_of
 from core.files import optional
 
 EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
@@ -35,15 +34,10 @@ def form_of(element: str, stem) -> str:
 def facts_of(reply: str, chunk: str) -> list[list[str]]:
     """The facts in a reply to Figure 6, each followed by its key elements. A line is "number. fact | element | .."."""
     facts = []
-    for line in reply.splitlines():
-        match = re.match(r"\s*\[?\d+\]?[.,:)]?\s+(\S.*\|.*)", line)
-        if match is None:
-            continue
-
-        fact, *elements = [part.strip(" []") for part in match[1].split("|")]
-        elements = [element for element in elements if element]
-        is_example = fact == EXAMPLE and EXAMPLE not in chunk
-        if fact and elements and not is_example:
+    for fact, *elements in cells_of(reply, 2):
+        fact = re.sub(r"^\[\d+\],?\s*", "", fact)
+        elements = [element for element in (element.strip(" []") for element in elements) if element]
+        if elements and (fact != EXAMPLE or EXAMPLE in chunk):
             facts.append([fact, *elements])
     return facts
 
@@ -51,33 +45,32 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
 class FactGraph:
     """Nodes with their facts and neighbours. `facts` has the facts of each chunk, each followed by its key elements.
 
-    A node's name is its most frequent wording, of equals the first. Its facts are in document order. Of its neighbours
-    those come first that share the most facts with it, of equals the first to appear.
+    A node's name is its first wording. Its facts are in document order, its neighbours in order of first
+    appearance.
     """
 
     def __init__(self, facts: list[list[list[str]]], stem):
         self.stem = stem
-        wordings: dict[str, Counter] = {}                   # form -> how often each wording occurs
-        for in_chunk in facts:
-            for _, *elements in in_chunk:
-                for element in elements:
-                    wordings.setdefault(form_of(element, stem), Counter())[element] += 1
-        wordings.pop("", None)
+        names = {}                                          # form -> its first wording
+        for _, *elements in chain(*facts):
+            for element in elements:
+                names.setdefault(form_of(element, stem), element)
+        names.pop("", None)
 
         # A node for each form, in order of appearance.
-        self.node_of = {form: node for node, form in enumerate(wordings)}
-        self.names = [counts.most_common(1)[0][0] for counts in wordings.values()]
+        self.node_of = {form: node for node, form in enumerate(names)}
+        self.names = list(names.values())
 
         # Facts, and edges between the nodes that a fact lists.
-        self.facts = [[] for _ in wordings]                 # of each node: (chunk, fact)
-        shared = [Counter() for _ in wordings]              # of each node: neighbour -> facts that list both
+        self.facts = [[] for _ in names]                    # of each node: (chunk, fact)
+        neighbours = [set() for _ in names]                 # of each node: those that a fact lists with it
         for chunk, in_chunk in enumerate(facts):
             for fact, *elements in in_chunk:
                 listed = {self.find(element) for element in elements} - {None}
                 for node in listed:
                     self.facts[node].append((chunk, fact))
-                    shared[node].update(listed - {node})
-        self.neighbours = [highest(counts, len(counts), counts) for counts in shared]
+                    neighbours[node] |= listed - {node}
+        self.neighbours = list(map(sorted, neighbours))
 
     def find(self, name: str) -> int | None:
         """The node of this name, in any wording; None if there is none."""
@@ -85,7 +78,7 @@ class FactGraph:
 
 
 def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
-    """Node -> score in 0..100, from "Node: .., Score: ..". Names of no node are left out; the higher of two scores counts."""
+    """Node -> score in 0..100, from "Node: .., Score: ..". Names of no node are left out; the higher score counts."""
     scores = {}
     for name, said in pairs_of(reply, "node", "score"):
         score = re.match(r"\[?(-?\d+(?:\.\d+)?)", said)

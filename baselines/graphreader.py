@@ -33,24 +33,23 @@ CHUNK_TOKENS = 2000               # L
 FACTS_TOKENS = 1024               # of the facts of a chunk (Figure 6)
 PLAN_TOKENS = 256                 # the paper does not say
 STARTS = 5                        # N
-CALLS = 10                        # of a walk, at most
+CALLS = 10                        # of functions in a walk, at most
 
 FORM = "Keep strictly to the format that is described above."
-OFFERED = {"facts": ("read_chunk", "stop_and_read_neighbor"),
-           "chunk": ("search_more", "read_previous_chunk", "read_subsequent_chunk", "termination"),
-           "neighbours": ("read_neighbor_node", "termination")}
+OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
+           "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
+           "neighbours": "read_neighbor_node|termination"}
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 
 
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
-    """The function that a reply calls and what is in its parentheses; None unless exactly one is named, of the stage.
+    """The function that a reply calls and what is in its parentheses; None unless it names exactly one of the stage.
 
     Only the text after the last "Chosen Action" counts. Arguments of several calls are joined.
     """
     *found, chosen = re.split("chosen action", reply, flags=re.IGNORECASE)
-    names = "|".join(name for offered in OFFERED.values() for name in offered)
-    calls = re.findall(rf"\b({names})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
-    if not found or len({name for name, _ in calls}) != 1 or calls[0][0] not in OFFERED[stage]:
+    calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
+    if not found or len({name for name, _ in calls}) != 1:
         return None
     return calls[0][0], ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
 
@@ -73,7 +72,6 @@ class Walk:
     question: str
     plan: str
     node: int
-    calls: int = 0
     notebook: str = ""
     actions: list[str] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)          # chunks to be read, the next one first
@@ -81,14 +79,14 @@ class Walk:
 
     def run(self):
         """Walk to the end."""
-        while self.calls < CALLS:
+        while len(self.actions) < CALLS:
             # Facts of the node: which chunks are worth reading?
             shown = [f"[Chunk {chunk}] {fact}" for chunk, fact in self.graph.facts[self.node]]
             if self.choose("facts", "Atomic facts:", shown) == "termination":
                 return
 
             # Chunks, the first of the queue first. What is put at its front is read before the others.
-            while self.queue and self.calls < CALLS:
+            while self.queue and len(self.actions) < CALLS:
                 chunk = self.queue.pop(0)
                 self.read.append(chunk)
                 if self.choose("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]) == "termination":
@@ -96,19 +94,18 @@ class Walk:
 
             # A neighbour, visited or not.
             names = [self.graph.names[j] for j in self.graph.neighbours[self.node]]
-            if not names or self.choose("neighbours", "Neighbor nodes:", names) == "termination":
+            if not names or len(self.actions) == CALLS:
+                return
+            if self.choose("neighbours", "Neighbor nodes:", names) == "termination":
                 return
 
     def choose(self, stage: str, label: str, shown: list[str]) -> str:
         """Ask until a reply is accepted, and do what it calls for; returns its function.
 
-        It is "termination" after three refused replies, and after the 10th call. Calls with a refused reply count, too.
+        It is "termination" after three refused replies.
         """
-        before = len(self.method.trace)
-        action = self.method.ask_fitting(self.prompts(stage, label, shown), lambda reply: self.act(stage, reply), FORM,
-                                         most=CALLS - self.calls)
-        self.calls += len(self.method.trace) - before
-        return action or "termination"
+        text = self.prompts(stage, label, shown)
+        return self.method.ask_fitting(text, lambda reply: self.act(stage, reply), FORM) or "termination"
 
     def act(self, stage: str, reply: str) -> str | None:
         """Do what a reply calls for; returns its function, None if the reply is refused and nothing is done."""
@@ -116,14 +113,12 @@ class Walk:
         if action is None:
             return None
         name, argument = action
-        call = f"{name}()"
 
         if name == "read_chunk":
-            ids = numbers_of(argument, (chunk for chunk, _ in self.graph.facts[self.node]))
+            ids = numbers_of(argument, {chunk for chunk, _ in self.graph.facts[self.node]})
             if not ids:
                 return None
             self.queue = [i for i in ids if i not in self.read]   # all were read: as stop_and_read_neighbor
-            call = f"{name}({ids})"
 
         if name in BESIDE:
             chunk = self.read[-1] + BESIDE[name]
@@ -135,9 +130,8 @@ class Walk:
             if node not in self.graph.neighbours[self.node]:
                 return None
             self.node = node
-            call = f"{name}({self.graph.names[node]})"
 
-        self.actions.append(call)
+        self.actions.append(f"{name}({argument})")
         if stage != "neighbours":
             self.notebook = notebook_of(reply) or self.notebook
         return name
@@ -149,7 +143,7 @@ class Walk:
         node = [] if stage == "chunk" else [f"Node: {self.graph.names[self.node]}"]
         while True:
             *actions, plan = memory or [""]
-            yield "\n".join([f"{WALK[stage]}\n\n{asked(self.question, plan)}",
+            yield "\n".join([f"{WALK[stage]}\n\nQuestion: {self.question}\nPlan: {plan or 'none'}",
                              f"Previous actions: {'; '.join(actions) or 'none'}",
                              f"Notebook: {self.notebook or 'none'}", *node, label, *lines])
             if len(lines) > 1:
@@ -158,11 +152,6 @@ class Walk:
                 memory.pop(0)
             else:
                 return
-
-
-def asked(question: str, plan: str) -> str:
-    """The question and the plan, if there is one, as prompts show them."""
-    return f"Question: {question}\nPlan: {plan}" if plan else f"Question: {question}"
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -174,8 +163,7 @@ class GraphReader(Built):
         super().__init__(model, settings)
         self.stem = stemmer()
         self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(FACTS_TOKENS, settings)
-        longest = len(self.user_turn(reminder(FORM) + EXTRACT)) + self.chunk
-        self.check_room("extraction of GraphReader", longest, self.extract)
+        self.check_room("extraction of GraphReader", self.length(reminder(FORM) + EXTRACT) + self.chunk, self.extract)
 
     def build(self, document: Document) -> dict:
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
@@ -205,8 +193,8 @@ class GraphReader(Built):
 
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
         """The 5 nodes with the highest scores (Figure 8), of equals the first named."""
-        head = f"{SELECT}\n\n{asked(question, plan)}\nNodes:\n"
-        room = self.settings.window - self.limit - len(self.user_turn(reminder(FORM) + head))
+        head = f"{SELECT}\n\nQuestion: {question}\nPlan: {plan}\nNodes:\n"
+        room = self.settings.window - self.limit - self.length(reminder(FORM) + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
         said = self.ask_until([head + part for part in parts], lambda n, reply: scores_of(reply, graph) and reply, FORM)
@@ -217,8 +205,5 @@ class GraphReader(Built):
         """Reason over the notebooks (Figure 12), and answer from the reasoning and the notebooks."""
         shown = "\n".join(f"{n}. {notebook or 'none'}" for n, notebook in enumerate(notebooks, 1))
         [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
-
-        # Without the heading, all of the reply is the final answer.
-        analysis, _, final = reply.rpartition("Final answer:")
-        lines = [line for line in (analysis, final, *notebooks) if line.strip()]
+        lines = [line for line in (reply, *notebooks) if line.strip()]
         return self.answer_from_best(question, lines, range(len(lines)))

@@ -28,7 +28,7 @@ from functools import cache
 from itertools import chain
 
 from baselines.built import Built
-from baselines.common import line_ids, scaled
+from baselines.common import scaled
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from baselines.passages import pack_paragraphs, sentences
 from baselines.replies import cells_of, lines_of, numbers_of
@@ -41,7 +41,8 @@ CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
 LONGEST_NAME = 12                 # words; a longer line is prose
 NEAR = 3                          # theta: bits in which the SimHash of near duplicates differs at most
-LOOKED_UP = {False: 3, True: 5}   # chunks that may be read again, without and with options: ReadAgent's numbers
+LOOKED_UP = 3                     # chunks that may be read again: ReadAgent's numbers
+OPTIONS_LOOKED_UP = 5
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
            "when where why how yes no".split())
 
@@ -52,11 +53,12 @@ STOP = set("a an the of in on at to by for from with and or is are was were be d
 def simhash(text: str) -> int:
     """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
     content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
-    shingles = Counter(content[i:i + 4] for i in range(max(len(content) - 3, 1)))
-    hashes = [(int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:], "big"), count)
-              for shingle, count in shingles.items()]
-    votes = (sum(count for value, count in hashes if value >> bit & 1) for bit in range(64))
-    return sum(1 << bit for bit, vote in enumerate(votes) if 2 * vote > shingles.total())
+    shingles = [content[i:i + 4] for i in range(max(len(content) - 3, 1))]
+    votes = Counter()
+    for shingle in shingles:
+        value = int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:])
+        votes.update(bit for bit in range(64) if value >> bit & 1)
+    return sum(1 << bit for bit, vote in votes.items() if 2 * vote > len(shingles))
 
 
 def said_of(reply: str, text: str) -> str:
@@ -70,7 +72,7 @@ def said_of(reply: str, text: str) -> str:
 
 
 def names_of(reply: str, text: str) -> list[str]:
-    """The names in a reply, one on each line. Prose is left out. A single line may list names of the text with commas."""
+    """The names in a reply, one on each line. Prose is left out. A single line may list names of the text by commas."""
     lines = lines_of(reply) if said_of(reply, text) else []
     if len(lines) == 1:
         names = re.split(r",\s*(?:and\s)?|:\s", lines[0].rstrip("."))
@@ -103,8 +105,8 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
 
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int]]:
     """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities."""
-    rows = [(form_of(a), relation, form_of(b)) for a, relation, b in cells_of(reply, 3)]
-    return [(node_of[a], relation, node_of[b]) for a, relation, b in rows if a in node_of and b in node_of]
+    return [(node_of[form_of(a)], relation, node_of[form_of(b)]) for a, relation, b, *_ in cells_of(reply, 3)
+            if form_of(a) in node_of and form_of(b) in node_of]
 
 
 def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
@@ -139,15 +141,14 @@ def keywords_of(question: str, names: list[str]) -> list[str]:
 
 def pages_of(reply: str, number: int, most: int) -> list[int]:
     """The pages, of `number`, in the first square brackets of a reply; the first `most` of them."""
-    _, _, rest = reply.partition("[")
-    inside, closed, _ = rest.partition("]")
-    return numbers_of(inside, range(number))[:most] if closed else []
+    brackets = re.match(r"[^[]*+\[([^]]*)\]", reply)
+    return numbers_of(brackets[1], range(number))[:most] if brackets else []
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
 class JERR(Built):
-    """Write synopses and a graph once; then find keywords, search, look pages up, and answer from synopses and chunks."""
+    """Write synopses and a graph once; for a question search, look pages up, and answer from synopses and chunks."""
 
     def construction(self, document: Document) -> dict:
         """Chunks are shorter if a question has options."""
@@ -164,8 +165,8 @@ class JERR(Built):
         synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        atoms, elements = (self.names(prompt, synopses) for prompt in (ATOMS, ELEMENTS))
-        nodes, node_of = join_names([[*a, *e] for a, e in zip(atoms, elements)])
+        nodes, node_of = join_names([[*atoms, *elements] for atoms, elements in
+                                     zip(self.names(ATOMS, synopses), self.names(ELEMENTS, synopses))])
         of_synopses = list(chain(*map(sentences, synopses)))
         for node in nodes:
             node["text"] = " ".join([node["name"], *(s for s in of_synopses if holds(s, node["name"]))])
@@ -186,17 +187,16 @@ class JERR(Built):
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Search, look chunks up, read. `nodes` are the chunks that were looked up; `cut` says that a chunk is missing."""
+        """Search, look chunks up, read. `nodes` are the chunks that were looked up."""
         memory = prepared.graph
         keywords = keywords_of(question, *self.names(KEYWORDS, [question]))
         found = search(memory["nodes"], memory["edges"], keywords)
         first = {chunk for v in found for chunk in memory["nodes"][v]["chunks"]}
         priority = sorted(range(len(prepared.texts)), key=lambda chunk: (chunk not in first, chunk))
         pages = self.look_up(memory, question, found, priority)
-        ids, cut = self.lines(prepared, question, pages, priority)
-        answer = self.answer_from(question, ids)
-        answer.nodes = pages
-        answer.cut = cut
+        lines = self.lines(prepared, question, pages, priority)
+        answer = self.answer_from(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))])
+        answer.nodes, answer.cut = pages, len(lines) < len(priority)
         return answer
 
     def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:
@@ -212,29 +212,21 @@ class JERR(Built):
             related.append(f"{nodes[v]['name']} (Page {where}): {'; '.join(relations) or 'none'}")
 
         options = has_options(question)
-        most = LOOKED_UP[options]
+        most = OPTIONS_LOOKED_UP if options else LOOKED_UP
         texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
                                 related="\n".join(related)) for n in range(len(priority), -1, -1))
         return self.ask_fitting(texts, lambda reply: pages_of(reply, len(synopses), most), PAGES)
 
-    def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> tuple[list[int], bool]:
-        """The reader's lines in document order, as token ids, and whether a chunk is missing.
+    def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> dict[int, list[int]]:
+        """Chunk -> its line for the reader, as token ids: the chunk if it was looked up and fits, else its synopsis.
 
-        A chunk that is looked up takes the place of its synopsis, if it fits. Synopses come first, by priority, in up
-        to half of the window. Then come chunks, in the model's order.
+        Synopses come first, by priority, in up to half of the window. Then come chunks, in the model's order.
         """
-        room = room_for_nodes(self.model.tokenizer, question, self.settings)
         synopses = prepared.graph["synopses"]
-        lines = {}
-
-        def put(order, texts, limit):
-            for chunk in order:
-                line = line_ids(self.model.tokenizer, texts[chunk])
-                if chunk not in lines and sum(map(len, lines.values())) + len(line) <= limit:
-                    lines[chunk] = line
-
-        put([chunk for chunk in priority if chunk not in pages], synopses, room // 2)
-        put(pages, prepared.texts, room)
-        put(pages, synopses, room)
-        return [i for chunk in sorted(lines) for i in lines[chunk]], len(lines) < len(priority)
+        room = room_for_nodes(self.model.tokenizer, question, self.settings)
+        lines = self.lines_that_fit(synopses, [chunk for chunk in priority if chunk not in pages], room // 2)
+        for texts in (prepared.texts, synopses):
+            left = room - sum(map(len, lines.values()))
+            lines |= self.lines_that_fit(texts, [chunk for chunk in pages if chunk not in lines], left)
+        return lines

@@ -7,8 +7,8 @@ question that says that the answer is there. Units are kept in this order until 
 that exceeds them is kept, too.
 
 *Which tokens.* Tokens of the kept units stay if the question makes them likelier. The contrast is
--log p(x) + log p(x | question), after the tokens that were kept before. The first unit may keep a share of its tokens that is 0.3
-above the mean, the last one 0.3 below, linearly in between, so that at most 2000 tokens are kept.
+-log p(x) + log p(x | question), after the tokens that were kept before. The first unit may keep a share of its tokens
+that is 0.3 above the mean, the last one 0.3 below, linearly in between, so that at most 2000 tokens are kept.
 
 All of this depends on the question. So nothing is prepared, and the scorer's FLOPs count as search.
 

@@ -16,7 +16,6 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 - summaries and replies have up to 200 tokens (the paper does not say)
 """
 import re
-from collections.abc import Sequence
 
 from baselines.built import Tree, TreeNode
 from baselines.common import scaled
@@ -103,7 +102,7 @@ class MeMWalker(Tree):
                     return [*path, segment]
             elif below:
                 shown = "\n".join(f"Summary {n}: {nodes[child].text}" for n, child in enumerate(below))
-                chosen = self.choose(TRIAGE, question, memory, shown, range(len(below)))
+                chosen = self.choose(TRIAGE, question, memory, shown, [*range(len(below))])
             else:
                 chosen = [BACK]                             # no child is left
 
@@ -115,7 +114,7 @@ class MeMWalker(Tree):
                 path.append(below[chosen[0]])
         return []
 
-    def choose(self, template: str, question: str, memory: list[str], shown: str, actions: Sequence[int]) -> list[int]:
+    def choose(self, template: str, question: str, memory: list[str], shown: str, actions: list[int]) -> list[int]:
         """The action that the model chooses, as a list of one; [] after three replies without a valid one.
 
         The prompt has the latest part of the memory that fits.
@@ -123,11 +122,7 @@ class MeMWalker(Tree):
         latest = [" ".join(memory[first:]) for first in range(len(memory) + 1)]
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
-        wanted = f"Action is one of {', '.join(map(str, actions))}."
-        return self.ask_fitting(texts, lambda reply: action_of(reply, actions), wanted)
 
-
-def action_of(reply: str, actions: Sequence[int]) -> list[int]:
-    """The last action that a reply names, as a list of one; [] if it is none of `actions`."""
-    chosen = re.findall(r"Action:\s*(-?\d+)", reply)[-1:]
-    return [int(action) for action in chosen if int(action) in actions]
+        def last_of(reply):                                 # of the actions that a reply names the last counts
+            return [int(action) for action in re.findall(r"Action:\s*(-?\d+)", reply)[-1:] if int(action) in actions]
+        return self.ask_fitting(texts, last_of, f"Action is one of {', '.join(map(str, actions))}.")

@@ -10,7 +10,7 @@ five prompts, nor four of its constants. So this row is "MKRAG, prompted, with s
 - most prompts (mkrag_prompts.py)
 - the prompts' examples are about the Curies. If the text does not name them, what a reply says of them is left out,
   because it only repeats an example
-- if an entity has too many lines for one prompt, or for one reply of micro pairs, it is asked about in groups of lines
+- a long entity is asked about in groups of lines: of as many tokens as a reply, for micro pairs of a quarter of them
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (in its Table 9 an entity of 7
   items has micro pairs, one of 2 has none)
 - its two retrieval models are --encoder, and p_yes of Table A2's first turn with the pair as its only node
@@ -34,11 +34,12 @@ from baselines.mkrag_prompts import (
     PAIR_FORM,
     PAIRS,
     SPLIT,
+    SPLIT_FORM,
     WEIGH,
     WEIGHT_FORM,
 )
 from baselines.passages import pack_sentences
-from baselines.replies import cells_of, lines_of, pairs_of, reminder
+from baselines.replies import cells_of, lines_of, pairs_of
 from core.settings import Settings
 from core.text import fill
 from data import Answer, Document, Prepared
@@ -46,13 +47,14 @@ from llama import Cache, Llama, length_of
 from pecan import question_prompt
 from support.sbert import similarities
 
+KINDS = "attributes", "relationships", "events"             # of an entity's items
 CHUNK_TOKENS = 500
 EXTRACT_TOKENS = 1024
-NAMES = 50                        # that are weighed in one call
 WEIGHTS = "0.3", "0.5", "0.7", "1.0", "1"
 TAU = 0.5                         # least weight of an entity that is kept; also the weight of one without
 FEATURE_ITEMS = 2                 # tau_1: an entity with so many items gets feature pairs
 MICRO_ITEMS = 4                   # tau_2
+WEIGHT_TOKENS = 2                 # of a line of a reply, for each token of its name, at most
 MICRO_TOKENS = 4                  # of a micro pair, for each token of its line, at most
 RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
@@ -89,68 +91,54 @@ def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
             break
         fields = {key.lower(): inner for key, inner in value.items()}
         name = " ".join(str(fields.get("name") or fields.get("entity") or match[1] or "").split())
-        items = items_of(fields)
+        items = [(kind, item) for kind in KINDS for item in items_of(fields.get(kind))]
         if name and items and not echoes(name, text):
             found.append((name, items))
     return found
 
 
-def items_of(fields: dict) -> list[tuple[str, str, str]]:
-    """The items (dimension, key, value) of an entity, whose fields have lower-case names."""
-    items = []
-    for dimension in ("Attributes", "Relationships", "Events"):
-        content = fields.get(dimension.lower())
-        for key, value in content.items() if isinstance(content, dict) else [("", content)]:
-            items += [(dimension, key, without_general_time(text)) for text in values_of(value)]
-    return items
-
-
-def values_of(value) -> list[str]:
-    """The texts in a JSON value; an object gives "key: value" for each."""
+def items_of(value, keys: str = "") -> list[str]:
+    """The items in a JSON value: its texts, each after the keys that lead to it, as "key | text"."""
     if isinstance(value, dict):
-        return [f"{key}: {text}" for key, inner in value.items() for text in values_of(inner)]
+        return [item for key, inner in value.items() for item in items_of(inner, f"{keys}{key} | ")]
     if isinstance(value, list):
-        return [text for inner in value for text in values_of(inner)]
-    return [] if value in (None, "") else [" ".join(str(value).split())]
+        return [item for inner in value for item in items_of(inner, keys)]
+    return [] if value in (None, "") else [keys + without_general_time(" ".join(str(value).split()))]
 
 
 def without_general_time(event: str) -> str:
-    """An event without a general time before " - ", such as "one day". Such a time has only words of GENERAL and numbers."""
+    """An event without a general time, such as "one day", before " - ": only words of GENERAL and numbers."""
     time, dash, rest = event.partition(" - ")
     words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
     return rest if dash and words and words <= GENERAL else event
 
 
-def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str, str, str]]]:
-    """Name -> items (dimension, key, value) of all chunks; equation 4.
+def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str, str]]]:
+    """Name -> items (kind, text) of all chunks; equation 4.
 
     Entities are one if their names are equal in lower case. Exact repeats of an item count once.
     """
-    names = {}                                              # form -> first wording
-    found = {}
+    found = {}                                              # form -> (first wording, items)
     for name, items in chain(*extracted):
-        name = names.setdefault(name.lower(), name)
-        found.setdefault(name, {}).update(dict.fromkeys(items))
-    return {name: list(items) for name, items in found.items()}
+        found.setdefault(name.lower(), (name, {}))[1].update(dict.fromkeys(items))
+    return {name: list(items) for name, items in found.values()}
 
 
-def weights_of(reply: str, names: list[str]) -> dict[str, float]:
-    """Name -> weight, from lines "entity | weight"; other names and other weights are left out."""
-    forms = {name.lower(): name for name in names}
-    return {forms[name.lower()]: float(weight) for name, weight in cells_of(reply, 2)
-            if name.lower() in forms and weight in WEIGHTS}
+def weights_of(reply: str) -> dict[str, float]:
+    """Name in lower case -> weight, from lines "entity | weight". Other weights are left out."""
+    return {name.lower(): float(weight) for name, weight, *_ in cells_of(reply, 2) if weight in WEIGHTS}
 
 
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
     """What pairs an entity gets (4.4), as (grain, lines): macro for all, feature and micro for those rich enough."""
-    lines = {}                                              # dimension -> lines
-    for dimension, key, value in items:
-        lines.setdefault(dimension, []).append(f"{name} | {key} | {value}" if key else f"{name} | {value}")
+    lines = {}                                              # kind of item -> lines
+    for kind, item in items:
+        lines.setdefault(kind, []).append(f"{name} | {item}")
     everything = list(chain(*lines.values()))
 
     requests = [("macro", everything)]
     if len(items) >= FEATURE_ITEMS:
-        requests += [("feature", of_dimension) for of_dimension in lines.values()]
+        requests += [("feature", of_kind) for of_kind in lines.values()]
     if len(items) >= MICRO_ITEMS:
         requests.append(("micro", everything))
     return requests
@@ -158,17 +146,12 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 
 # --- questions (4.5) ------------------------------------------------------------------------------------------------
 
-def sub_questions(reply: str) -> list[str]:
-    """The sub-questions of a reply; a line without a question mark is none."""
-    return [line for line in lines_of(reply) if "?" in line]
-
-
 def decision_of(reply: str, text: str) -> tuple[str, str] | None:
     """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither.
 
     An answer that says "cannot" does not count if a question follows. Nor does a question of the example.
     """
-    found = re.findall(r"\b(Answer|RewriteQ)[*_]*:[ \t*_]*(.*)", reply)
+    found = re.findall(r"\b(Answer|RewriteQ)[*_]*:[ \t*_]*(.*[^\s*_])", reply)
     if len(found) > 1 and found[0][0] == "Answer" and re.search(r"\b(cannot|can't|not)\b", found[0][1]):
         found = found[1:]
     return found[0] if found and not echoes(found[0][1], text) else None
@@ -185,22 +168,21 @@ class MKRAG(Built):
 
     def build(self, document: Document) -> dict:
         """Pairs [question, answer] about the entities that are not pruned."""
-        chunks = pack_sentences(self.model.tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
+        tokenizer = self.model.tokenizer
+        chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
         entities = joined(self.ask_until([EXTRACT + chunk for chunk in chunks],
                                          lambda n, reply: entities_of(reply, chunks[n]),
                                          JSON_FORM, scaled(EXTRACT_TOKENS, self.settings)))
 
         # Pruning (equation 5).
-        names = list(entities)
-        groups = [names[first:first + NAMES] for first in range(0, len(names), NAMES)]
-        weights = self.ask_until([WEIGH + "\n".join(group) for group in groups],
-                                 lambda n, reply: weights_of(reply, groups[n]), WEIGHT_FORM)
-        weights = dict(chain(*(of_group.items() for of_group in weights)))
-        kept = [name for name in names if weights.get(name, TAU) >= TAU]
+        groups = fill(tokenizer, list(entities), self.limit // WEIGHT_TOKENS, "\n")
+        found = self.ask_until([WEIGH + group for group in groups], lambda n, reply: weights_of(reply), WEIGHT_FORM)
+        weights = dict(chain(*(of_group.items() for of_group in found)))
+        kept = [name for name in entities if weights.get(name.lower(), TAU) >= TAU]
 
         # Pairs of all grains.
         requests = [(grain, group) for name in kept for grain, lines in requests_of(name, entities[name])
-                    for group in self.groups(grain, lines)]
+                    for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")]
 
         def pairs(n, reply):
             grain, group = requests[n]
@@ -208,13 +190,6 @@ class MKRAG(Built):
             return found[:1 + group.count("\n") if grain == "micro" else 1]
         texts = [PAIRS.format(guideline=GUIDELINES[grain], content=group) for grain, group in requests]
         return {"pairs": list(chain(*self.ask_until(texts, pairs, PAIR_FORM)))}
-
-    def groups(self, grain: str, lines: list[str]) -> list[str]:
-        """Lines in groups whose prompt fits the window, and for micro pairs the reply as well."""
-        empty = reminder(PAIR_FORM) + PAIRS.format(guideline=GUIDELINES[grain], content="")
-        room = self.settings.window - self.limit - len(self.user_turn(empty))
-        most = min(room, self.limit // MICRO_TOKENS) if grain == "micro" else room
-        return fill(self.model.tokenizer, lines, most, "\n")
 
     def ready(self, content: dict) -> Prepared:
         """The pairs and their vectors (`index`, [pairs, D])."""
@@ -229,10 +204,11 @@ class MKRAG(Built):
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The pairs that were retrieved, in this order."""
-        [split] = self.ask_until([f"{SPLIT}Question: {question}"], lambda n, reply: sub_questions(reply),
-                                 "One sub-question a line.")
-        new = queries = split or [question]
+        [split] = self.ask_until([f"{SPLIT}Question: {question}"],
+                                 lambda n, reply: [line for line in lines_of(reply) if "?" in line], SPLIT_FORM)
+        new = split or [question]
 
+        asked = []                                          # queries so far
         order = []                                          # R
         observation = []                                    # of each query, the answer of its best pair
         for _ in range(ROUNDS):
@@ -240,6 +216,7 @@ class MKRAG(Built):
                 found = self.retrieve(prepared, query)
                 observation.append(f"{query}: {prepared.graph[found[0]][1]}")
                 order += [i for i in found if i not in order]
+            asked += new
 
             # Knowledge that does not fit is left out from the end.
             knowledge = [prepared.texts[i] for i in order]
@@ -248,12 +225,11 @@ class MKRAG(Built):
             known = " ".join([question, *knowledge])
             decision = self.ask_fitting(texts, lambda reply, known=known: decision_of(reply, known), LOOP_FORM)
 
-            # An empty query, or one that was asked before, finds nothing new.
+            # A query that was asked before finds nothing new.
             kind, text = decision or ("", "")
-            if kind != "RewriteQ" or not text or text in queries:
+            if kind != "RewriteQ" or text in asked:
                 break
             new = [text]
-            queries = [*queries, text]
         return order
 
     def retrieve(self, prepared: Prepared, query: str) -> list[int]:
@@ -266,16 +242,12 @@ class MKRAG(Built):
     def p_yes(self, question: str, texts: list[str]) -> list[float]:
         """How sure the model is that each text alone can answer the question.
 
-        It is the first turn of Table A2, with the text as its only node; a batch of texts runs together.
+        It is the first turn of Table A2, with the text as its only node; the texts run together.
         """
         tokenizer = self.model.tokenizer
         close = tokenizer.frame.close
-        sure = []
-        for first in range(0, len(texts), self.settings.batch):
-            rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))]
-                    for text in texts[first:first + self.settings.batch]]
-            cache = Cache(self.model, len(rows), max(map(length_of, rows)) + len(close))
-            hidden, _ = self.model.read(cache, rows, probe=close)
-            logits = self.model.logits(hidden)[:, [tokenizer.first("Yes"), tokenizer.first("No")]]         # [rows, 2]
-            sure += logits.cpu().double().softmax(1)[:, 0].tolist()
-        return sure
+        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))] for text in texts]
+        cache = Cache(self.model, len(rows), max(map(length_of, rows)) + len(close))
+        hidden, _ = self.model.read(cache, rows, probe=close)
+        logits = self.model.logits(hidden)[:, [tokenizer.first("Yes"), tokenizer.first("No")]]             # [rows, 2]
+        return logits.cpu().double().softmax(1)[:, 0].tolist()

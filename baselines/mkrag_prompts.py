@@ -54,6 +54,7 @@ GUIDELINES = {"macro": "One pair that joins all lines.", "feature": "One pair ab
               "micro": "One pair for each line."}
 
 # What is said of a reply that was refused.
+SPLIT_FORM = "One sub-question a line."
 LOOP_FORM = "Reply with \"Answer: ..\" or \"RewriteQ: ..\"."
 JSON_FORM = "Reply with one JSON object."
 WEIGHT_FORM = "One line each: entity | weight."

@@ -135,9 +135,8 @@ class Raptor(Tree):
         self.encoder = encoder
         self.top_k = top_k
         self.collapsed = collapsed
-
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
-        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - len(self.user_turn(PROMPT)) - self.limit)
+        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - self.length(PROMPT) - self.limit)
 
     def construction(self, document: Document) -> dict:
         return super().construction(document) | {"encoder": self.encoder.fingerprint}

@@ -1,6 +1,6 @@
 """Prompts and replies: asking the model in words, and finding lists, cells, pairs and numbers in what it says."""
 import re
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 
 from core.text import MARKER
@@ -38,21 +38,20 @@ class Reply:
 def lines_of(reply: str) -> list[str]:
     """The lines of a list, each once, without markers and stars: the marked lines, or all if none is marked.
 
-    Headings are left out: lines that end with a colon, and unmarked lines in bold type.
+    Headings, which end with a colon, are left out.
     """
     marked = [line[marker.end():] for line in reply.splitlines() if (marker := MARKER.match(line))]
-    plain = [line for line in reply.splitlines() if not re.fullmatch(r"\s*\*\*.*\*\*\s*", line)]
-    lines = dict.fromkeys(line.strip("* \t") for line in marked or plain)
+    lines = dict.fromkeys(line.strip("* \t") for line in marked or reply.splitlines())
     return [line for line in lines if line and not line.endswith(":")]
 
 
-def cells_of(reply: str, number: int) -> list[list[str]]:
-    """The lines "a | b | .." of a reply that have so many cells, as lists of cells."""
+def cells_of(reply: str, least: int) -> list[list[str]]:
+    """The lines "a | b | .." of a reply that have at least so many cells, as lists of cells."""
     rows = []
     for line in reply.splitlines():
         marker = MARKER.match(line)
         rows.append([cell.strip("* \t") for cell in line[marker.end() if marker else 0:].strip("| \t").split("|")])
-    return [row for row in rows if len(row) == number]
+    return [row for row in rows if len(row) >= least]
 
 
 def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
@@ -66,7 +65,7 @@ def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
     return [(a.strip("*,; \t"), b.strip("* \t")) for a, b in found]
 
 
-def numbers_of(text: str, known: Iterable[int]) -> list[int]:
+def numbers_of(text: str, known: Container[int]) -> list[int]:
     """The `known` numbers that a text names, each once, in its order."""
-    known = {str(number): number for number in known}
-    return list(dict.fromkeys(known[digits] for digits in re.findall(r"\d+", text) if digits in known))
+    numbers = map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text))
+    return [number for number in dict.fromkeys(numbers) if number in known]

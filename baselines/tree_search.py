@@ -4,8 +4,8 @@ Our copy of the paper lacks the formulas. We take the standard ones: UCB1 with c
 cites), and a reward from 0 to 1. This is the share of the keywords on the whole path below the root, a node's own text
 included: otherwise a node with children would gain nothing by its own keyword.
 
-Section 3.4 selects by the "win/visit ratio", Appendix B by UCB; so do we. Appendix B stops to expand at a "sufficient
-visit count" that it does not give; we expand a node when it is first selected without children.
+Section 3.4 selects by the "win/visit ratio", Appendix B by UCB; we follow Appendix B. It stops expanding at a
+"sufficient visit count", which it does not give; we expand a node when it is first selected without children.
 """
 import math
 import random
@@ -39,8 +39,7 @@ def search(nodes: list[dict], edges: list[list], keywords: list[str]) -> list[in
 class TreeSearch:
     """Monte Carlo tree search. held[v]: keywords in the text of node v; after[v]: the nodes that its edges lead to.
 
-    A node is in the tree at most once, with visits N and rewards W. The children of the virtual root are the nodes that
-    no edge leads to; every node of an acyclic graph can be reached from these.
+    A node is in the tree at most once, with visits N and rewards W. Nodes that no edge leads to are below the root.
     """
 
     def __init__(self, held: list[set[str]], after: list[list[int]], keywords: int):

@@ -590,8 +590,7 @@ MUTATIONS = {
         "support/token_mean.py", "f\"whitened mean {model.fingerprint}\"",
         "\"whitened mean\"",
         "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
-    "a text that just fits is not read": ("baselines/common.py", "len(lines) + len(line) <= room:",
-                                          "len(lines) + len(line) < room:",
+    "a text that just fits is not read": ("baselines/common.py", "if len(line) <= room:", "if len(line) < room:",
                                           "test_baselines.py::test_a_text_that_just_fits_is_read"),
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
                           "test_baselines.py::test_okapi_equals_rank_bm25"),
@@ -726,8 +725,8 @@ MUTATIONS = {
         'not calls',
         "test_graphreader.py::test_actions"),
     "another stage's action": (
-        "baselines/graphreader.py", 'or calls[0][0] not in OFFERED[stage]',
-        '',
+        "baselines/graphreader.py", "({OFFERED[stage]})",
+        "({'|'.join(OFFERED.values())})",
         "test_graphreader.py::test_actions"),
     "where a walk began is not offered again": (
         "baselines/graphreader.py", " for j in self.graph.neighbours[self.node]]",
@@ -738,7 +737,7 @@ MUTATIONS = {
         'calls[-1][1]',
         "test_graphreader.py::test_branches_of_a_walk"),
     "chunks without facts of the node": (
-        "baselines/graphreader.py", "(chunk for chunk, _ in self.graph.facts[self.node])",
+        "baselines/graphreader.py", "{chunk for chunk, _ in self.graph.facts[self.node]}",
         "range(len(self.chunks))",
         "test_graphreader.py::test_branches_of_a_walk"),
     "scores in one form alone": (
@@ -751,10 +750,6 @@ MUTATIONS = {
     "a node keeps its last fact alone": (
         "baselines/fact_graph.py", "self.facts[node].append((chunk, fact))", "self.facts[node][:] = [(chunk, fact)]",
         "test_graphreader.py::test_every_question_of_the_world_is_answered_by_rules"),
-    "neighbours by appearance alone": (
-        "baselines/fact_graph.py", "highest(counts, len(counts), counts)",
-        "sorted(counts)",
-        "test_graphreader.py::test_forms_and_names"),
     "a missing notebook empties it": (
         "baselines/graphreader.py", "notebook_of(reply) or self.notebook",
         "notebook_of(reply)",
@@ -764,8 +759,8 @@ MUTATIONS = {
         'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score[1])))',
         "test_graphreader.py::test_scores"),
     "the example of Figure 6 is a fact": (
-        "baselines/fact_graph.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
-        'False',
+        "baselines/fact_graph.py", ' and (fact != EXAMPLE or EXAMPLE in chunk)',
+        '',
         "test_graphreader.py::test_facts_of_a_reply"),
     "refused replies are not counted": (
         "baselines/agent.py", "                self.refused += not found[n]\n",
@@ -784,12 +779,12 @@ MUTATIONS = {
         "if len(items) > FEATURE_ITEMS:",
         "test_mkrag.py::test_grains_by_hand"),
     "an entity pruned at its threshold": (
-        "baselines/mkrag.py", "weights.get(name, TAU) >= TAU",
-        "weights.get(name, TAU) > TAU",
+        "baselines/mkrag.py", "weights.get(name.lower(), TAU) >= TAU",
+        "weights.get(name.lower(), TAU) > TAU",
         "test_mkrag.py::test_pruning"),
     "weights summed over the items": (
-        "baselines/mkrag.py", "weights.get(name, TAU) >= TAU",
-        "weights.get(name, TAU) * len(entities[name]) >= TAU",
+        "baselines/mkrag.py", "weights.get(name.lower(), TAU) >= TAU",
+        "weights.get(name.lower(), TAU) * len(entities[name]) >= TAU",
         "test_mkrag.py::test_pruning"),
     "general times are kept": (
         "baselines/mkrag.py", 'return rest if dash and words and words <= GENERAL else event',
@@ -812,8 +807,8 @@ MUTATIONS = {
         'except json.JSONDecodeError:\n            break',
         "test_mkrag.py::test_a_reply_that_was_cut_keeps_its_complete_entities"),
     "names compared with their case": (
-        "baselines/mkrag.py", 'names.setdefault(name.lower(), name)',
-        'names.setdefault(name, name)',
+        "baselines/mkrag.py", 'found.setdefault(name.lower(),',
+        'found.setdefault(name,',
         "test_mkrag.py::test_entities_of_one_name_are_joined"),
     "the re-ranker reversed": (
         "baselines/mkrag.py", "highest(dict(zip(closest, sure)), RERANKED, closest)",
@@ -832,13 +827,13 @@ MUTATIONS = {
         "ROUNDS = 1 ",
         "test_mkrag.py::test_ends_of_the_loop"),
     "a repeated query is asked again": (
-        "baselines/mkrag.py", 'or not text or text in queries:',
-        'or not text:',
+        "baselines/mkrag.py", ' or text in asked:',
+        ':',
         "test_mkrag.py::test_ends_of_the_loop"),
     "statements are sub-questions": (
         "baselines/mkrag.py", "in lines_of(reply) if \"?\" in line]",
         "in lines_of(reply)]",
-        "test_mkrag.py::test_replies_to_questions"),
+        "test_mkrag.py::test_ends_of_the_loop"),
     "the observation repeats the question": (
         "baselines/mkrag.py", "{prepared.graph[found[0]][1]}",
         "{prepared.graph[found[0]][0]}",
@@ -853,7 +848,8 @@ MUTATIONS = {
         "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
         "test_story.py::test_the_story"),
     "options are no concern of the look-up": (
-        "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
+        "baselines/jerr.py", "most = OPTIONS_LOOKED_UP if options else LOOKED_UP",
+        "most = LOOKED_UP",
         "test_jerr.py::test_questions_with_options"),
     "an empty result is accepted": (
         "baselines/agent.py", "enumerate(found) if not value]", "enumerate(found) if value is None]",
@@ -862,8 +858,8 @@ MUTATIONS = {
         "baselines/agent.py", "enumerate(found) if not value]", "enumerate(found)]",
         "test_agent.py::test_refused_replies_are_asked_for_again"),
     "no room for the reminder": (
-        "baselines/agent.py", "self.user_turn(reminder(wanted) + text)",
-        "self.user_turn(text)",
+        "baselines/agent.py", "self.length(reminder(wanted) + text)",
+        "self.length(text)",
         "test_agent.py::test_what_does_not_fit_is_left_out"),
     "batches in another order": (
         "baselines/agent.py", "            said += self.replies(self.model, texts[first:first + batch], limit)\n",
@@ -943,7 +939,7 @@ MUTATIONS = {
         "baselines/replies.py", r"{first}){sign}?:[\s*]*+", r"{first}){sign}?:[ *]*+",
         "test_mkrag.py::test_forms_of_pairs"),
     "micro pairs of one reply": (
-        "baselines/mkrag.py", "min(room, self.limit // MICRO_TOKENS)", "room",
+        "baselines/mkrag.py", 'self.limit // (MICRO_TOKENS if grain == "micro" else 1)', "self.limit",
         "test_mkrag.py::test_an_entity_of_300_items_is_built_whole_and_continued"),
     "a title alone at the end of a chunk": (
         "baselines/passages.py", "if after_heading:", "if False:",
@@ -1129,23 +1125,23 @@ MUTATIONS = {
         "baselines/jerr.py", "if nearest > NEAR:",
         "if nearest > 0:",
         "test_jerr.py::test_names_are_joined"),
-    "chunks appended to the synopses": (
-        "baselines/jerr.py", "                    lines[chunk] = line\n",
-        "                    lines[chunk + 1000] = line\n",
+    "synopses of chunks that are looked up": (
+        "baselines/jerr.py", "[chunk for chunk in priority if chunk not in pages]",
+        "priority",
         "test_story.py::test_the_story"),
     "keywords found inside words": (
         "baselines/tree_search.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
         '{re.escape(form_of(phrase))}',
         "test_jerr.py::test_keywords"),
     "two pages are looked up": (
-        "baselines/jerr.py", "LOOKED_UP = {False: 3", "LOOKED_UP = {False: 2",
+        "baselines/jerr.py", "LOOKED_UP = 3 ", "LOOKED_UP = 2 ",
         "test_jerr.py::test_every_question_of_the_world_is_answered_by_rules"),
     "pages that do not exist": (
-        "baselines/jerr.py", 'numbers_of(inside, range(number))',
-        'numbers_of(inside, range(100))',
+        "baselines/jerr.py", 'numbers_of(brackets[1], range(number))',
+        'numbers_of(brackets[1], range(100))',
         "test_jerr.py::test_pages"),
     "pages outside of brackets": (
-        "baselines/jerr.py", 'numbers_of(inside, range(number))',
+        "baselines/jerr.py", 'numbers_of(brackets[1], range(number))',
         'numbers_of(reply, range(number))',
         "test_jerr.py::test_pages"),
     "a Chinese reply is a single word": (

@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
     texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: Mara", "Q: "]
     again = reminder("W.")
     method = Agent(tiny, settings)
-    whole = len(method.user_turn(again + texts[0])) + method.limit
+    whole = method.length(again + texts[0]) + method.limit
 
     def fitting(window):
         method.settings = replace(settings, window=window)
@@ -88,6 +88,7 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
 def test_lists_in_a_reply():
     assert lines_of("* Casa Loma\n2. Toronto\n\n - x\nCasa Loma\n") == ["Casa Loma", "Toronto", "x"]
     for reply in ("Here are the entities:\n\n**People**\n* Ann\n* **Mara**\n**Places:**\n* Riga\n\nI hope this helps.",
-                  "**People**\nAnn\nMara\nPlaces:\nRiga"):
+                  "**People:**\nAnn\n**Mara**\nPlaces:\nRiga"):
         assert lines_of(reply) == ["Ann", "Mara", "Riga"]
-    assert cells_of("* a | b\n1. a | b | c\na\n**c** | d\n| e | f |", 2) == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert cells_of("* a | b\n1. a | b | c\na\n**c** | d\n| e | f |", 2) == [
+        ["a", "b"], ["a", "b", "c"], ["c", "d"], ["e", "f"]]

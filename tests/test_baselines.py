@@ -358,7 +358,7 @@ def test_memory_gives_way_to_the_window(tiny, walk):
     """The oldest is left out first, when one token is missing."""
     replies = "Action: 0", "Action: 1", "Action: -2"
     method = MeMWalker(tiny, Settings(chunk=32))
-    full = len(method.user_turn(reminder("Action is one of -1, -2.") + walk(*replies)[1][2])) + method.limit
+    full = method.length(reminder("Action is one of -1, -2.") + walk(*replies)[1][2]) + method.limit
     assert "read on the way: root left\n" in walk(*replies, window=full)[1][2]
     assert "read on the way: left\n" in walk(*replies, window=full - 1)[1][2]
 

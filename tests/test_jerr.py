@@ -166,7 +166,7 @@ def test_look_up_refused(tiny, settings):
 
 
 def test_what_does_not_fit_is_cut(tiny, settings):
-    """Synopses have half of the window, chunks with result nodes first; chunks the rest. What is left out is told."""
+    """Synopses have half of the window, chunks with result nodes first; chunks the rest."""
     synopses = [f"{n} " + "word " * 20 for n in range(4)]
     prepared = Prepared(["chunk " * 30] * 4, graph={"synopses": synopses})
     of = [line_ids(tiny.tokenizer, text) for text in synopses]
@@ -176,10 +176,10 @@ def test_what_does_not_fit_is_cut(tiny, settings):
 
     def lines(room, pages):
         return JERR(tiny, replace(settings, window=base + room)).lines(prepared, "Q?", pages, [2, 0, 1, 3])
-    assert lines(8 * one, []) == (sum(of, []), False)
-    assert lines(4 * one, []) == (of[0] + of[2], True)
-    assert lines(8 * one + whole, [1]) == (of[0] + chunk + of[2] + of[3], False)
-    assert lines(2 * one, [1]) == (of[1] + of[2], True), "a chunk that does not fit keeps its synopsis"
+    assert lines(8 * one, []) == dict(enumerate(of))
+    assert lines(4 * one, []) == {0: of[0], 2: of[2]}
+    assert lines(8 * one + whole, [1]) == {0: of[0], 1: chunk, 2: of[2], 3: of[3]}
+    assert lines(2 * one, [1]) == {1: of[1], 2: of[2]}, "a chunk that does not fit keeps its synopsis"
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):
