@@ -140,7 +140,6 @@ def walk(method):
 
 
 READ_6 = said("read_chunk([6])")
-READ_0 = said("read_chunk([0])")
 MORE = said("search_more()")
 END = said("termination()")
 STOP = said("stop_and_read_neighbor()")
@@ -190,12 +189,13 @@ def test_a_walk_has_ten_calls(walk):
     hops = [part for n in range(5) for part in (STOP, said(f"read_neighbor_node(k{n + 1})"))]
     assert len(walk("k0", *hops, facts=line).actions) == 10
 
-    # The 10th call fills a queue, or empties it: what would come next is not asked.
-    nine = [part for n in range(3) for part in (READ_0, MORE, said(f"read_neighbor_node(k{n + 1})"))]
-    for facts in ([[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(4)],):
-        last = walk("k0", "x", *[part.replace("[0]", f"[{n // 3}]") for n, part in enumerate(nine)],
-                    said("read_chunk([3])", "tenth"), facts=facts)
-        assert (last.read, last.queue, last.notebook) == ([0, 1, 2], [3], "tenth")
+    # The 10th call fills a queue, or comes after its last chunk: neither the chunk nor the neighbours are shown.
+    line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
+    node = [[said(f"read_chunk([{n}])"), MORE, said(f"read_neighbor_node(k{n + 1})")] for n in range(4)]
+    last = walk("k0", "x", *sum(node[:3], []), said("read_chunk([3])", "tenth"), facts=line)
+    assert (last.read, last.queue, last.notebook) == ([0, 1, 2], [3], "tenth")
+    last = walk("k0", STOP, node[0][2], *sum(node[1:], [])[:7], said("search_more()", "tenth"), facts=line)
+    assert (last.read, last.queue, last.notebook) == ([1, 2, 3], [], "tenth")
 
 
 def test_memory_gives_way_to_the_window(method):
