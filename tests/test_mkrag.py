@@ -269,7 +269,7 @@ def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
     """Three pairs, one near each question; the question itself is closest to the last."""
     monkeypatch.setattr(mkrag, "RERANKED", 1)
     pairs = [(question, "x") for question in QUESTIONS]
-    vectors = dict(zip([*QUESTIONS, "all?", "other?"], [*torch.eye(3).tolist(), [0., 0, 1], [0., 0, 1]]))
+    vectors = dict(zip([*QUESTIONS, "all?", "other?", "an essay."], [*torch.eye(3).tolist(), *[[0., 0, 1]] * 3]))
     method = MKRAG(tiny, Vectors(vectors), Settings(window=100_000))
     method.p_yes = lambda query, texts: [query in text or query == "all?" and "city" in text for text in texts]
     script = Script(method, *replies)
