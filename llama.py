@@ -1,4 +1,4 @@
-"""The Llama-3 forward pass by hand. Attention to nodes is summed layer by layer, and the KV cache is made of nodes.
+"""The Llama-3 forward pass by hand. It sums attention to nodes layer by layer, and its KV cache knows the nodes.
 
     B   rows of a batch                      L   layers            H   query heads
     T   new tokens of a row                  D   model width       KV  key/value heads
@@ -7,8 +7,8 @@
 
     a(x, j)   attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
 
-Shapes are in brackets, in this order. Weights have the names of Hugging Face checkpoints, whose query and key rows are
-permuted for the half-split rotation, so nothing is permuted here.
+Shapes stand in brackets. Weights have the names of Hugging Face checkpoints. In these, the rows of q_proj and k_proj
+are already in the order that the half-split rotation needs, so nothing is permuted here.
 """
 import math
 from functools import cached_property
@@ -21,21 +21,21 @@ from core.checkpoint import Config, choose_device, fingerprint, locate, read_con
 from core.files import InputError
 from core.tokenizer import Tokenizer
 
-WEIGHTS = 1 << 26                 # bytes of float32 attention weights at once; more tokens go in blocks
+WEIGHTS = 1 << 26                 # most bytes of float32 attention weights at once; longer inputs run in blocks
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
 Segment = tuple[object, list[int]]
 
 
 def length_of(segments: list[Segment]) -> int:
-    """Tokens of a prompt."""
+    """The number of tokens of a prompt."""
     return sum(len(ids) for _, ids in segments)
 
 
 # --- the parts of a layer -------------------------------------------------------------------------------------------
 
 def at_least_float32(x: torch.Tensor) -> torch.Tensor:
-    """x in float32, or in float64 if it is that already: the precision of norms and softmax."""
+    """x in float32, or unchanged if it is float64. Norms and softmax need this precision."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -49,8 +49,8 @@ def rms_norm(x, weight, eps):
 def inverse_frequencies(config: Config) -> torch.Tensor:
     """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by llama3 scaling if the config has it.
 
-    Wavelengths longer than original/low are divided by `factor`, those shorter than original/high are kept. Between
-    the two, the frequency is blended.
+    A frequency with a wavelength above original/low is divided by `factor`. One with a wavelength below original/high
+    is kept. In between, both results are blended.
     """
     f = 1 / config.rope_theta ** (torch.arange(0, config.head_width, 2, dtype=torch.int64).float() / config.head_width)
     if config.rope is None:
@@ -73,7 +73,7 @@ def rope_tables(positions, inv_freq, dtype):
 
 
 def rotate(x, cos, sin):
-    """Rotate x [B, heads, T, K]: the first half of K is paired with the second (half-split, not interleaved)."""
+    """Rotate x [B, heads, T, K]. Number k is paired with number k + K/2 (half-split, not interleaved)."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -86,14 +86,14 @@ def split_heads(x, head_width):
 def attention(q, k, v, mask=None):
     """Attention written out: q [B, KV, G, T, K], k and v [B, KV, P, K], mask [B, T, P] (True: may be seen).
 
-    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, P] in at least float32. The query heads that share
-    a key/value head have their own axis (G), so keys are never repeated.
+    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, P] in at least float32. Query heads that share a
+    key/value head lie along the axis G, so keys are never repeated.
     """
     scores = torch.einsum("bkgtd,bkpd->bkgtp", q, k) * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
 
-    # Trap: the softmax is at least float32; the values are weighted in the model's dtype, as Hugging Face does.
+    # Trap: the softmax runs in at least float32, the product with the values in the model's dtype, as in Hugging Face.
     weights = at_least_float32(scores).softmax(-1)
     return torch.einsum("bkgtp,bkpd->bkgtd", weights.to(v.dtype), v), weights
 
@@ -101,11 +101,11 @@ def attention(q, k, v, mask=None):
 # --- node cache (Appendix B) ----------------------------------------------------------------------------------------
 
 class Cache:
-    """The KV cache of the tokens read so far, and which of them belong to which node (Appendix B).
+    """Keys and values of the tokens read so far, and the slots of each node (Appendix B).
 
-    Row b keeps its token t in slot t of keys[layer][b] ([B, KV, capacity, K]). Slot, position and count agree, so a
-    row needs no padding on its left, and rows may differ in length. Slots from lengths[b] on are free: whatever they
-    hold is overwritten before a query can see it.
+    Token t of row b is in slot t of keys[layer][b] [KV, capacity, K]: its slot is its position. So rows of different
+    lengths need no padding on the left. Slots from lengths[b] on are free. Numbers left there are overwritten before a
+    query can see them.
     """
 
     def __init__(self, model: "Llama", rows: int, capacity: int):
@@ -118,7 +118,7 @@ class Cache:
         self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (its first slot, the slot after it)
 
     def register(self, b: int, segments: list[Segment]):
-        """Note which slots of row b the nodes among the next segments will take."""
+        """Record the slots that the nodes of the next segments will take in row b."""
         end = self.lengths[b]
         for node, ids in segments:
             if node is not None:
@@ -126,18 +126,18 @@ class Cache:
             end += len(ids)
 
     def write(self, layer, keys, values, slots):
-        """Store keys and values [B, KV, T, K] in slots [B, T]; return all up to the last slot written, [B, KV, P, K].
+        """Store keys and values [B, KV, T, K] in slots [B, T]. Return those of all slots in use, [B, KV, P, K].
 
         Trap: keys are stored after their rotation, so a key is valid at its own position only.
         """
         rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
-        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)              # Trap: the indexed shape is [B, T, KV, K]
+        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)             # Trap: this index gives [B, T, KV, K]
         self.values[layer][rows, :, slots] = values.transpose(1, 2)
         P = max(self.lengths) + slots.shape[1]
         return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
 
     def rollback(self, lengths: list[int]):
-        """Forget every token from lengths[b] on, and the nodes that end after it."""
+        """Forget every token from slot lengths[b] on, and every node with such a token."""
         self.lengths = list(lengths)
         self.nodes = [{j: span for j, span in row.items() if span[1] <= end} for row, end in zip(self.nodes, lengths)]
 
@@ -150,9 +150,10 @@ class Cache:
         self.nodes = [self.nodes[b] for b in rows]
 
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
-        """[B, P', N] in at least float32, P' the tokens read so far: attention to them @ averaging is a(x, j).
+        """The matrix M [B, P', N], in at least float32, that averages attention over the tokens of each node.
 
-        Column n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere (section 3.1, "Aggregating").
+        Attention to the P' tokens read so far [B, T, P'] @ M is a(x, j) [B, T, N] (section 3.1, "Aggregating"). Column
+        n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere.
         """
         matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
         for b, names in enumerate(nodes):
@@ -165,9 +166,10 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """FLOPs of `tokens` tokens of one row that see `keys` keys each, and of `logits` rows of logits.
+    """FLOPs of `tokens` tokens of one row that see `keys` keys each, and of the logits of `logits` tokens.
 
-    2 m n k for every matrix product of the model, attention as the full rectangle, 4 L H K T P; no averages over nodes.
+    A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P, as if nothing
+    were masked. Averages over nodes do not count.
     """
     D, H, KV, K = config.width, config.heads, config.kv_heads, config.head_width
     of_layer = (2 * H + 2 * KV) * K * D + 3 * D * config.hidden
@@ -176,10 +178,10 @@ def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
 
 
 class Llama:
-    """A checkpoint that reads, probes and generates, and counts what that costs.
+    """A checkpoint that reads and generates, and counts the cost.
 
     `weights` maps the checkpoint's tensor names to tensors. `flops` counts every row as if it had run alone; padding is
-    free. `tokens` counts those read or written, also if they were rolled back.
+    free. `tokens` counts all tokens that were read or written, rolled-back ones too.
     """
 
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
@@ -195,7 +197,7 @@ class Llama:
 
     @classmethod
     def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
-        """Load a checkpoint folder or hub repository; errors as in locate, read_config, Tokenizer, read_weights."""
+        """Load a checkpoint folder or hub repository. Errors: see locate, read_config, Tokenizer, read_weights."""
         folder = locate(model)
         config = read_config(folder)
         tokenizer = Tokenizer(folder, config.vocab)
@@ -204,7 +206,7 @@ class Llama:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the model that built a graph: a hash of the checkpoint's files, and the dtype."""
+        """The name of the model in a graph that it built: a hash of the checkpoint's files, and the dtype."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
     def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:
@@ -214,24 +216,25 @@ class Llama:
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        mask [B, T, P] is True where a query may see a key. Without one, T tokens see each other causally, a single one
-        all P. A cache stores the new keys and values at their positions. With averaging [B, P', N] (P' <= P, from
-        Cache.averaging_matrix) every layer adds its mean over heads to a and drops the rest.
+        mask [B, T, P] is True where a query may see a key. Without a mask, several tokens see each other causally, and
+        a single token sees all P. A cache stores the new keys and values at their positions. With averaging [B, P', N]
+        (P' <= P, from Cache.averaging_matrix) every layer adds its part of a(x, j) and drops its attention weights.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """
-        config, w = self.config, self.weights
+        config = self.config
+        w = self.weights
         B, T = tokens.shape
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
-        # Trap: a is at least float32 in every dtype. In bfloat16 a fifth of the attention would be lost.
+        # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 a fifth of it would be lost.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
 
         for layer in range(config.layers):
             at = f"model.layers.{layer}."
 
-            # Queries, keys and values; the cache adds those of the tokens read before.
+            # Queries, keys and values. The cache adds the keys and values of the tokens before.
             h = rms_norm(x, w[at + "input_layernorm.weight"], config.norm_eps)
             q = split_heads(F.linear(h, w[at + "self_attn.q_proj.weight"]), config.head_width)  # [B, H, T, K]
             k = split_heads(F.linear(h, w[at + "self_attn.k_proj.weight"]), config.head_width)  # [B, KV, T, K]
@@ -240,7 +243,7 @@ class Llama:
             if cache is not None:
                 k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
 
-            # Attention: by the fused kernel, or written out, block by block, if its weights are wanted.
+            # Attention by the fused kernel. If its weights are wanted, it is written out, block by block.
             if averaging is None:
                 out = F.scaled_dot_product_attention(
                     q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
@@ -263,7 +266,10 @@ class Llama:
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
     def logits(self, hidden):
-        """Next-token logits [.., vocabulary] of hidden states [.., D]; what is not finite anywhere spreads to them."""
+        """Next-token logits [.., vocabulary] of hidden states [.., D].
+
+        Raises InputError if they are not all finite. NaN or infinity anywhere in the pass spreads to them.
+        """
         self.flops += 2 * hidden.numel() * self.config.vocab
         logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
         if not logits.isfinite().all():
@@ -272,15 +278,15 @@ class Llama:
 
     @torch.no_grad()
     def append(self, cache: Cache, rows: list[list[Segment]], averaging=None):
-        """Append a row of segments to each row of the cache, which learns the slots of every node among them.
+        """Append a row of segments to each row of the cache, and record the slots of their nodes.
 
-        Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without averaging), T being
-        the tokens of the longest row. Raises ValueError if the cache has no room; the cache is then unchanged.
+        Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without averaging). T is the
+        length of the longest new row. Raises ValueError if the cache has no room; the cache is then unchanged.
         """
         ids = [[token for _, part in segments for token in part] for segments in rows]
         counts = [len(row) for row in ids]
         T = max(counts)
-        start = list(cache.lengths)                             # fixed here: no layer advances a position
+        start = list(cache.lengths)                             # the same for all layers
         if max(start) + T > cache.capacity:
             raise ValueError(f"{max(start)} tokens and {T} more do not fit a cache of {cache.capacity}")
         for b, segments in enumerate(rows):
@@ -288,13 +294,14 @@ class Llama:
             self.flops += flops_of(self.config, counts[b], start[b] + counts[b])
             self.tokens += counts[b]
 
-        # Trap: a row of fewer than T tokens is padded on its right. Hidden states of padding are meaningless; its keys
+        # Trap: a row of fewer than T tokens is padded on its right. The hidden states of padding mean nothing. Its keys
         # land beyond the row's length and are overwritten.
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's causal mask starts at the first key, so it serves the first pass only. A single token
-        # in a single row needs no mask. All else does: a query sees the keys up to its own position.
+        # Trap: the fused kernel's causal mask starts at the first key, so it is right in the first pass only. Later
+        # passes, and attention written out, take a mask that lets a query see keys up to its position. A single token
+        # in a single row needs none.
         mask = None
         if (T > 1 or len(rows) > 1) and (averaging is not None or max(start) > 0):
             mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]               # [B, T, P]
@@ -304,9 +311,9 @@ class Llama:
         return hidden, a
 
     def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
-        """Append rows; return the hidden state of each row's last token [B, D], and a(x, j) as append does.
+        """Append rows. Return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-        A `probe`, if given, follows each row in the same pass and is rolled back. The last token is then the probe's.
+        A `probe`, if given, follows each row in the same pass and is rolled back. Then the last token is the probe's.
         """
         rows = [[*segments, (None, probe)] for segments in rows]
         hidden, a = self.append(cache, rows, averaging)
@@ -315,10 +322,11 @@ class Llama:
 
     @torch.no_grad()
     def generate(self, cache: Cache, hidden, limit: int, averaging=None):
-        """Decode each row greedily from hidden [B, D], to an eos token or `limit` tokens. Uses up the cache.
+        """Decode each row greedily, from hidden [B, D] to an eos token or `limit` tokens.
 
-        Returns for each row its ids without eos, and a(x, j) of each of these tokens *as a query*, [tokens, N] (None
-        without averaging or tokens).
+        Returns two lists with an entry for each row: the ids without eos, and a(x, j) [tokens, N] where the tokens x
+        are these ids as queries (None without averaging or tokens). The cache cannot be used again, because finished
+        rows leave it.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
@@ -339,8 +347,8 @@ class Llama:
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
 
-            # Trap: a token's row of attention comes one step after the token was chosen, when the token itself runs.
-            # So the last token runs too if attention is wanted, and need not run otherwise.
+            # Trap: a token's attention is known one step after the token was chosen, when it runs itself. So the last
+            # token must run if attention is wanted, but need not run otherwise.
             if averaging is None and all(len(ids[row]) == limit for row in rows):
                 self.tokens += len(rows)
                 break

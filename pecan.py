@@ -1,31 +1,36 @@
 """PECAN: attention graph construction and dynamic graph search.
 
-"The paper" is PECAN (Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/); sections are its own
-unless GARLIC, its earlier version, is named (https://arxiv.org/abs/2410.04790v1).
+"The paper" is PECAN (Findings of ACL 2025, https://aclanthology.org/2025.findings-acl.689/). Section numbers are those
+of the paper or, after the name GARLIC, those of its earlier version (https://arxiv.org/abs/2410.04790v1).
 
-    V        nodes of the graph, |V| of them; level 1 are chunks, higher levels information points (IPs)
+    V        nodes of the graph, |V| of them; level 1 holds chunks, higher levels hold information points (IPs)
     a(x, j)  attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
     e'_ij    the mean of a(x, j) over the tokens x of IP i
     E        edge weights [|V|, |V|]; E[i, j] = e_ij points from a higher node i to a lower node j
     q        the query;  S  the visited nodes, in the order they were read
     r        relevance of the visited nodes to the query [|V|], 0 elsewhere
     z        retrieval score, z = E^T r [|V|]
-    c        cosine similarity of query and node [|V|];  t_p  confidence threshold;  t_n  stop patience
+    c        cosine similarity of query and node [|V|]
+    t_p      confidence threshold
+    t_n      stop patience
 
-    window   s tokens for a prompt and its reply;  room  what is left of it for nodes;  limit  the longest reply
+    window   s, the most tokens of a prompt and its reply together
+    limit    the most tokens of a reply
+    room     the tokens of a window that nodes may take
     group    neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
 
-    e' of IP 3 to chunks 0, 1, 2 is .02 .06 .02, of IP 4 it is .01 .01 .03
-    normalised by rows:     E[3] = [.2 .6 .2]      E[4] = [.2 .2 .6]
-    S starts as (3, 4), at positions 2 and 3 (the query has position 1); mean attention to the query .10 and .04
-                            r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
+    e' to chunks 0, 1, 2    IP 3: .02 .06 .02      IP 4: .01 .01 .03
+    normalised by rows      E[3] = [.2 .6 .2]      E[4] = [.2 .2 .6]
+    S starts as (3, 4)      the query has position 1, so IP 3 has position 2 and IP 4 position 3
+    attention to the query  IP 3: .10              IP 4: .04
+    times the position      r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
     z = E^T r               z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
     z / sum(z)              .20    .45    .35
-    c / sum(c)              .30    .20    .50     negative cosines count as 0 (those of the IPs are 0 here)
+    c / sum(c)              .30    .20    .50     the IPs have c = 0 here; a negative cosine would count as 0
     final                   .50    .65    .85     chunk 2 is read next
 """
 from pathlib import Path
@@ -75,12 +80,12 @@ ANSWER = "Given the above information and question, answer the question as conci
 
 
 def node_line(tokenizer, node, text: str) -> list[Segment]:
-    """The line of a node: its marker, which belongs to no node, and its text."""
+    """The line of a node: a marker, which does not count as part of the node, and the node's text."""
     return [(None, tokenizer.encode("\n*")), (node, tokenizer.encode(" " + text))]
 
 
 def summary_prompt(tokenizer, texts: list[str]) -> list[Segment]:
-    """Table A1 for the nodes of one group, one user turn. A node's name is its place in the group."""
+    """Table A1 with the nodes of one group, as one user turn. Each node is named by its place in the group."""
     prompt = [(None, tokenizer.frame.open + tokenizer.encode(SUMMARISE[0]))]
     for j, text in enumerate(texts):
         prompt += node_line(tokenizer, j, text)
@@ -88,19 +93,19 @@ def summary_prompt(tokenizer, texts: list[str]) -> list[Segment]:
 
 
 def question_prompt(tokenizer, question: str) -> list[Segment]:
-    """Table A2 up to its first node. The question is treated as a node, "q" (Appendix C)."""
+    """Table A2 up to its first node. The question is a node, too, named "q" (Appendix C)."""
     return [(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), ("q", tokenizer.encode(question)),
             (None, tokenizer.encode(ASK[1]))]
 
 
 def answer_turn(tokenizer, verdict: int) -> list[Segment]:
-    """The first assistant turn, which is the token of the last verdict, and Table A2's second user turn."""
+    """The first assistant turn, a single token (`verdict`, "Yes" or "No"), and Table A2's second user turn."""
     frame = tokenizer.frame
     return [(None, [*frame.close, verdict, *frame.reopen, *tokenizer.encode(ANSWER), *frame.reclose])]
 
 
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
-    """Tokens between the question and the answer, whose room stays free until the end (a check borrows it)."""
+    """The tokens that nodes may take. Room for the second turn and the answer stays free; a check borrows from it."""
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
     if opening + closing >= settings.window:
@@ -117,18 +122,19 @@ class InformationPoint(NamedTuple):
 
 
 def chunks(tokenizer, document: Document, limit: int) -> list[str]:
-    """The chunks of a document, in order, of at most `limit` tokens; a chunk never mixes passages.
+    """The chunks of a document, in order. A chunk has at most `limit` tokens and never mixes passages.
 
-    The paper does not say where to cut: at the last white space that fits, because half a word says nothing. Newlines
-    become blanks, because the prompt separates segments by them.
+    It ends at the last white space that fits, because half a word says nothing; the paper does not say where to cut.
+    Newlines become blanks, because the prompt separates segments by newlines.
     """
     return [text for passage in document.passages for text in split(tokenizer, passage, limit)]
 
 
 def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
-    """The limit of a summary and the room for nodes, in tokens; the window includes prompt and summary (GARLIC 3.1).
+    """The limit of a summary and the room for nodes, in tokens. Both share the window with the prompt (GARLIC 3.1).
 
-    The paper does not say how much a summary may take: a quarter (settings.summary_share), because bullets are short.
+    A summary may take a quarter of the window (settings.summary_share), because bullets are short; the paper does not
+    say how much.
     """
     limit = int(settings.window * settings.summary_share)
     room = settings.window - limit - length_of(summary_prompt(tokenizer, []))
@@ -139,9 +145,10 @@ def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
 
 
 def pack(lengths: list[int], room: int) -> list[range]:
-    """Groups of neighbouring nodes: each takes nodes in order, as long as their tokens fit in `room` (GARLIC 3.1)."""
+    """Divide nodes into groups of neighbours. A group takes nodes until the next does not fit `room` (GARLIC 3.1)."""
     groups = []
-    start, used = 0, 0                                      # of the group that is being filled
+    start = 0                                               # the first node of the group that is being filled
+    used = 0                                                # tokens of the group so far
     for i, length in enumerate(lengths):
         if length > room:
             raise InputError(f"a node of {length} tokens does not fit the window, which has room for {room}; take a "
@@ -163,9 +170,9 @@ def share(x: torch.Tensor) -> torch.Tensor:
 def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     """The edges of one IP to the N nodes of its group, [N]; they sum to 1, or are 0 if all attention rounds to 0.
 
-    a [tokens of the reply, N] is a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
-    "Extracting" and the first half of "Aggregating"). Here follow the mean over the IP's own tokens (their places in
-    the reply), e'_ij = mean_x a(x, j), and the normalisation, e_ij = e'_ij / sum_j' e'_ij'. There is no second softmax.
+    a [tokens of the reply, N] holds a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
+    "Extracting" and the first half of "Aggregating"). `tokens` are the places x of the IP's tokens in the reply. e'_ij
+    is the mean of a(x, j) over these x. The normalisation e_ij = e'_ij / sum_j' e'_ij' is a division, not a softmax.
     """
     return share(a[tokens].cpu().double().mean(0))
 
@@ -173,8 +180,8 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
     """The IPs of a reply: `ids` are its tokens, a [tokens, N] their a(x, j).
 
-    With `tree` (w/o IP-based graph, section 4.2) the bullets joined are one summary node. The paper does not say what
-    becomes of a bullet that repeats another word for word: the first stays, because a second adds nothing to read.
+    With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node. A bullet that repeats an
+    earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
     """
     text, token_ends = tokenizer.ends(ids)
     tokens = {}                                             # text of a bullet -> its tokens
@@ -186,33 +193,34 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
 
 
 def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
-    """Summarise each group of node texts in up to `limit` tokens; returns the IPs of each group.
+    """Summarise each group of node texts in at most `limit` tokens. Returns the IPs of each group.
 
-    The prompts go through the fused kernel; attention is taken from the tokens of the replies alone, as they are
-    generated. The paper does not say: the nodes of a group whose reply is empty have no edges from above, and only
-    similarity can find them.
+    The prompts run through the fused kernel, which gives no attention weights. Only the tokens of the replies need
+    weights, which are computed as each token is generated. If a reply is empty, the nodes of its group have no edges
+    from above, and only similarity can find them; the paper does not say what to do.
     """
     tokenizer = model.tokenizer
 
-    # Prefill: the prompts are read, and the cache learns which tokens belong to which node.
+    # Prefill: the model reads the prompts, and the cache records the slots of each node.
     prompts = [summary_prompt(tokenizer, texts) for texts in batch]
     cache = Cache(model, len(batch), max(map(length_of, prompts)) + limit)
     hidden, _ = model.read(cache, prompts)
 
-    # Decode: every token of the replies comes with its attention to the nodes of its group, a(x, j).
+    # Decode: the model writes the replies. Every token comes with its attention to the nodes of its group, a(x, j).
     averaging = cache.averaging_matrix([range(len(texts)) for texts in batch])
     replies, attention = model.generate(cache, hidden, limit, averaging)
 
-    # Trap: a has the columns of the largest group. A smaller one is padded with 0 on the right.
+    # Trap: a has a column for each node of the largest group. For a smaller group, the last columns are cut off.
     return [information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
             for texts, ids, a in zip(batch, replies, attention, strict=True)]
 
 
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
-    """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges. Raises InputError if nothing fits.
+    """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    The paper does not say when to stop: see the two comments that begin with "Silent". Whoever wants to keep an
-    interrupted construction passes a `summarise` that looks on disk first.
+    The two comments that begin with "Silent" say when to stop; the paper does not say. To resume an interrupted
+    construction, pass a `summarise` that first looks for its replies on disk (support.kept). Raises InputError if the
+    window is too small.
     """
     tokenizer = model.tokenizer
     start = model.spent()
@@ -237,7 +245,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             summaries = summarise(model, [[nodes[i].text for i in group] for group in batch], limit, settings.tree)
             points += [(group, text, e) for group, summary in zip(batch, summaries) for text, e in summary]
 
-        # Silent: a level that is not shorter than the one below is discarded, or building might never end.
+        # Silent: a level with no fewer tokens than the one below is discarded, or building might never end.
         if not points or sum(line_length(text) for _, text, _ in points) >= sum(lengths):
             break
 
@@ -248,7 +256,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             top.append(len(nodes))
             nodes.append(Node(level, text))
 
-        # Silent: a single group has seen everything below it together, so its IPs are the top level.
+        # Silent: a level made from a single group is the top level, because that prompt held everything below.
         if len(groups) == 1:
             break
 
@@ -261,9 +269,9 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
 def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """z = E^T r (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
 
-    PECAN adds the similarity to z; GARLIC (3.2.2) says that both are first normalised to sum to 1 over V. The paper
-    does not say what a negative cosine is worth: 0, because a share of the sum cannot be negative. The ablations (4.2)
-    score by c alone (attention=False) or by z alone (similarity=False).
+    PECAN adds the similarity to z. GARLIC (3.2.2) normalises both to sum to 1 over V before it adds them. A negative
+    cosine counts as 0, because a share of a sum cannot be negative; the paper does not say. The ablations (4.2) score
+    by c alone (attention=False) or by z alone (similarity=False).
     """
     z = E.T @ r
     if not attention:
@@ -274,7 +282,7 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
 
 
 class Search:
-    """One query: the node cache, the visited nodes S with their relevance r, and what was spent."""
+    """The search for one query, with its node cache, its visited nodes S and their relevance r."""
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
         self.model = model
@@ -283,8 +291,8 @@ class Search:
         self.settings = settings
         self.c = c.double()                                               # [|V|]
         self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)       # [|V|]
-        self.visited: list[int] = []                                      # S, the ids of the nodes in order
-        self.trace: list[Step] = []                                       # one for each of them
+        self.visited: list[int] = []                                      # S, node ids in the order they were read
+        self.trace: list[Step] = []                                       # one step for each visited node
 
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
@@ -296,7 +304,7 @@ class Search:
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
 
-        The paper does not say what stays as the first assistant turn: the last verdict, or "Yes" if there was no check.
+        The first assistant turn is the last verdict, or "Yes" if there was no check; the paper does not say which.
         """
         end = self.run()
 
@@ -308,7 +316,10 @@ class Search:
         return Answer(text, self.visited, *self.model.spent(self.begin), end, trace=self.trace)
 
     def run(self) -> str:
-        """Read until t_n checks (successive or not) say Yes, fixed_nodes are read, or nothing fits; why (data.ENDS)."""
+        """Read nodes until t_n checks (successive or not) said Yes, fixed_nodes were read, or no other node fits.
+
+        Returns which of these ended the search, as a key of data.ENDS.
+        """
         self.start()
         yes = 0
         while True:
@@ -323,11 +334,11 @@ class Search:
                 return "all" if len(self.trace) == len(self.graph.nodes) else "window"
 
     def start(self):
-        """Visit the top level (3.2.1), in document order. Raises InputError if not one of its nodes fits.
+        """Visit the top level (3.2.1), in document order. Raises InputError if none of its nodes fits.
 
-        The paper does not say what happens if it does not fit. Then the nodes most similar to the query start, as many
-        as fit while RESERVE more chunks (at most half of the room) still have room; the others can be retrieved later.
-        Without progress control, at most fixed_nodes / levels of them start, the most similar ones (4.2).
+        If the level does not fit as a whole, room for RESERVE chunks stays free (half of the room if that is less).
+        The nodes most similar to the query fill the rest; the others can be retrieved later. The paper does not say.
+        Without progress control, only the most similar nodes are visited here, at most fixed_nodes / levels (4.2).
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -347,11 +358,11 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # Many nodes are read in one pass. The probe of the first check follows the last of them.
+        # Passes of at most PASS tokens bound the memory. The last pass also runs the tokens that the first check needs.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
-        for together in pack(lengths, max(PASS, *lengths)):
-            self.visit([chosen[place] for place in together], probe=len(chosen) - 1 in together)
+        for group in pack(lengths, max(PASS, *lengths)):
+            self.visit([chosen[place] for place in group], probe=group.stop == len(chosen))
 
     def check(self) -> bool:
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?"""
@@ -365,9 +376,9 @@ class Search:
         return step.verdict == "Yes"
 
     def next(self) -> bool:
-        """Visit the node outside S with the highest final score (3.2.2), of any level; False if none is left that fits.
+        """Visit the node outside S with the highest final score (3.2.2), at whatever level. Returns False if none fits.
 
-        Ties go to the lower id. In a full window the best node that still fits is taken (the paper does not say).
+        Ties go to the lower id. Nodes that no longer fit the window are passed over (the paper does not say).
         """
         z, score = final_scores(self.graph.E, self.r, self.c, self.settings.attention, self.settings.similarity)
 
@@ -383,18 +394,20 @@ class Search:
         return True
 
     def visit(self, nodes: list[int], probe: bool = True, **why):
-        """Read nodes into the cache and set r_i = position x mean attention of the tokens of i to the question's.
+        """Read nodes into the cache and set their r_i = position x mean attention to the question (Appendix C).
 
-        Appendix C: the tokens of the node are the queries and those of the question the keys. Attention inside the node
-        and to other nodes is left out, and r is not normalised. The factor compensates: a later node spreads its
-        attention over more nodes. With `probe` the tokens that close the user's turn, which a check needs, run in the
-        same pass and are rolled back.
+        The node's tokens are the queries, the question's tokens are the keys. Attention inside the node and to other
+        nodes is left out. r is not normalised; the position compensates, because a later node spreads its attention
+        over more nodes. A check needs the tokens that close the user's turn. With `probe` they run in the same pass
+        and are rolled back.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
         close = self.tokenizer.frame.close if probe and self.settings.fixed_nodes is None else []
-        self.hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), close)  # [1, T, 1]
+        averaging = self.cache.averaging_matrix([["q"]])
+        self.hidden, a = self.model.read(self.cache, [lines], averaging, close)            # [1, D], [1, T, 1]
         self.room -= length_of(lines)
+        flops, tokens = self.model.spent(self.begin)
 
         for node in nodes:
             first, end = self.cache.nodes[0][node]                                         # without the marker
@@ -402,14 +415,17 @@ class Search:
             position = len(self.trace) + 2                                                 # the query has position 1
             self.r[node] = position * attention
             self.visited.append(node)
-            self.trace.append(Step(node, self.graph.nodes[node].level, position, attention, self.r[node].item(), end,
-                                   *self.model.spent(self.begin), **why))
+            self.trace.append(Step(node, self.graph.nodes[node].level, position, attention, r=self.r[node].item(),
+                                   cached=end, flops=flops, tokens=tokens, **why))
 
 
 # --- both stages ----------------------------------------------------------------------------------------------------
 
 class Pecan:
-    """The method as it is run (data.Method): `encoder` gives the similarity, `builder` the graph if given (Table 2)."""
+    """Both stages as one method (data.Method). `encoder` gives the similarity.
+
+    `model` searches and answers. `builder` builds the graph (Table 2); without one, `model` does.
+    """
 
     def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None):
         self.model = model
@@ -421,19 +437,19 @@ class Pecan:
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":
         """The method with a checkpoint and a sentence encoder, each a folder or a hub repository.
 
-        The settings are the paper's (settings.resolve) but for those that are given. Without an encoder, similarity is
-        the mean of the model's own embeddings.
+        Settings that are not given are those of the checkpoint's pecan.json or else the defaults (settings.resolve).
+        Without an encoder, the mean of the model's own embeddings gives the similarity.
         """
         llama = Llama.load(model)
         settings = resolve(llama.folder, llama.config.max_length, options=settings)
         return cls(llama, load_encoder(encoder, llama), settings)
 
     def file_name(self, document: Document) -> str:
-        """Names the graph of this document, this building model and these settings on disk."""
+        """The name under which this document's graph is kept: a hash of document, building model and settings."""
         return file_name(document.hash, self.builder.fingerprint, self.settings.of_construction())
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Load the graph at `path`, or build it (and save it there), and embed its nodes (`index`, [|V|, D])."""
+        """Load the graph at `path`, or build it and save it there. Then embed its nodes (Prepared.index [|V|, D])."""
         if path is not None and Path(path).exists():
             graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
         else:
@@ -456,5 +472,5 @@ class Pecan:
 
 
 if __name__ == "__main__":
-    from view.ask import main  # the command line stands above the method
+    from view.ask import main  # imported here only, because view/ imports this file
     raise SystemExit(main())

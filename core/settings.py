@@ -5,7 +5,7 @@ from pathlib import Path
 from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
-PASS = 512                        # tokens of the top level that run together
+PASS = 512                        # most tokens of the top level in one pass, which bounds its memory
 CANDIDATES = 10                   # of a choice, best first, that a step names
 RESERVE = 5                       # a top level that is too large for the window leaves room for this many chunks
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)

@@ -77,11 +77,12 @@ def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
         searched = searching(config, search, ANSWER) + nodes * flops_of(config, CLOSE, search, 1)
 
         # FLOPs, and the tokens that are read.
-        computed = [(generation(config, whole, ANSWER), whole),
-                    (built, sum(PROMPT + nodes for nodes, _ in groups)), (searched, search)]
+        computed = {"whole document": (generation(config, whole, ANSWER), whole),
+                    "construction": (built, sum(PROMPT + nodes for nodes, _ in groups)),
+                    "search": (searched, search)}
         costs[dataset] = {row: {"flops": flops, "with all logits": flops + flops_of(config, 0, 0, read),
-                                "published": 1e12 * paper.TABLE_A4[row][dataset]}
-                          for row, (flops, read) in zip(paper.TABLE_A4, computed)}
+                                "published": 1e12 * published[dataset]}
+                          for (row, (flops, read)), published in zip(computed.items(), paper.TABLE_A4.values())}
 
     rows = [[dataset, row, *map(quantity, cost.values()),
              *(f"{cost[way] / cost['published']:.2f}x" for way in ("flops", "with all logits"))]

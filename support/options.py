@@ -55,9 +55,10 @@ def chosen_settings(args: argparse.Namespace) -> dict:
             "tree": True if "graph" in args.without else None}
 
 
-def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None) -> Settings:
-    """The settings of one document."""
-    return resolve(model.folder, max_length(model.config, (builder or model).config), options=chosen_settings(args))
+def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None) -> Settings:
+    """The settings of one document; `paper` as in settings.resolve."""
+    longest = max_length(model.config, (builder or model).config)
+    return resolve(model.folder, longest, paper, chosen_settings(args))
 
 
 def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:

@@ -1,6 +1,7 @@
 """What the method costs, side by side with transformers in the same process; BENCHMARK.md explains the figures.
 
-    python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, decode, growth (default: all)
+    python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, decode, growth,
+                                                          full_size, laptop (default: all)
 
 Times are compared inside one run, because machines differ and are shared. --short takes seconds: small sizes, which
 show that everything runs and that both sides compute the same.
@@ -14,12 +15,13 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import torch  # noqa: E402
+from speed.full_size import full_size, laptop  # noqa: E402
 from speed.growth import growth  # noqa: E402
 from speed.measure import machine  # noqa: E402
 from speed.reading import decode, stage_1  # noqa: E402
 from speed.searching import one_search  # noqa: E402
 
-PARTS = {part.__name__: part for part in (stage_1, one_search, decode, growth)}
+PARTS = {part.__name__: part for part in (stage_1, one_search, decode, growth, full_size, laptop)}
 
 
 def main(words: list[str]):

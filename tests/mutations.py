@@ -263,7 +263,7 @@ MUTATIONS = {
     "marker counted in a visited node": ("pecan.py", "a[0, first - before:end", "a[0, max(0, first - before - 2):end",
                                          "test_algorithm.py::test_searching_equals_the_naive_one"),
     "a check too many in a large top level": (
-        "pecan.py", "probe=len(chosen) - 1 in together)",
+        "pecan.py", "probe=group.stop == len(chosen))",
         "probe=True)",
         "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a large top level in one pass": ("pecan.py", "max(PASS, *lengths)", "10 ** 9",
@@ -994,6 +994,10 @@ MUTATIONS = {
         "view/ask.py", "graph, place_of(graph)]",
         "graph]",
         "test_view.py::test_a_dump_of_an_interrupted_construction_is_refused"),
+    "a data set's t_p is not taken": (
+        "view/ask.py", "PAPER.get(args.dataset_settings)",
+        "None",
+        "test_eval.py::test_pecan_takes_the_settings_of_a_data_set"),
     "a checkpoint's file overwritten": (
         "view/ask.py", "if file.name in (*FILES, \"model.safetensors\"):",
         "if False:",

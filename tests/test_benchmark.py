@@ -1,7 +1,13 @@
 """The benchmark runs, and its peer does the same work. (No test measures time.)"""
+import os
+import subprocess
+from pathlib import Path
+
 import benchmark
 import pytest
 from speed.measure import line
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
@@ -9,7 +15,17 @@ def test_the_benchmark_in_its_short_form(capsys):
     """Before a part measures anything it asserts that replies, attention, verdicts and answers are transformers'."""
     benchmark.main(["--short"])
     lines = capsys.readouterr().out.splitlines()
-    assert "cores" in lines[0] and len(lines) == 16 and all(line.endswith("x") for line in lines[3:])
+    assert "cores" in lines[0] and len(lines) == 23 and all(line.endswith("x") for line in lines[3:])
+
+
+@pytest.mark.slow
+def test_the_plan_for_a_gpu():
+    """Without a GPU tests/gpu.sh runs what it can, names the rest, and nothing in it fails."""
+    done = subprocess.run(["bash", "tests/gpu.sh"], cwd=ROOT, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+                          capture_output=True, text=True)
+    page = done.stdout.split("## ")
+    assert done.returncode == 0 and "GPU: none" in page[0] and len(page) == 6
+    assert [part.rstrip().endswith(("exit code 0)", "(needs a GPU)")) for part in page[1:]] == [True] * 5, done.stdout
 
 
 def test_a_ratio_above_1_is_in_our_favour(capsys):

@@ -215,6 +215,15 @@ def test_command_line_of_pecan(tmp_path, monkeypatch):
     assert "reloaded" in again.stderr
 
 
+def test_pecan_takes_the_settings_of_a_data_set(tmp_path):
+    """With Qasper's t_p of .98 the search of the README goes on: its Yes has a p_yes of .84."""
+    done = in_process(ask.main, ROOT / "tiny" / "story.txt", "What color is Selma's pet?", "--json", "--graph",
+                      tmp_path / "story.graph.json", "--dataset-settings", "Qasper")
+    steps = [step for step in json.loads(done.stdout)["steps"] if step["verdict"]]
+    assert len(steps) > 5 and .8 < max(step["p_yes"] for step in steps) < .98
+    assert {step["verdict"] for step in steps} == {"No"}
+
+
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow

@@ -4,46 +4,27 @@ The code is the one that runs on a GPU, with the same shapes and dtypes, in wind
 shortened, because nothing but the cache outlives a layer: a reply has two tokens; a search begins in a cache that
 counts as nearly full; and where another row runs all layers, eight run.
 """
+import math
+import re
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from speed import peer
+from speed.full_size import REPLY, WithoutData, read_windows, search_to_the_end
 from speed.measure import Counted, random_model
-from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from core.settings import PASS, Settings
+from core.checkpoint import read_config, tensor_shapes
+from core.settings import PASS, WINDOW
 from core.watch import watching
 from evaluation.cost import bytes_of_pass
 from llama import Cache, Llama, flops_of, length_of
-from pecan import Search, answer_turn, summarise, summary_prompt
-from support.graph import Graph, Node, edge_matrix
+from pecan import answer_turn
 
-WINDOW = 8192
-REPLY = 2
-
-
-class WithoutData(TorchFunctionMode):
-    """Answers for data that is not there; and attention that is one operation, as a fused kernel is."""
-
-    def __init__(self, fused: bool = True):
-        super().__init__()
-        self.fused = fused
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
-            if function is F.scaled_dot_product_attention and self.fused:
-                return torch.empty_like(args[0])
-            if function is torch.Tensor.tolist:
-                return torch.zeros(args[0].shape, dtype=args[0].dtype).tolist()
-            if function is torch.Tensor.cpu:
-                return torch.full(args[0].shape, .01, dtype=args[0].dtype)
-            if function is torch.Tensor.__bool__:
-                return True
-        return function(*args, **kwargs or {})
+ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
@@ -62,34 +43,6 @@ def checked(model: Llama):
         assert counted.dtypes[name, "meta"] == {torch.float32}, f"{name} in {counted.dtypes[name, 'meta']}"
     for name in ("mm", "silu", "embedding"):
         assert counted.dtypes[name, "meta"] == {model.dtype}, f"{name} in {counted.dtypes[name, 'meta']}"
-
-
-def read_windows(model: Llama, rows: int, window: int = WINDOW) -> tuple[int, int]:
-    """Summarise a batch of full windows; tokens of the batch's prompts, and slots of its cache."""
-    texts = ["color " * 298] * 2
-    line = length_of(summary_prompt(model.tokenizer, texts)) - length_of(summary_prompt(model.tokenizer, texts[:1]))
-    instruction = length_of(summary_prompt(model.tokenizer, []))
-    texts = texts[:1] * ((window - instruction - REPLY) // line)
-    summarise(model, [texts] * rows, REPLY)
-    prompt = instruction + len(texts) * line
-    return rows * prompt, rows * (prompt + REPLY)
-
-
-def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
-    """A search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
-    texts = ["color " * 298] * 2 + ["color " * 250] * 2
-    nodes = [Node(1 + n // 2, text) for n, text in enumerate(texts)]
-    graph = Graph(nodes, edge_matrix([(2, 0, .5), (3, 1, .5)], 4), "", "", {})
-    settings = Settings(window=window, answer_tokens=REPLY, confidence=.9)
-    search = Search(model, graph, "Who is Ahab?", torch.ones(4), settings)
-
-    # The tokens in between count as read.
-    skipped = search.room - search.lengths.sum().item()
-    search.cache.lengths[0] += skipped
-    search.room -= skipped
-    answer = search.answer()
-    assert answer.end == "all" and len(answer.trace) == 4
-    return search
 
 
 def model_of(shape: str, dtype: torch.dtype, layers: int | None) -> Llama:
@@ -115,7 +68,7 @@ def test_a_batch_of_windows_at_full_size(shape, dtype, layers):
 
 
 @pytest.mark.parametrize("shape, dtype, layers", [("1B", torch.float32, None), ("8B", torch.bfloat16, 8),
-                                                  ("70B", torch.float16, 8)], ids=str)
+                                                  ("70B", torch.float16, 16)], ids=str)
 def test_a_search_at_full_size(shape, dtype, layers):
     """A search that fills its window, probes and rolls back: the same, and no probe stays in the cache."""
     model = model_of(shape, dtype, layers)
@@ -125,6 +78,19 @@ def test_a_search_at_full_size(shape, dtype, layers):
     assert search.cache.lengths == [WINDOW - 1] and search.trace[-1].cached == WINDOW - close
     said = bytes_of_pass(model.config, dtype.itemsize, PASS, WINDOW, WINDOW)
     assert counted.peak == pytest.approx(said, rel=.05)
+
+
+def test_the_memory_in_the_documents():
+    """The table of docs/8b.md: weights and formula, for groups that fill three quarters of the window."""
+    rows = re.findall(r"^\| ([\d,]+)[^|]* \|(.*)\|$", (ROOT / "docs" / "8b.md").read_text(encoding="utf-8"), re.M)
+    config = read_config(ROOT / "tests" / "llama-3.1-8b")
+    weights = 2 * sum(map(math.prod, tensor_shapes(config).values()))
+    assert [row[0] for row in rows] == ["2,048", "4,096", "8,192", "16,384"]
+    for row, cells in rows:
+        window = int(row.replace(",", ""))
+        passes = [(batch * window * 3 // 4, batch * window) for batch in (1, 2, 4, 8, 16)] + [(PASS, window, window)]
+        assert cells.replace("|", " ").split() == [f"{(weights + bytes_of_pass(config, 2, *each)) / 1e9:.1f}"
+                                                   for each in passes]
 
 
 @pytest.mark.parametrize("shape, layers", [("1B", None), ("8B", None), ("70B", 8)])

@@ -15,7 +15,8 @@ sys.path.insert(0, str(ROOT))
 from view.ask import main  # noqa: E402
 
 README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "tests" / "BENCHMARK.md", *ROOT.glob("[a-z]*/README.md")]
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "8b.md", ROOT / "tests" / "BENCHMARK.md",
+             *ROOT.glob("[a-z]*/README.md")]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 FOLDERS = [".", "core", "support", "baselines", "evaluation", "evaluation/layouts", "tiny", "study", "view", "tests"]
 MODULES = {path.stem: path.relative_to(ROOT).as_posix()          # of the program: name -> file

@@ -10,6 +10,7 @@ from pathlib import Path
 from core.checkpoint import FILES
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError
+from core.settings import PAPER
 from data import ENDS, Answer, Step, read_text
 from pecan import Pecan
 from support.kept import place_of
@@ -36,6 +37,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
                         help="print every node that was read, and why; or write it to a file (view/README.md)")
     parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
+    parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
+                        help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
     add_model_options(parser)
     args = parse_options(parser, argv)
     if len(args.questions) > 1 and not any(" " in question for question in args.questions):
@@ -100,7 +103,7 @@ def ask(argv: list[str] | None = None) -> int:
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    method = Pecan(model, encoder, settings_of(args, model, builder), builder)
+    method = Pecan(model, encoder, settings_of(args, model, builder, PAPER.get(args.dataset_settings)), builder)
 
     name = method.file_name(document)
     path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")

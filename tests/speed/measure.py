@@ -42,9 +42,9 @@ def random_model(shape: str, device: torch.device | str, dtype: torch.dtype) -> 
 
 
 def random_models(device: torch.device, short: bool, on_cpu: int = 3):
-    """(shape, model) for each shape of the benchmark, for the first ones on a CPU. In bfloat16 on a GPU."""
+    """(shape, model) for each shape of the benchmark: the first ones on a CPU; 8B, in bfloat16, on a GPU."""
     on_gpu = device.type == "cuda"
-    for shape in list(SIZES)[:1 if short else 4 if on_gpu else on_cpu]:
+    for shape in list(SIZES)[:1] if short else ["8B"] if on_gpu else list(SIZES)[:on_cpu]:
         yield shape, random_model(shape, device, torch.bfloat16 if on_gpu else torch.float32)
 
 

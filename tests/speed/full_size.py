@@ -1,0 +1,123 @@
+"""Full size: memory next to the formula of the dry run, and how fast a processor without a GPU is.
+
+Without a GPU, memory is counted on PyTorch's meta device, which runs the same code on tensors without data.
+"""
+import os
+import time
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from core.settings import PASS, WINDOW, Settings
+from evaluation.cost import NODE, PROMPT, bytes_of_pass, construction
+from llama import Cache, Llama, length_of
+from pecan import Search, summarise, summary_prompt
+from speed.measure import line, peak_of, random_model
+from speed.reading import NODE as SPAN
+from speed.reading import prompt_of
+from support.graph import Graph, Node, edge_matrix
+
+REPLY = 2                         # tokens of a reply; memory does not depend on how many of its slots are written
+
+
+class WithoutData(TorchFunctionMode):
+    """Answers for data that is not there; and attention that is one operation, as a fused kernel is."""
+
+    def __init__(self, fused: bool = True):
+        super().__init__()
+        self.fused = fused
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
+            if function is F.scaled_dot_product_attention and self.fused:
+                return torch.empty_like(args[0])
+            if function is torch.Tensor.tolist:
+                return torch.zeros(args[0].shape, dtype=args[0].dtype).tolist()
+            if function is torch.Tensor.cpu:
+                return torch.full(args[0].shape, .01, dtype=args[0].dtype)
+            if function is torch.Tensor.__bool__:
+                return True
+        return function(*args, **kwargs or {})
+
+
+def read_windows(model: Llama, rows: int, window: int = WINDOW) -> tuple[int, int]:
+    """Summarise a batch of full windows; tokens of the batch's prompts, and slots of its cache."""
+    texts = ["color " * 298] * 2
+    empty, one, two = (length_of(summary_prompt(model.tokenizer, texts[:count])) for count in range(3))
+    texts = texts[:1] * ((window - empty - REPLY) // (two - one))
+    summarise(model, [texts] * rows, REPLY)
+    prompt = empty + len(texts) * (two - one)
+    return rows * prompt, rows * (prompt + REPLY)
+
+
+def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
+    """A search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
+    texts = ["color " * 250] * 2 + ["color " * 10] * 2
+    nodes = [Node(1 + n // 2, text) for n, text in enumerate(texts)]
+    graph = Graph(nodes, edge_matrix([(2, 0, .5), (3, 1, .5)], 4), "", "", {})
+    settings = Settings(window=window, answer_tokens=REPLY, confidence=.9)
+    search = Search(model, graph, "Who is Ahab?", torch.ones(4), settings)
+
+    # The tokens in between count as read.
+    skipped = search.room - search.lengths.sum().item()
+    search.cache.lengths[0] += skipped
+    search.room -= skipped
+    answer = search.answer()
+    assert answer.end == "all" and len(answer.trace) == 4
+    return search
+
+
+def full_size(device: torch.device, short: bool):
+    """What a batch of groups and a search add to the weights: measured or, without a GPU, counted; and computed."""
+    on_gpu = device.type == "cuda"
+    for shape in ("1B",) if short else ("8B",) if on_gpu else ("1B", "8B", "70B"):
+        model = random_model(shape, device if on_gpu else "meta", torch.bfloat16)
+        for window in (2048,) if short else (2048, 4096, 8192, 16384):
+            with nullcontext() if on_gpu else WithoutData():
+                for rows in (1, 8, 16):
+                    sizes = []
+                    try:
+                        peak = peak_of(lambda: sizes.extend(read_windows(model, rows, window)),  # noqa: B023
+                                       model.device)
+                    except torch.OutOfMemoryError:
+                        print(f"{shape}, window {window:,}, batch {rows}: more than this GPU has")
+                        continue
+                    said = bytes_of_pass(model.config, model.dtype.itemsize, *sizes)
+                    line("bytes / formula", f"{shape}, window {window:,}, batch {rows}", peak / 2 ** 30,
+                         said / 2 ** 30, "GiB")
+                peak = peak_of(lambda: search_to_the_end(model, window), model.device)  # noqa: B023
+            said = bytes_of_pass(model.config, model.dtype.itemsize, PASS, window, window)
+            line("bytes / formula", f"{shape}, window {window:,}, search", peak / 2 ** 30, said / 2 ** 30, "GiB")
+
+
+def laptop(device: torch.device, short: bool):
+    """The 1B shape on the processor, float32 next to bfloat16: tokens a second, and the seconds of ten pages."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count())
+    pages = [group for level in construction([300] * 20, WINDOW * 3 // 4, WINDOW // 4, NODE) for group in level]
+    read = sum(PROMPT + nodes for nodes, _ in pages)
+    written = sum(summary for _, summary in pages)
+
+    speeds = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = random_model("embedded" if short else "1B", "cpu", dtype)
+        speeds.append(tokens_a_second(model, *((200, 4) if short else (2048, 16))))
+    for what, (in_float32, in_bfloat16) in zip(("reading", "writing with attention"), zip(*speeds)):
+        line(f"{what}, float32 / bfloat16", "1B, one row", in_float32, in_bfloat16, "tokens/s")
+    seconds = [read / reading + written / writing for reading, writing in speeds]
+    line("ten pages, float32 / bfloat16", f"1B, {read:,} tokens read, {written:,} written", *seconds, "s")
+    torch.set_num_threads(threads)
+
+
+def tokens_a_second(model: Llama, length: int, reply: int) -> tuple[float, float]:
+    """Reading a prompt of nodes, and writing a reply with attention to them; on the wall."""
+    nodes, _ = prompt_of(model, length)
+    model.read(Cache(model, 1, SPAN), [nodes[:1]])                    # to warm up
+    cache = Cache(model, 1, length + reply)
+    start = time.perf_counter()
+    hidden, _ = model.read(cache, [nodes])
+    half = time.perf_counter()
+    model.generate(cache, hidden, reply, cache.averaging_matrix([range(len(nodes))]))
+    return length / (half - start), reply / (time.perf_counter() - half)
