@@ -35,7 +35,7 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
     """The facts in a reply to Figure 6, each followed by its key elements. A line is "number. fact | element | .."."""
     facts = []
     for fact, *elements in cells_of(reply, 2):
-        fact = re.sub(r"^\[\d+\],?\s*", "", fact)
+        fact = re.sub(r"^\[?\d{1,3}[],:]+\s*", "", fact)          # a number that is no marker of a list
         elements = [element for element in (element.strip(" []") for element in elements) if element]
         if elements and (fact != EXAMPLE or EXAMPLE in chunk):
             facts.append([fact, *elements])
@@ -45,8 +45,7 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
 class FactGraph:
     """Nodes with their facts and neighbours. `facts` has the facts of each chunk, each followed by its key elements.
 
-    A node's name is its first wording. Its facts are in document order, its neighbours in order of first
-    appearance.
+    A node's name is its first wording. Its facts are in document order, its neighbours in order of appearance.
     """
 
     def __init__(self, facts: list[list[list[str]]], stem):

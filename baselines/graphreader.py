@@ -6,11 +6,12 @@ calls at most and a notebook: it sees a node's facts, may read chunks, goes to a
 
 No code was published. What the paper leaves open:
 - decoding is greedy, so that a row is the same each time; the paper has temperature 0.2. After a refused reply the
-  prompt is repeated with a line that says what is wanted. Three refused replies in a row end a walk
+  prompt is repeated after a line that says what is wanted. Three refused replies in a row end a walk. They count as
+  no call, because they call no function
 - the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ by their method alone
 - an action counts if the text after the last "Chosen Action" names exactly one function, and the stage offers it. The
   prompts name all functions, so the first name in a reply could be an echo. Arguments of several calls are joined
-- visited neighbours are offered, as in Figure 23. The model decides whether to go back; the 10 calls limit the cost
+- visited neighbours are offered, as in Figure 23. The model decides whether to go back
 - node names that do not fit one prompt are shown in parts, and all scores count together. If facts or neighbours do not
   fit, the last are left out; then the oldest actions, then the plan
 """

@@ -7,7 +7,7 @@ The model sees these and all synopses, and names the chunks that it wants to rea
 
 Our copy of the paper lacks the formulas and prompts. The steps follow its words; the rest is ours:
 - the prompts (jerr_prompts.py)
-- a set removes exact duplicates: the paper's Bloom filter and trie together are one
+- a set removes exact duplicates; the paper's Bloom filter and trie together act as one
 - near duplicates are joined if their SimHash differs in 3 bits at most ("e.g., three bits"). That also joins "Heinkel
   HD 36" and "HD 38"
 - a node's text is its name and those sentences of the synopses that contain it. With whole synopses all nodes of a

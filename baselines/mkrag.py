@@ -10,13 +10,14 @@ five prompts, nor four of its constants. So this row is "MKRAG, prompted, with s
 - most prompts (mkrag_prompts.py)
 - the prompts' examples are about the Curies. If the text does not name them, what a reply says of them is left out,
   because it only repeats an example
-- a long entity is asked about in groups of lines: of as many tokens as a reply, for micro pairs of a quarter of them
+- pairs about a long entity are asked for in groups of lines. A group has up to as many tokens as a reply, for micro
+  pairs up to a quarter as many
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (in its Table 9 an entity of 7
   items has micro pairs, one of 2 has none)
 - its two retrieval models are --encoder, and p_yes of Table A2's first turn with the pair as its only node
-- one weight an entity, which must have an item. Equation 5 sums the weight over the attributes, but then a villager
-  with two attributes would stay, and its Table 7 keeps only the core entities at a threshold of 1
-- general times ("one day") are deleted from events; the entity stays, because nothing else is lost
+- an entity has one weight. Equation 5 sums the weight over the attributes, but then a villager with two attributes
+  would stay, and its Table 7 keeps only the core entities at a threshold of 1
+- general times ("one day") are deleted from items; the entity stays, because nothing else is lost
 - a chunk whose replies are refused has no entities; the chunk itself is never indexed, which would be ordinary RAG
 """
 import json

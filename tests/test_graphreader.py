@@ -65,8 +65,10 @@ def test_forms_and_names():
 
 def test_facts_of_a_reply():
     reply = ("Facts:\n1. One day, a father and his little son were going home. | father | going home\n"
-             "2. No key element\n3) Casa Loma is a castle. | Casa Loma | [castle] | \nx |\n[4], Toronto. | Toronto")
-    assert facts_of(reply, "Casa Loma") == [["Casa Loma is a castle.", "Casa Loma", "castle"], ["Toronto.", "Toronto"]]
+             "2. No key element\n3) Casa Loma is a castle. | Casa Loma | [castle] | \nx |\n[4], Toronto. | Toronto\n"
+             "5, 1911 was the year. | 1911")
+    assert facts_of(reply, "Casa Loma") == [
+        ["Casa Loma is a castle.", "Casa Loma", "castle"], ["Toronto.", "Toronto"], ["1911 was the year.", "1911"]]
     story = "One day, a father and his little son were going home. They sang."
     assert facts_of(reply, story)[0][1:] == ["father", "going home"], "the prompt's example, unless it is in the text"
 
