@@ -1,79 +1,35 @@
-"""What GraphReader, MKRAG and JERR share: they ask the model in words, read its replies, and count.
+"""Methods that ask the model in words.
 
-A reply that has not the form that was asked for is refused, asked for again, and counted.
+A reply that does not have the form that was asked for is refused, asked for again, and counted.
 """
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from baselines.built import ATTEMPTS, Built
-from baselines.common import scaled
+from tqdm import tqdm
+
+from baselines.common import Baseline, scaled
+from baselines.replies import Reply, reminder, replies_to, user_turn
+from core.files import InputError
 from core.settings import Settings
-from core.text import MARKER, bullets
-from data import Answer, Document, Prepared
+from data import Answer, Prepared
 from llama import Llama
 
-REPLY_TOKENS = 512                # of most replies: with it GraphReader's Figure 10 fits its paper's 4096
+ATTEMPTS = 3                      # of a prompt whose replies are refused
 
 
-def reminder(wanted: str) -> str:
-    """The line that comes before a prompt after a refused reply: at its end it would be taken for the document."""
-    return f"Your last reply could not be used. {wanted}\n\n"
-
-
-def lines_of(reply: str) -> list[str]:
-    """The lines of a list, each once, without markers and stars: those of its bullets, or all if it has none.
-
-    Headings are left out: lines that end with a colon, and unmarked ones in bold type.
-    """
-    lines = {}
-    for start, end in bullets(reply):
-        for line in reply[reply.rfind("\n", 0, start) + 1:end].splitlines():
-            marker = MARKER.match(line)
-            text = line[marker.end() if marker else 0:].strip()
-            bold = not marker and re.fullmatch(r"\*\*[^*]*\*\*", text)
-            if not bold and not text.rstrip("*").endswith(":"):
-                lines[text.strip("* ")] = None
-    return [line for line in lines if line]
-
-
-def cells_of(reply: str, number: int) -> list[list[str]]:
-    """The lines of a reply that have so many cells, "a | b | ..", as lists of these."""
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines_of(reply)]
-    return [row for row in rows if len(row) == number]
-
-
-def numbers_of(text: str, known: Iterable[int]) -> list[int]:
-    """The `known` numbers that a text names, each once, in its order."""
-    known = {str(number): number for number in known}
-    return list(dict.fromkeys(known[digits] for digits in re.findall(r"\d+", text) if digits in known))
-
-
-@dataclass
-class Reply:
-    """What the model said to one prompt, for the trace."""
-    text: str
-
-
-class Agent(Built):
-    """A method that builds something of a document, and answers from it, by asking the model.
-
-    A subclass adds `construct`, which is Built.build.
-    """
+class Agent(Baseline):
+    """A method that asks the model about a document or a question, and reads its replies."""
+    reply_tokens = 512            # of a reply, before scaling; with 512 GraphReader's Figure 10 fits its paper's 4096
 
     def __init__(self, model: Llama, settings: Settings, *others):
         super().__init__(model, settings, *others)
-        self.limit = scaled(REPLY_TOKENS, settings)
+        self.limit = scaled(self.reply_tokens, settings)
         self.begin()
 
-    def begin(self):
-        """Forget the last document or question."""
+    def begin(self, replies=replies_to, progress: bool = False):
+        """Begin with a document or a question: `replies` makes the model's replies, `progress` shows a bar."""
+        self.replies, self.progress = replies, progress
         self.trace: list[Reply] = []                        # one for each call
         self.refused = 0
-
-    def build(self, document: Document) -> dict:
-        self.begin()
-        return self.construct(document) | {"calls": len(self.trace), "refused": self.refused}
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         self.begin()
@@ -81,28 +37,53 @@ class Agent(Built):
         answer.trace, answer.calls, answer.refused = self.trace, len(self.trace), self.refused
         return answer
 
+    def length(self, text: str) -> int:
+        """Tokens of a user's turn that says `text`."""
+        return len(user_turn(self.model.tokenizer, text))
+
+    def check_room(self, what: str, prompt: int, limit: int):
+        """InputError if a prompt and a reply of up to `limit`, both in tokens, do not fit the window."""
+        window = self.settings.window
+        if prompt + limit > window:
+            raise InputError(f"window {window} is too small: {what} takes {prompt} tokens and its reply {limit}")
+
+    def say(self, texts: list[str], limit: int) -> list[str]:
+        """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
+        for text in texts:
+            self.check_room("a prompt", self.length(text), limit)
+
+        said = []
+        batch = self.settings.batch
+        for first in tqdm(range(0, len(texts), batch), "replies", unit="batch", leave=False, disable=not self.progress):
+            said += self.replies(self.model, texts[first:first + batch], limit)
+        return said
+
     def ask(self, texts: list[str], limit: int | None = None) -> list[str]:
-        """The reply to each text, up to `limit` tokens."""
+        """The reply to each text, entered into the trace."""
         said = self.say(texts, limit or self.limit)
         self.trace += map(Reply, said)
         return said
 
-    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None, most: int = ATTEMPTS) -> list:
-        """What parse(n, reply) makes of the reply to text n; None if it refused three replies, or `most` if fewer.
+    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
+        """For each text n: what parse(n, reply) finds in the reply. If it finds nothing, the reply is refused.
 
-        Decoding is greedy, so the same prompt gets the same reply. After a refused one the prompt is repeated after
-        a line that says what is `wanted`.
+        A prompt is asked three times at most. Decoding is greedy, so the same prompt would get the same reply: from
+        the second time on, a line before it says what is `wanted`.
         """
         found = [None] * len(texts)
         again = ""
-        for _ in range(min(most, ATTEMPTS)):
-            left = [n for n, value in enumerate(found) if value is None]
-            if not left:
-                break
-
-            said = self.ask([again + texts[n] for n in left], limit)
-            for n, reply in zip(left, said, strict=True):
+        for _ in range(ATTEMPTS):
+            left = [n for n, value in enumerate(found) if not value]
+            for n, reply in zip(left, self.ask([again + texts[n] for n in left], limit)):
                 found[n] = parse(n, reply)
-                self.refused += found[n] is None
+                self.refused += not found[n]
             again = reminder(wanted)
+        return found
+
+    def ask_fitting(self, texts: Iterable[str], parse, wanted: str):
+        """What parse(reply) finds in the reply to the first text that fits the window; to the last if none fits."""
+        for text in texts:
+            if self.length(reminder(wanted) + text) + self.limit <= self.settings.window:
+                break
+        [found] = self.ask_until([text], lambda n, reply: parse(reply), wanted)
         return found

@@ -1,50 +1,25 @@
-"""What is built once for a document by asking the model, and kept on disk: of trees of summaries, and of agents."""
-import contextlib
+"""What is built once for a document by asking the model, and kept on disk: trees of summaries, and agents' graphs."""
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tqdm import tqdm
-
-from baselines.common import Baseline
+from baselines.agent import Agent
+from baselines.replies import replies_to
 from core.files import InputError, read_json, reading, write_file
 from core.text import split
-from data import Answer, Document, Prepared
-from llama import Cache, Llama, length_of
+from data import Document, Prepared
 from support.graph import file_name
 from support.kept import kept
 
-FORMAT = 2                        # of the files
-ATTEMPTS = 3                      # replies to one prompt that may be refused
+FORMAT = 3                        # of the files
 
 
-def replies(model: Llama, texts: list[str], limit: int) -> list[str]:
-    """The greedy reply, of up to `limit` tokens, to each text as a user's turn; they run together."""
-    rows = [[(None, user_turn(model.tokenizer, text))] for text in texts]
-    cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
-    hidden, _ = model.read(cache, rows)
-    ids, _ = model.generate(cache, hidden, limit)
-    return list(map(model.tokenizer.decode, ids))
+class Built(Agent):
+    """A method that builds something from a document, once, and answers from it. A subclass defines `read` and
 
-
-def user_turn(tokenizer, text: str) -> list[int]:
-    """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
-    return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
-
-
-class Built(Baseline):
-    """A method that asks the model to build something of a document, and about a question.
-
-    A subclass sets `limit`, the tokens of a reply, and says how by `read` and
-        build(document) -> dict         what is made of a document, as plain fields for JSON; its FLOPs are the model's
-        ready(content) -> Prepared      the same as questions need it; its FLOPs are those of an encoder
+        build(document) -> dict         what is built, as plain fields for JSON; its FLOPs are the model's
+        ready(content) -> Prepared      the same in the form that questions need; its FLOPs are an encoder's
     """
-    limit: int
-    progress = False              # whether a bar shows how many replies are there
-    replies = staticmethod(replies)
-
-    # --- files
 
     def construction(self, document: Document) -> dict:
         """The settings that decide what is built of a document. All lengths follow from these."""
@@ -52,7 +27,7 @@ class Built(Baseline):
                 "window": self.settings.window}
 
     def file_name(self, document: Document) -> str:
-        """Names what is built of this document, by this model, under these settings, on disk."""
+        """The name on disk of what this model builds of this document under these settings."""
         return file_name(document.hash, self.model.fingerprint, self.construction(document))
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
@@ -64,9 +39,10 @@ class Built(Baseline):
                 raise InputError(f"{path}: is of another document, model or settings; choose another name")
         else:
             before = self.model.flops
-            with self.building(path, name, progress):
-                content = {"of": name, "calls": 0, "refused": 0} | self.build(document)
-                content["flops"] = self.model.flops - before
+            with kept(path, name, replies_to) as kept_or_new:
+                self.begin(kept_or_new, progress)
+                content = {"of": name} | self.build(document)
+                content |= {"calls": len(self.trace), "refused": self.refused, "flops": self.model.flops - before}
                 if path is not None:
                     write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
@@ -76,56 +52,6 @@ class Built(Baseline):
             prepared.flops = content["flops"] + self.flops() - before
             prepared.calls, prepared.refused = content["calls"], content["refused"]
         return prepared
-
-    @contextlib.contextmanager
-    def building(self, path: str | Path | None, name: str, progress: bool):
-        """Within the block, replies are kept on disk, and a bar may show how many are there."""
-        with kept(path, name, replies) as self.replies:
-            self.progress = progress
-            try:
-                yield
-            finally:
-                del self.replies, self.progress
-
-    # --- the model
-
-    def answer(self, prepared: Prepared, question: str) -> Answer:
-        """All tokens that the model reads or writes for an answer count, not only the reader's."""
-        before = self.model.tokens
-        answer = super().answer(prepared, question)
-        answer.tokens = self.model.tokens - before
-        return answer
-
-    def user_turn(self, text: str) -> list[int]:
-        return user_turn(self.model.tokenizer, text)
-
-    def fitting(self, texts: Iterable[str], again: str) -> str:
-        """The first of these texts that leaves room for a reply, with `again` before it; the last if none does."""
-        for text in texts:
-            if len(self.user_turn(again + text)) + self.limit <= self.settings.window:
-                break
-        return text
-
-    def say(self, texts: list[str], limit: int) -> list[str]:
-        """The model's greedy reply, up to `limit` tokens, to each text as a user's turn; a batch of them runs together.
-
-        InputError if the window has no room for a reply.
-        """
-        for text in texts:
-            self.check_room("a prompt", len(self.user_turn(text)), limit)
-
-        said = []
-        batch = self.settings.batch
-        batches = range(0, len(texts), batch)
-        for first in tqdm(batches, "replies", unit="batch", leave=False, disable=not self.progress):
-            said += self.replies(self.model, texts[first:first + batch], limit)
-        return said
-
-    def check_room(self, what: str, prompt: int, limit: int):
-        """InputError if a prompt and a reply of up to `limit`, both in tokens, do not fit the window."""
-        window = self.settings.window
-        if prompt + limit > window:
-            raise InputError(f"window {window} is too small: {what} takes {prompt} tokens and its reply {limit}")
 
 
 class TreeNode(NamedTuple):

@@ -1,28 +1,24 @@
-"""What the compared methods share: how they prepare and answer, the reader, and passages.
+"""What the compared methods share: how they prepare and answer, and the reader.
 
-A row of Table 1 differs from another by its method alone. Every method is read by the conversation of Table A2, with
-what it found in the place of PECAN's nodes, in the same window, through the same forward pass and FLOP counter.
+Rows of Table 1 differ by their method alone. Every method answers in the conversation of Table A2, with what it found
+in the place of PECAN's nodes. Window, forward pass and FLOP counter are the same.
 """
-import re
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from core.files import InputError
 from core.settings import Settings
-from core.text import fill, split
 from data import Answer, Document, Method, Prepared
 from llama import Cache, Llama, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
-HEADING = 12                      # words of a heading at most
-STOPS = ".!?:;,\"'”’"             # ends of what is no heading
-
 
 def scaled(tokens: int, settings: Settings) -> int:
-    """A length in tokens that a method's source gives, scaled to the size of our chunks.
+    """A length in tokens from a method's paper or code, scaled to the size of our chunks.
 
-    The sources assume large models, as the paper does with its chunks of 300 tokens. Small models have small chunks,
-    and every length shrinks with them.
+    These assume large models, as PECAN does with its chunks of 300 tokens. Small models have small chunks, and every
+    length shrinks with them.
     """
     return max(1, tokens * settings.chunk // 300)
 
@@ -38,19 +34,15 @@ def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
 class Baseline(Method):
     """A method whose FLOPs are those of its model and of the `others` that work for it: encoders, a scorer.
 
-    A subclass says how by `make` and `read`; `prepare` and `answer` enter what they cost.
+    A subclass defines two methods, and `prepare` and `answer` add what they cost:
+        make(document) -> Prepared                          the document made ready for its questions
+        read(prepared, question) -> Answer | None           None if there is nothing to answer from
     """
 
     def __init__(self, model: Llama, settings: Settings, *others):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
-
-    def make(self, document: Document) -> Prepared:
-        """The document made ready for its questions."""
-
-    def read(self, prepared: Prepared, question: str) -> Answer | None:
-        """The answer to a question; None if there is nothing to answer from."""
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
         before = self.flops()
@@ -59,9 +51,10 @@ class Baseline(Method):
         return prepared
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        before = self.flops()
+        """The answer, with all FLOPs, and all tokens that the model reads or writes for it."""
+        flops, tokens = self.flops(), self.model.tokens
         answer = self.read(prepared, question) or Answer("", [], 0, 0, end="none")
-        answer.flops = self.flops() - before
+        answer.flops, answer.tokens = self.flops() - flops, self.model.tokens - tokens
         return answer
 
     def flops(self) -> int:
@@ -73,84 +66,38 @@ class Baseline(Method):
     def answer_from(self, question: str, lines: list[int]) -> Answer:
         """Answer from lines, given as token ids. No check is made: the first assistant turn is "Yes"."""
         model, tokenizer = self.model, self.model.tokenizer
-        start = model.spent()
         prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
 
         cache = Cache(model, 1, length_of(prompt) + self.settings.answer_tokens)
         hidden, _ = model.read(cache, [prompt])
         [reply], _ = model.generate(cache, hidden, self.settings.answer_tokens)
-        return Answer(tokenizer.decode(reply).strip(), [], *model.spent(start))
+        return Answer(tokenizer.decode(reply).strip(), [], 0, 0)
 
     def answer_from_best(self, question: str, texts: list[str], order: Iterable[int]) -> Answer:
         """Answer from the texts at these places, the best first.
 
-        A text that does not fit the window is passed over; the answer's `nodes` are the places of the others. The
-        papers do not say in which order to read; RAPTOR's retrievers put the best first. InputError if something was
-        found and none of it fits.
+        The answer's `nodes` are the places of the texts that fit the window. The papers do not say in which order to
+        read; RAPTOR's retrievers put the best first. InputError if there are texts, but none that fits.
         """
-        room = room_for_nodes(self.model.tokenizer, question, self.settings)
-        lines = []
-        nodes = []
-        for i in order:
-            line = line_ids(self.model.tokenizer, texts[i])
-            if len(lines) + len(line) <= room:
-                lines += line
-                nodes.append(i)
-        if order and not nodes:
+        lines = self.lines_that_fit(texts, order, room_for_nodes(self.model.tokenizer, question, self.settings))
+        if order and not lines:
             raise InputError(f"window {self.settings.window} is too small for what was found")
 
-        answer = self.answer_from(question, lines)
-        answer.nodes = nodes
+        answer = self.answer_from(question, [*chain(*lines.values())])
+        answer.nodes = list(lines)
         return answer
+
+    def lines_that_fit(self, texts: list[str], order: Iterable[int], room: int) -> dict[int, list[int]]:
+        """Place -> line, as token ids, of the texts at these places. A text that does not fit is skipped."""
+        lines = {}
+        for i in order:
+            line = line_ids(self.model.tokenizer, texts[i])
+            if len(line) <= room:
+                lines[i] = line
+                room -= len(line)
+        return lines
 
 
 def line_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
     return [i for _, ids in node_line(tokenizer, None, " ".join(text.split())) for i in ids]
-
-
-# --- passages -------------------------------------------------------------------------------------------------------
-
-def units(document: Document) -> list[str]:
-    """What a chunk should not break: the passages, cut at empty lines. A heading stays with what follows it.
-
-    A heading is a unit of one line, of at most HEADING words, that ends without a stop.
-    """
-    found = []
-    heading = ""
-    for passage in document.passages:
-        for unit in filter(None, map(str.strip, re.split(r"\n[^\S\n]*+\n", passage))):
-            heading += unit
-            if "\n" in unit or len(unit.split()) > HEADING or unit[-1] in STOPS:
-                found.append(heading)
-                heading = ""
-            else:
-                heading += "\n"
-    return found + [heading.strip()] * bool(heading)
-
-
-def sentences(unit: str) -> list[str]:
-    """The sentences of a unit, which end after . ! or ?; its lines are joined, so a title begins the first one."""
-    return re.split(r"(?<=[.!?]) ", " ".join(unit.split()))
-
-
-def pack_sentences(tokenizer, document: Document, limit: int) -> list[str]:
-    """Passages of whole sentences, each with as many as `limit` tokens hold.
-
-    Only a sentence longer than the limit is cut, at white space. Sentences of different units may share a passage,
-    because the methods that use them were written for a single text.
-    """
-    whole = [sentence for unit in units(document) for sentence in sentences(unit)]
-    return fill(tokenizer, [part for sentence in whole for part in split(tokenizer, sentence, limit)], limit, " ")
-
-
-def pack_paragraphs(tokenizer, document: Document, limit: int) -> list[str]:
-    """Chunks of whole units, each with as many as `limit` tokens hold. A unit longer than that is cut at sentences."""
-    parts = []
-    for unit in units(document):
-        whole = "\n".join(" ".join(line.split()) for line in unit.split("\n"))
-        if len(tokenizer.encode("\n" + whole)) <= limit:
-            parts.append(whole)
-        else:
-            parts += pack_sentences(tokenizer, Document("", [unit]), limit)
-    return fill(tokenizer, parts, limit, "\n")

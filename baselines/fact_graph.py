@@ -2,17 +2,17 @@
 
 What the paper leaves open:
 - key elements are normalised by rules: lower case, no possessive, no special characters, stemmed words. The paper cites
-  #InsTag, whose other steps are made for 100,000 tags: they need tags seen 20 times, where a node has 2 facts
-- #InsTag's semantic clusters are not made: vectors merge "North Carolina" with "South Carolina" (cosine .848, MiniLM)
-  before "Canada" with "Canadian" (.777), as the paper's Figure 23 does
-- an edge needs two *listed* key elements of one fact, not a substring ("art" in "party")
+  #InsTag. Its other steps are for 100,000 tags, each seen 20 times or more; a node here has about 2 facts
+- #InsTag's semantic clusters are left out. The paper's Figure 23 joins "Canada" and "Canadian" (cosine .777 by MiniLM).
+  A threshold that allows this also joins "North Carolina" and "South Carolina" (.848)
+- an edge joins two key elements that one fact *lists*; a substring is not enough ("art" in "party")
 
 snowballstemmer is an optional package: requirements-extra.txt.
 """
 import re
-from collections import Counter
+from itertools import chain
 
-from baselines.common import highest
+from baselines.replies import cells_of, pairs_of
 from core.files import optional
 
 EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
@@ -32,66 +32,55 @@ def form_of(element: str, stem) -> str:
 
 
 def facts_of(reply: str, chunk: str) -> list[list[str]]:
-    """The facts of a reply to Figure 6, each followed by its key elements: lines "number. fact | element | .."."""
+    """The facts in a reply to Figure 6, each followed by its key elements. A line is "number. fact | element | .."."""
     facts = []
-    for line in reply.splitlines():
-        match = re.match(r"\s*\[?\d+\]?[.,:)]?\s+(\S.*\|.*)", line)
-        if match is None:
-            continue
-
-        fact, *elements = [part.strip(" []") for part in match[1].split("|")]
-        elements = [element for element in elements if element]
-        is_example = fact == EXAMPLE and EXAMPLE not in chunk
-        if fact and elements and not is_example:
+    for fact, *elements in cells_of(reply, 2):
+        fact = re.sub(r"^\[?\d{1,3}[],:]+\s*", "", fact)          # a number that is no marker of a list
+        elements = [element for element in (element.strip(" []") for element in elements) if element]
+        if elements and (fact != EXAMPLE or EXAMPLE in chunk):
             facts.append([fact, *elements])
     return facts
 
 
 class FactGraph:
-    """Nodes with their facts and neighbours. `facts` are those of each chunk, with their key elements.
+    """Nodes with their facts and neighbours. `facts` has the facts of each chunk, each followed by its key elements.
 
-    A node's name is its most frequent wording, of equals the first. Its facts are in document order; its neighbours in
-    order of the facts they share with it, then of their first appearance.
+    A node's name is its first wording. Its facts are in document order, its neighbours in order of appearance.
     """
 
     def __init__(self, facts: list[list[list[str]]], stem):
         self.stem = stem
-        wordings: dict[str, Counter] = {}                   # form -> how often each wording occurs
-        for in_chunk in facts:
-            for _, *elements in in_chunk:
-                for element in elements:
-                    wordings.setdefault(form_of(element, stem), Counter())[element] += 1
-        wordings.pop("", None)
+        names = {}                                          # form -> its first wording
+        for _, *elements in chain(*facts):
+            for element in elements:
+                names.setdefault(form_of(element, stem), element)
+        names.pop("", None)
 
         # A node for each form, in order of appearance.
-        self.node_of = {form: node for node, form in enumerate(wordings)}
-        self.names = [counts.most_common(1)[0][0] for counts in wordings.values()]
+        self.node_of = {form: node for node, form in enumerate(names)}
+        self.names = list(names.values())
 
         # Facts, and edges between the nodes that a fact lists.
-        self.facts = [[] for _ in wordings]                 # of each node: (chunk, fact)
-        shared = [Counter() for _ in wordings]              # of each node: neighbour -> facts that list both
+        self.facts = [[] for _ in names]                    # of each node: (chunk, fact)
+        neighbours = [set() for _ in names]                 # of each node: those that a fact lists with it
         for chunk, in_chunk in enumerate(facts):
             for fact, *elements in in_chunk:
                 listed = {self.find(element) for element in elements} - {None}
                 for node in listed:
                     self.facts[node].append((chunk, fact))
-                    shared[node].update(listed - {node})
-        self.neighbours = [highest(counts, len(counts), counts) for counts in shared]
+                    neighbours[node] |= listed - {node}
+        self.neighbours = list(map(sorted, neighbours))
 
     def find(self, name: str) -> int | None:
-        """The node that a reply names, in whatever wording."""
+        """The node of this name, in any wording; None if there is none."""
         return self.node_of.get(form_of(name, self.stem))
 
 
 def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
-    """Node -> score in 0..100, from "Node: .., Score: ..", in one line or two. What is no node is left out.
-
-    If a node is named twice, the higher score counts.
-    """
+    """Node -> score in 0..100, from "Node: .., Score: ..". Names of no node are left out; the higher score counts."""
     scores = {}
-    for part in re.split(r"\bnode\W{,2}:", reply, flags=re.IGNORECASE)[1:]:
-        name, *rest = re.split(r"\bscore\W{,2}:", part, maxsplit=1, flags=re.IGNORECASE)
-        score = re.match(r"[\s*\[]*+(-?\d+(?:\.\d+)?)", "".join(rest))
+    for name, said in pairs_of(reply, "node", "score"):
+        score = re.match(r"\[?(-?\d+(?:\.\d+)?)", said)
         node = graph.find(name)                             # whose form has no signs around it
         if score and node is not None:
             scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))

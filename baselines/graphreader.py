@@ -5,23 +5,26 @@ fact_graph.py). For a question it makes a plan and scores all nodes. From each o
 calls at most and a notebook: it sees a node's facts, may read chunks, goes to a neighbour. Then it reasons (3.3, 3.4).
 
 No code was published. What the paper leaves open:
-- decoding is greedy, where the paper has temperature 0.2: a row must be the same each time. A refused prompt is
-  repeated with a line that says what is wanted; three refused replies in a row end a walk
+- decoding is greedy, so that a row is the same each time; the paper has temperature 0.2. After a refused reply the
+  prompt is repeated after a line that says what is wanted. Three refused replies in a row end a walk. They count as
+  no call, because they call no function
 - the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ by their method alone
-- an action counts if the text after the last "Chosen Action" names one function, which this stage offers. The prompts
-  name them all, so the first name in a reply could be an echo. Of several calls the arguments are joined
-- visited neighbours are offered, as in Figure 23. Whether to go back is the model's choice; calls bound the cost
-- node names that do not fit one prompt are shown in parts, and the scores pooled. If facts or neighbours do not fit,
-  the last are left out; then the oldest actions, then the plan
+- an action counts if the text after the last "Chosen Action" names exactly one function, and the stage offers it. The
+  prompts name all functions, so the first name in a reply could be an echo. Arguments of several calls are joined
+- visited neighbours are offered, as in Figure 23. The model decides whether to go back
+- node names that do not fit one prompt are shown in parts, and all scores count together. If facts or neighbours do not
+  fit, the last are left out; then the oldest actions, then the plan
 """
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from baselines.agent import Agent, numbers_of, reminder
-from baselines.common import pack_paragraphs, scaled
+from baselines.built import Built
+from baselines.common import scaled
 from baselines.fact_graph import FactGraph, facts_of, scores_of, stemmer
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
+from baselines.passages import pack_paragraphs
+from baselines.replies import numbers_of, reminder
 from core.settings import Settings
 from core.text import fill
 from data import Answer, Document, Prepared
@@ -31,41 +34,32 @@ CHUNK_TOKENS = 2000               # L
 FACTS_TOKENS = 1024               # of the facts of a chunk (Figure 6)
 PLAN_TOKENS = 256                 # the paper does not say
 STARTS = 5                        # N
-CALLS = 10                        # of a walk, at most
+CALLS = 10                        # of functions in a walk, at most
 
 FORM = "Keep strictly to the format that is described above."
-OFFERED = {"facts": ("read_chunk", "stop_and_read_neighbor"),
-           "chunk": ("search_more", "read_previous_chunk", "read_subsequent_chunk", "termination"),
-           "neighbours": ("read_neighbor_node", "termination")}
+OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
+           "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
+           "neighbours": "read_neighbor_node|termination"}
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 
 
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
-    """The function that a reply calls and what is in its parentheses; None unless exactly one is named, of the stage.
+    """The function that a reply calls and what is in its parentheses; None unless it names exactly one of the stage.
 
     Only the text after the last "Chosen Action" counts. Arguments of several calls are joined.
     """
     *found, chosen = re.split("chosen action", reply, flags=re.IGNORECASE)
-    names = "|".join(name for offered in OFFERED.values() for name in offered)
-    calls = re.findall(rf"\b({names})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
-    if not found or len({name for name, _ in calls}) != 1 or calls[0][0] not in OFFERED[stage]:
+    calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
+    if not found or len({name for name, _ in calls}) != 1:
         return None
     return calls[0][0], ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
 
 
 def notebook_of(reply: str) -> str:
-    """The updated notebook in a reply, empty if there is none: up to the next heading."""
+    """The updated notebook in a reply, up to the next heading; empty if there is none."""
     _, *rest = re.split("updated notebook", reply, maxsplit=1, flags=re.IGNORECASE)
-    kept = []
-    for line in "".join(rest).lstrip("*: ").split("\n"):
-        if kept and line.lstrip("* \t").lower().startswith(("rationale for", "chosen action")):
-            break
-        kept.append(line)
-
-    # What marks the next heading may stand on a line of its own.
-    while kept and not kept[-1].strip("* \t"):
-        kept.pop()
-    return "\n".join(kept).strip()
+    heading = re.compile(r"^[* \t]*(?:rationale for|chosen action)", re.IGNORECASE | re.MULTILINE)
+    return heading.split("".join(rest), maxsplit=1)[0].lstrip("*: ").rstrip("* \t\n").lstrip()
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------
@@ -73,13 +67,12 @@ def notebook_of(reply: str) -> str:
 @dataclass
 class Walk:
     """One walk from one node. It shares nothing with other walks."""
-    method: Agent
+    method: Built
     graph: FactGraph
     chunks: list[str]
     question: str
     plan: str
     node: int
-    calls: int = 0
     notebook: str = ""
     actions: list[str] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)          # chunks to be read, the next one first
@@ -87,14 +80,14 @@ class Walk:
 
     def run(self):
         """Walk to the end."""
-        while self.calls < CALLS:
+        while len(self.actions) < CALLS:
             # Facts of the node: which chunks are worth reading?
             shown = [f"[Chunk {chunk}] {fact}" for chunk, fact in self.graph.facts[self.node]]
             if self.choose("facts", "Atomic facts:", shown) == "termination":
                 return
 
             # Chunks, the first of the queue first. What is put at its front is read before the others.
-            while self.queue and self.calls < CALLS:
+            while self.queue and len(self.actions) < CALLS:
                 chunk = self.queue.pop(0)
                 self.read.append(chunk)
                 if self.choose("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]) == "termination":
@@ -102,20 +95,18 @@ class Walk:
 
             # A neighbour, visited or not.
             names = [self.graph.names[j] for j in self.graph.neighbours[self.node]]
-            if not names or self.choose("neighbours", "Neighbor nodes:", names) == "termination":
+            if not names or len(self.actions) == CALLS:
+                return
+            if self.choose("neighbours", "Neighbor nodes:", names) == "termination":
                 return
 
     def choose(self, stage: str, label: str, shown: list[str]) -> str:
         """Ask until a reply is accepted, and do what it calls for; returns its function.
 
-        The walk ends after three refused replies, and after its 10th call, a refused one included: that bounds the
-        cost.
+        It is "termination" after three refused replies.
         """
-        before = len(self.method.trace)
-        text = self.method.fitting(self.prompts(stage, label, shown), reminder(FORM))
-        [action] = self.method.ask_until([text], lambda n, reply: self.act(stage, reply), FORM, most=CALLS - self.calls)
-        self.calls += len(self.method.trace) - before
-        return action or "termination"
+        text = self.prompts(stage, label, shown)
+        return self.method.ask_fitting(text, lambda reply: self.act(stage, reply), FORM) or "termination"
 
     def act(self, stage: str, reply: str) -> str | None:
         """Do what a reply calls for; returns its function, None if the reply is refused and nothing is done."""
@@ -123,14 +114,12 @@ class Walk:
         if action is None:
             return None
         name, argument = action
-        call = f"{name}()"
 
         if name == "read_chunk":
-            ids = numbers_of(argument, (chunk for chunk, _ in self.graph.facts[self.node]))
+            ids = numbers_of(argument, {chunk for chunk, _ in self.graph.facts[self.node]})
             if not ids:
                 return None
             self.queue = [i for i in ids if i not in self.read]   # all were read: as stop_and_read_neighbor
-            call = f"{name}({ids})"
 
         if name in BESIDE:
             chunk = self.read[-1] + BESIDE[name]
@@ -142,9 +131,8 @@ class Walk:
             if node not in self.graph.neighbours[self.node]:
                 return None
             self.node = node
-            call = f"{name}({self.graph.names[node]})"
 
-        self.actions.append(call)
+        self.actions.append(f"{name}({argument})")
         if stage != "neighbours":
             self.notebook = notebook_of(reply) or self.notebook
         return name
@@ -156,7 +144,7 @@ class Walk:
         node = [] if stage == "chunk" else [f"Node: {self.graph.names[self.node]}"]
         while True:
             *actions, plan = memory or [""]
-            yield "\n".join([f"{WALK[stage]}\n\n{asked(self.question, plan)}",
+            yield "\n".join([f"{WALK[stage]}\n\nQuestion: {self.question}\nPlan: {plan or 'none'}",
                              f"Previous actions: {'; '.join(actions) or 'none'}",
                              f"Notebook: {self.notebook or 'none'}", *node, label, *lines])
             if len(lines) > 1:
@@ -167,29 +155,23 @@ class Walk:
                 return
 
 
-def asked(question: str, plan: str) -> str:
-    """The question and the plan, if there is one, as prompts show them."""
-    return f"Question: {question}\nPlan: {plan}" if plan else f"Question: {question}"
-
-
 # --- the method -----------------------------------------------------------------------------------------------------
 
-class GraphReader(Agent):
+class GraphReader(Built):
     """Extract facts once; then plan, choose starts, walk from each, reason, and answer."""
 
     def __init__(self, model: Llama, settings: Settings):
         super().__init__(model, settings)
         self.stem = stemmer()
         self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(FACTS_TOKENS, settings)
-        longest = len(self.user_turn(reminder(FORM) + EXTRACT)) + self.chunk
-        self.check_room("extraction of GraphReader", longest, self.extract)
+        self.check_room("extraction of GraphReader", self.length(reminder(FORM) + EXTRACT) + self.chunk, self.extract)
 
-    def construct(self, document: Document) -> dict:
+    def build(self, document: Document) -> dict:
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
         chunks = pack_paragraphs(self.model.tokenizer, document, self.chunk)
         found = self.ask_until([f"{EXTRACT}\n\n{chunk}" for chunk in chunks],
-                               lambda n, reply: facts_of(reply, chunks[n]) or None, FORM, self.extract)
-        return {"chunks": chunks, "facts": [facts or [] for facts in found]}
+                               lambda n, reply: facts_of(reply, chunks[n]), FORM, self.extract)
+        return {"chunks": chunks, "facts": found}
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=FactGraph(content["facts"], self.stem))
@@ -212,21 +194,17 @@ class GraphReader(Agent):
 
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
         """The 5 nodes with the highest scores (Figure 8), of equals the first named."""
-        head = f"{SELECT}\n\n{asked(question, plan)}\nNodes:\n"
-        room = self.settings.window - self.limit - len(self.user_turn(reminder(FORM) + head))
+        head = f"{SELECT}\n\nQuestion: {question}\nPlan: {plan}\nNodes:\n"
+        room = self.settings.window - self.limit - self.length(reminder(FORM) + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
-        found = self.ask_until([head + part for part in parts],
-                               lambda n, reply: reply if scores_of(reply, graph) else None, FORM)
-        scores = scores_of("\n".join(filter(None, found)), graph)
+        said = self.ask_until([head + part for part in parts], lambda n, reply: scores_of(reply, graph) and reply, FORM)
+        scores = scores_of("\n".join(filter(None, said)), graph)
         return sorted(scores, key=lambda node: -scores[node])[:STARTS]
 
     def reason(self, question: str, notebooks: list[str]) -> Answer:
         """Reason over the notebooks (Figure 12), and answer from the reasoning and the notebooks."""
         shown = "\n".join(f"{n}. {notebook or 'none'}" for n, notebook in enumerate(notebooks, 1))
         [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
-
-        # Without the heading, all of the reply is the final answer.
-        analysis, _, final = reply.rpartition("Final answer:")
-        lines = [line for line in (analysis, final, *notebooks) if line.strip()]
+        lines = [line for line in (reply, *notebooks) if line.strip()]
         return self.answer_from_best(question, lines, range(len(lines)))

@@ -5,67 +5,44 @@ its entities and core elements; duplicates are joined; the model relates them, a
 3.2, 3.3). For a question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4, tree_search.py).
 The model sees these and all synopses, and names the chunks that it wants to read again; then it answers.
 
-The text of the paper came to us without its formulas and prompts. The steps are its words; what follows is ours:
-- SYNOPSIS and LOOK_UP are ReadAgent's (Lee et al. 2024), which it names as its model; the other prompts are new
-- Bloom filter and trie together are a set, so a set removes exact duplicates
+Our copy of the paper lacks the formulas and prompts. The steps follow its words; the rest is ours:
+- the prompts (jerr_prompts.py)
+- a set removes exact duplicates; the paper's Bloom filter and trie together act as one
 - near duplicates are joined if their SimHash differs in 3 bits at most ("e.g., three bits"). That also joins "Heinkel
   HD 36" and "HD 38"
-- a node's text is its name and the sentences of synopses that hold it; with whole synopses all nodes of a chunk would
-  match the same keywords
-- relations are asked for in one call a chunk, not one a pair of entities: the paper's token counts allow no more
-- the answer is read from synopses and chunks, as 3.1 says. 3.4 names retrieved nodes in place of the synopses; a node's
-  text is sentences of these
-- pages are those in the first square brackets of a reply, as in ReadAgent's published code
-- a reply of one word that is no name of the text, as "No", is refused. If replies are refused, a chunk's beginning is
-  its synopsis, it has no entities or relations, the question's words are the keywords, and no chunk is read again.
-  Reading the nodes' chunks instead would leave to the graph what the paper leaves to the model
-- options are lines "(A) .." of the question, as the layout of QuALITY writes them, and part of what keywords are for
+- a node's text is its name and those sentences of the synopses that contain it. With whole synopses all nodes of a
+  chunk would match the same keywords
+- one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
+- the answer is read from synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes in the place of synopses, but
+  their texts are sentences of synopses
+- pages are the numbers in the first square brackets of a reply, as in ReadAgent's published code
+- a reply of one word, such as "No", is refused if the text lacks this word. Without a usable reply, a chunk's beginning
+  is its synopsis, the chunk has no entities or relations, the question's words are the keywords, and no chunk is read
+  again. (To read the nodes' chunks instead would leave to the graph what the paper leaves to the model.)
+- options are lines "(A) .." of the question, as the layout of QuALITY writes them; keywords may come from them
 """
 import hashlib
 import re
 from collections import Counter
 from functools import cache
+from itertools import chain
 
-from baselines.agent import Agent, cells_of, lines_of, numbers_of, reminder
-from baselines.common import line_ids, pack_paragraphs, scaled
+from baselines.built import Built
+from baselines.common import scaled
+from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
+from baselines.passages import pack_paragraphs, sentences
+from baselines.replies import cells_of, lines_of, numbers_of
 from baselines.tree_search import form_of, holds, search
 from core.text import split
 from data import Answer, Document, Prepared
 from pecan import room_for_nodes
 
-SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened version. DO NOT explain your reason.\n\n"
-            "Passage:\n")
-ATOMS = ("List the entities of the following text: people, places, organisations, things, times. One a line, after "
-         "\"* \", by their full names.\n\nText:\n")
-ELEMENTS = ("List the core elements of the following text: its key actions, states, causes and ideas, each as a short "
-            "phrase. One a line, after \"* \".\n\nText:\n")
-EDGES = ("Which of these entities are directly related in the text? One relation a line, in the form: entity | "
-         "relation | entity. The first causes, owns, contains or acts on the second. Use exactly the words of the list."
-         "\n\nEntities:\n")
-KEYWORDS = "List the keywords of the question, one a line, after \"* \". Do not answer it.\n\nQuestion:\n"
-LOOK_UP = """The following text is what you remember from reading an article and a {kind}question related to it.
-You may read 1 to {most} page(s) of the article again to refresh your memory to prepare yourself for the question.
-Please respond with which page(s) you would like to read.
-For example, if you only need to read Page 8, respond with "I want to look up Page [8] to ..."; if you would like to \
-read Page 7 and 12, respond with "I want to look up Page [7, 12] to ...".
-DO NOT select more pages if you don't need to.
-You don't need to answer the question yet.
-Text:
-{pages}
-Related:
-{related}
-Question:
-{question}"""
-SHORTER = "Write a shortened version of the passage."
-BULLETS = "One a line, after \"* \"."
-RELATION = "One a line: entity | relation | entity, with the words of the list."
-PAGES = "Respond with \"I want to look up Page [..] to ..\"."
-
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
 LONGEST_NAME = 12                 # words; a longer line is prose
 NEAR = 3                          # theta: bits in which the SimHash of near duplicates differs at most
-LOOKED_UP = {False: 3, True: 5}   # chunks that may be read again, without and with options: ReadAgent's numbers
+LOOKED_UP = 3                     # chunks that may be read again: ReadAgent's numbers
+OPTIONS_LOOKED_UP = 5
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
            "when where why how yes no".split())
 
@@ -76,21 +53,26 @@ STOP = set("a an the of in on at to by for from with and or is are was were be d
 def simhash(text: str) -> int:
     """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
     content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
-    shingles = Counter(content[i:i + 4] for i in range(max(len(content) - 3, 1)))
-    hashes = [(int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:], "big"), count)
-              for shingle, count in shingles.items()]
-    votes = (sum(count for value, count in hashes if value >> bit & 1) for bit in range(64))
-    return sum(1 << bit for bit, vote in enumerate(votes) if 2 * vote > shingles.total())
+    shingles = [content[i:i + 4] for i in range(max(len(content) - 3, 1))]
+    votes = Counter()
+    for shingle in shingles:
+        value = int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:])
+        votes.update(bit for bit in range(64) if value >> bit & 1)
+    return sum(1 << bit for bit, vote in votes.items() if 2 * vote > len(shingles))
 
 
-def said_of(reply: str, text: str) -> bool:
-    """Whether a reply says something of a text: not if it is a single word, as "No", that is no name in it."""
-    words = re.findall(r"\w+", reply)
-    return len(words) > 1 or any(word.lower() not in STOP and holds(text, word) for word in words)
+def said_of(reply: str, text: str) -> str:
+    """A reply on one line; "" if it says nothing about a text: a single word, such as "No", that the text lacks.
+
+    In Chinese and Japanese each character counts as a word, because no blanks separate words.
+    """
+    words = re.findall(r"[\u3040-\u9fff]|\w+", reply)
+    says = len(words) > 1 or any(word.lower() not in STOP and holds(text, word) for word in words)
+    return " ".join(reply.split()) if says else ""
 
 
 def names_of(reply: str, text: str) -> list[str]:
-    """The names in a reply, one a line; prose is left out. A single line may list names of the text, with commas."""
+    """The names in a reply, one on each line. Prose is left out. A single line may list names of the text by commas."""
     lines = lines_of(reply) if said_of(reply, text) else []
     if len(lines) == 1:
         names = re.split(r",\s*(?:and\s)?|:\s", lines[0].rstrip("."))
@@ -99,9 +81,9 @@ def names_of(reply: str, text: str) -> list[str]:
 
 
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
-    """Nodes (name, chunks) and form -> node, from the candidates of each chunk.
+    """Nodes (name, chunks) and form -> node, from the candidate names of each chunk (equations 3, 4).
 
-    A near duplicate joins the nearest node, of equals the earliest (equations 3, 4).
+    A near duplicate joins the nearest node, of equals the earliest.
     """
     nodes = []
     node_of = {}
@@ -123,14 +105,14 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
 
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int]]:
     """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities."""
-    rows = [(form_of(a), relation, form_of(b)) for a, relation, b in cells_of(reply, 3)]
-    return [(node_of[a], relation, node_of[b]) for a, relation, b in rows if a in node_of and b in node_of]
+    return [(node_of[form_of(a)], relation, node_of[form_of(b)]) for a, relation, b, *_ in cells_of(reply, 3)
+            if form_of(a) in node_of and form_of(b) in node_of]
 
 
 def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
-    """Edges [a, b, relations] of a directed acyclic graph of `number` nodes; what would close a cycle is left out.
+    """Edges [a, b, relations] of a directed acyclic graph of `number` nodes.
 
-    A further relation of the same two nodes is added to their edge.
+    A relation that would close a cycle is left out. Another relation of the same two nodes is added to their edge.
     """
     edges = {}
     reached = [{node} for node in range(number)]            # from each node, along edges
@@ -151,80 +133,76 @@ def has_options(question: str) -> bool:
 
 
 def keywords_of(question: str, names: list[str]) -> list[str]:
-    """The names that are in the question; if there are none, its words without those of a fixed list."""
+    """The names that the question contains; if there are none, its words except those of a fixed list."""
     found = [name for name in names if holds(question, name)]
     found = found or [word for word in re.findall(r"[\w'-]+", question) if word.lower() not in STOP]
     return list(dict.fromkeys(map(form_of, found)))
 
 
-def pages_of(reply: str, number: int, most: int) -> list[int] | None:
-    """The pages, of `number`, in the first square brackets of a reply, the first `most`; None if there are none."""
-    _, _, rest = reply.partition("[")
-    inside, closed, _ = rest.partition("]")
-    return closed and numbers_of(inside, range(number))[:most] or None
+def pages_of(reply: str, number: int, most: int) -> list[int]:
+    """The pages, of `number`, in the first square brackets of a reply; the first `most` of them."""
+    brackets = re.match(r"[^[]*+\[([^]]*)\]", reply)
+    return numbers_of(brackets[1], range(number))[:most] if brackets else []
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-class JERR(Agent):
-    """Synopses and graph once; then keywords, search, pages, and the answer from synopses and chunks."""
+class JERR(Built):
+    """Write synopses and a graph once; for a question search, look pages up, and answer from synopses and chunks."""
 
     def construction(self, document: Document) -> dict:
         """Chunks are shorter if a question has options."""
         options = any(has_options(question.text) for question in document.questions)
         return super().construction(document) | {"options": options}
 
-    def construct(self, document: Document) -> dict:
+    def build(self, document: Document) -> dict:
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
-        chunk = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
-        chunks = pack_paragraphs(tokenizer, document, scaled(chunk, self.settings))
+        tokens = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
+        chunks = pack_paragraphs(tokenizer, document, scaled(tokens, self.settings))
         said = self.ask_until([SYNOPSIS + chunk for chunk in chunks],
-                              lambda n, reply: said_of(reply, chunks[n]) and " ".join(reply.split()) or None, SHORTER)
+                              lambda n, reply: said_of(reply, chunks[n]), SHORTER)
         synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        atoms, elements = (self.names(prompt, synopses) for prompt in (ATOMS, ELEMENTS))
-        nodes, node_of = join_names([[*a, *e] for a, e in zip(atoms, elements)])
-        sentences = [sentence for synopsis in synopses for sentence in re.split(r"(?<=[.!?])\s+", synopsis)]
+        nodes, node_of = join_names([[*atoms, *elements] for atoms, elements in
+                                     zip(self.names(ATOMS, synopses), self.names(ELEMENTS, synopses))])
+        of_synopses = list(chain(*map(sentences, synopses)))
         for node in nodes:
-            node["text"] = " ".join([node["name"], *(s for s in sentences if holds(s, node["name"]))])
+            node["text"] = " ".join([node["name"], *(s for s in of_synopses if holds(s, node["name"]))])
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
         texts = [EDGES + "\n".join(of_chunk) + "\n\nText:\n" + synopsis
                  for of_chunk, synopsis in zip(names, synopses) if len(of_chunk) > 1]
-        found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of) or None, RELATION)
-        edges = acyclic([relation for of_chunk in found for relation in of_chunk or []], len(nodes))
+        found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of), EDGE)
+        edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
 
     def names(self, prompt: str, texts: list[str]) -> list[list[str]]:
         """The names that the model lists for each text; none if its replies are refused."""
-        found = self.ask_until([prompt + text for text in texts],
-                               lambda n, reply: names_of(reply, texts[n]) or None, BULLETS)
-        return [names or [] for names in found]
+        return self.ask_until([prompt + text for text in texts], lambda n, reply: names_of(reply, texts[n]), BULLETS)
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Search, look chunks up, read. `nodes` are the chunks that were looked up; `cut` if something did not fit."""
+        """Search, look chunks up, read. `nodes` are the chunks that were looked up."""
         memory = prepared.graph
         keywords = keywords_of(question, *self.names(KEYWORDS, [question]))
         found = search(memory["nodes"], memory["edges"], keywords)
         first = {chunk for v in found for chunk in memory["nodes"][v]["chunks"]}
         priority = sorted(range(len(prepared.texts)), key=lambda chunk: (chunk not in first, chunk))
         pages = self.look_up(memory, question, found, priority)
-        ids, cut = self.lines(prepared, question, pages, priority)
-        answer = self.answer_from(question, ids)
-        answer.nodes = pages
-        answer.cut = cut
+        lines = self.lines(prepared, question, pages, priority)
+        answer = self.answer_from(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))])
+        answer.nodes, answer.cut = pages, len(lines) < len(priority)
         return answer
 
     def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:
         """The chunks that the model wants to read again; none if its replies are refused.
 
-        Synopses that do not fit the prompt are left out, those of the least priority first.
+        If not all synopses fit the prompt, those of the least priority are left out.
         """
         nodes, synopses = memory["nodes"], memory["synopses"]
         related = []
@@ -234,34 +212,21 @@ class JERR(Agent):
             related.append(f"{nodes[v]['name']} (Page {where}): {'; '.join(relations) or 'none'}")
 
         options = has_options(question)
-        most = LOOKED_UP[options]
+        most = OPTIONS_LOOKED_UP if options else LOOKED_UP
+        texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
+                                pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
+                                related="\n".join(related)) for n in range(len(priority), -1, -1))
+        return self.ask_fitting(texts, lambda reply: pages_of(reply, len(synopses), most), PAGES)
 
-        def prompt(shown):
-            pages = "\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(shown))
-            return LOOK_UP.format(kind="multiple choice " if options else "", most=most, pages=pages,
-                                  related="\n".join(related), question=question)
-        text = self.fitting((prompt(priority[:n]) for n in range(len(priority), -1, -1)), reminder(PAGES))
-        [chosen] = self.ask_until([text], lambda n, reply: pages_of(reply, len(synopses), most), PAGES)
-        return chosen or []
+    def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> dict[int, list[int]]:
+        """Chunk -> its line for the reader, as token ids: the chunk if it was looked up and fits, else its synopsis.
 
-    def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> tuple[list[int], bool]:
-        """The reader's lines in document order, as token ids, and whether something was left out.
-
-        A chunk that is looked up takes the place of its synopsis. Synopses have up to half of the window, chunks the
-        rest; both in order of priority, chunks in the model's order.
+        Synopses come first, by priority, in up to half of the window. Then come chunks, in the model's order.
         """
-        room = room_for_nodes(self.model.tokenizer, question, self.settings)
         synopses = prepared.graph["synopses"]
-        lines = {}
-
-        def put(order, texts, limit):
-            for chunk in order:
-                line = line_ids(self.model.tokenizer, texts[chunk])
-                if chunk not in lines and sum(map(len, lines.values())) + len(line) <= limit:
-                    lines[chunk] = line
-
-        put([chunk for chunk in priority if chunk not in pages], synopses, room // 2)
-        put(pages, prepared.texts, room)
-        cut = len(lines) < len(priority)
-        put(pages, synopses, room)                          # of a chunk that does not fit
-        return [i for chunk in sorted(lines) for i in lines[chunk]], cut
+        room = room_for_nodes(self.model.tokenizer, question, self.settings)
+        lines = self.lines_that_fit(synopses, [chunk for chunk in priority if chunk not in pages], room // 2)
+        for texts in (prepared.texts, synopses):
+            left = room - sum(map(len, lines.values()))
+            lines |= self.lines_that_fit(texts, [chunk for chunk in pages if chunk not in lines], left)
+        return lines

@@ -2,13 +2,13 @@
 
 A scorer, which can be any Llama, measures perplexity twice.
 
-*Which parts.* Units of 4 lines are ranked by the mean -log p, given the unit, of the question and of a sentence after
-it that says that the answer is there. Units are kept in this order until they exceed 2000 + 100 tokens, the unit that
-exceeds them included.
+*Which parts.* Units of 4 lines are ranked by the mean -log p of the question after the unit, with a sentence after the
+question that says that the answer is there. Units are kept in this order until they exceed 2000 + 100 tokens; the unit
+that exceeds them is kept, too.
 
-*Which tokens.* Of the kept units those tokens stay that the question makes likelier. The contrast is
--log p(x) + log p(x | question), given what was kept before. The first unit may keep a share of its tokens that is 0.3
-above the mean, the last one 0.3 below, linearly in between, so that at most 2000 tokens are kept.
+*Which tokens.* Tokens of the kept units stay if the question makes them likelier. The contrast is
+-log p(x) + log p(x | question), after the tokens that were kept before. The first unit may keep a share of its tokens
+that is 0.3 above the mean, the last one 0.3 below, linearly in between, so that at most 2000 tokens are kept.
 
 All of this depends on the question. So nothing is prepared, and the scorer's FLOPs count as search.
 

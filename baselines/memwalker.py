@@ -12,17 +12,15 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 - the answer is not taken from the last reply: the shared reader gives it, from the segment and the working memory, so
   that rows of Table 1 differ by their method alone
 - decoding is greedy, so the same prompt gets the same reply: after a reply without a valid action the prompt is
-  repeated with a line that says so
+  repeated after a line that says so
 - summaries and replies have up to 200 tokens (the paper does not say)
 """
 import re
-from collections.abc import Sequence
 
-from baselines.built import ATTEMPTS, Tree, TreeNode
-from baselines.common import pack_sentences, scaled
-from core.settings import Settings
+from baselines.built import Tree, TreeNode
+from baselines.common import scaled
+from baselines.passages import pack_sentences
 from data import Answer, Document, Prepared
-from llama import Llama
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
 SUMMARIES = "{}\n\nCompress each summary into a much shorter summary."
@@ -44,9 +42,7 @@ Reply with action -2 if the answer can be inferred from the text, and with actio
 Reasoning: ...
 Action: -1 or -2"""
 MEMORY = "What you have read on the way: {}\n"
-AGAIN = "\n\nYour last reply had no valid action. Action is one of {}."
 SEGMENT_TOKENS = 1000
-REPLY_TOKENS = 200                             # of a summary, and of a reply on the walk
 CHILDREN = 8                                   # of a parent, at most
 BACK = -1                                      # actions at a segment
 ENOUGH = -2
@@ -62,10 +58,7 @@ def even_groups(nodes: range) -> list[list[int]]:
 
 class MeMWalker(Tree):
     """Prepare the tree, walk it for a question, and answer from the segment at the end of the walk."""
-
-    def __init__(self, model: Llama, settings: Settings):
-        super().__init__(model, settings)
-        self.limit = scaled(REPLY_TOKENS, settings)
+    reply_tokens = 200            # of a summary, and of a reply on the walk
 
     def build(self, document: Document) -> dict:
         """The nodes: segments, a summary of each, then summaries of summaries up to the root."""
@@ -104,39 +97,32 @@ class MeMWalker(Tree):
 
             if nodes[path[-1]].level == 2:
                 segment = below[0]
-                action = self.ask(READ, question, memory, nodes[segment].text, [BACK, ENOUGH])
-                if action == ENOUGH:
+                chosen = self.choose(READ, question, memory, nodes[segment].text, [BACK, ENOUGH])
+                if chosen == [ENOUGH]:
                     return [*path, segment]
             elif below:
                 shown = "\n".join(f"Summary {n}: {nodes[child].text}" for n, child in enumerate(below))
-                action = self.ask(TRIAGE, question, memory, shown, range(len(below)))
+                chosen = self.choose(TRIAGE, question, memory, shown, [*range(len(below))])
             else:
-                action = BACK                               # no child is left
+                chosen = [BACK]                             # no child is left
 
-            if action is None:
+            if not chosen:
                 return []
-            if action == BACK:
+            if chosen == [BACK]:
                 closed.add(path.pop())
             else:
-                path.append(below[action])
+                path.append(below[chosen[0]])
         return []
 
-    def ask(self, template: str, question: str, memory: list[str], shown: str,
-            actions: Sequence[int]) -> int | None:
-        """The action that the model chooses; None after three replies without a valid one.
+    def choose(self, template: str, question: str, memory: list[str], shown: str, actions: list[int]) -> list[int]:
+        """The action that the model chooses, as a list of one; [] after three replies without a valid one.
 
         The prompt has the latest part of the memory that fits.
         """
         latest = [" ".join(memory[first:]) for first in range(len(memory) + 1)]
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
-        again = ""
-        for _ in range(ATTEMPTS):
-            [reply] = self.say([self.fitting(texts, again) + again], self.limit)
 
-            # The last action that the reply names counts.
-            chosen = re.findall(r"Action:\s*(-?\d+)", reply)
-            if chosen and int(chosen[-1]) in actions:
-                return int(chosen[-1])
-            again = AGAIN.format(", ".join(map(str, actions)))
-        return None
+        def last_of(reply):                                 # of the actions that a reply names the last counts
+            return [int(action) for action in re.findall(r"Action:\s*(-?\d+)", reply)[-1:] if int(action) in actions]
+        return self.ask_fitting(texts, last_of, f"Action is one of {', '.join(map(str, actions))}.")

@@ -18,9 +18,9 @@ Differences from the published code:
 - layers are in document order, and if one document's tree ends early, the next one's is not shortened
 - a sentence longer than a chunk is cut at white space; in the code it is cut at , ; : into pieces of any length, which
   come before the chunk that is being filled
-- only the best few are retrieved; the code's other mode, by a threshold, keeps those that are far away
+- only the best few are retrieved. (The code can also retrieve by a threshold, but keeps the nodes that are far away.)
 - the collapsed tree stops at `top_k` nodes, as in PECAN's Table 1; in the code at 3500 tokens
-- against the words of PECAN's section 4, traversal does not follow "a single path": it is the code's top 5 of a layer
+- traversal takes the top 5 of each layer, as the code does; PECAN's section 4 says that it follows "a single path"
 
 scikit-learn and umap-learn are an optional extra: requirements-extra.txt.
 """
@@ -32,7 +32,8 @@ import numpy as np
 import torch
 
 from baselines.built import Tree, TreeNode
-from baselines.common import highest, pack_sentences, scaled
+from baselines.common import highest, scaled
+from baselines.passages import pack_sentences
 from core.files import optional
 from core.settings import Settings
 from data import Answer, Document, Prepared
@@ -122,6 +123,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
 
 class Raptor(Tree):
     """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
+    reply_tokens = CHUNK
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
         with optional("RAPTOR clusters with scikit-learn and umap-learn"):
@@ -133,10 +135,8 @@ class Raptor(Tree):
         self.encoder = encoder
         self.top_k = top_k
         self.collapsed = collapsed
-
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
-        self.limit = scaled(CHUNK, settings)
-        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - len(self.user_turn(PROMPT)) - self.limit)
+        self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - self.length(PROMPT) - self.limit)
 
     def construction(self, document: Document) -> dict:
         return super().construction(document) | {"encoder": self.encoder.fingerprint}

@@ -1,11 +1,11 @@
-"""The search of JERR (section 3.4, Appendix B): what a graph says about a question's keywords.
+"""The search of JERR (section 3.4, Appendix B): which nodes of its graph are relevant to a question's keywords.
 
-The text of the paper came to us without its formulas. They are the standard ones: UCB1 with c = sqrt(2) (Browne et al.
-2012, which it cites), and a reward in [0, 1]: the share of the keywords on the whole path, from below the root. Without
-the node's own text, a node with children would not profit from its own keyword.
+Our copy of the paper lacks the formulas. We take the standard ones: UCB1 with c = sqrt(2) (Browne et al. 2012, which it
+cites), and a reward from 0 to 1. This is the share of the keywords on the whole path below the root, a node's own text
+included: otherwise a node with children would gain nothing by its own keyword.
 
-Section 3.4 selects by the "win/visit ratio", Appendix B by UCB: here by UCB. Appendix B also ends expansion at a
-"sufficient visit count", which it does not give: here a node is expanded when it is first selected without children.
+Section 3.4 selects by the "win/visit ratio", Appendix B by UCB; we follow Appendix B. It stops expanding at a
+"sufficient visit count", which it does not give; we expand a node when it is first selected without children.
 """
 import math
 import random
@@ -37,10 +37,9 @@ def search(nodes: list[dict], edges: list[list], keywords: list[str]) -> list[in
 
 
 class TreeSearch:
-    """Monte Carlo tree search. held[v]: keywords in the text of node v; after[v]: where its edges lead.
+    """Monte Carlo tree search. held[v]: keywords in the text of node v; after[v]: the nodes that its edges lead to.
 
-    A node is in the tree at most once, with visits N and rewards W. Children of the virtual root are the nodes that no
-    edge leads to: from these every node of an acyclic graph is reached.
+    A node is in the tree at most once, with visits N and rewards W. Nodes that no edge leads to are below the root.
     """
 
     def __init__(self, held: list[set[str]], after: list[list[int]], keywords: int):
@@ -48,10 +47,8 @@ class TreeSearch:
         self.after = after
         self.keywords = keywords
         self.rng = random.Random(0)
-
         entered = {v for targets in after for v in targets}
         self.roots = [v for v in range(len(held)) if v not in entered]
-
         self.children = {}                                  # of a node, those that are in the tree
         self.in_tree = set(self.roots)
         self.N = [0] * len(held)

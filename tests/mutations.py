@@ -590,8 +590,7 @@ MUTATIONS = {
         "support/token_mean.py", "f\"whitened mean {model.fingerprint}\"",
         "\"whitened mean\"",
         "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
-    "a text that just fits is not read": ("baselines/common.py", "len(lines) + len(line) <= room:",
-                                          "len(lines) + len(line) < room:",
+    "a text that just fits is not read": ("baselines/common.py", "if len(line) <= room:", "if len(line) < room:",
                                           "test_baselines.py::test_a_text_that_just_fits_is_read"),
     "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
                           "test_baselines.py::test_okapi_equals_rank_bm25"),
@@ -612,7 +611,7 @@ MUTATIONS = {
         "test_baselines.py::test_traversal_and_collapsed_tree"),
     "a walk comes back to where it was": ("baselines/memwalker.py", "closed.add(path.pop())", "path.pop()",
                                           "test_baselines.py::test_a_walk_turns_back"),
-    "the first action of a reply counts": ("baselines/memwalker.py", "return int(chosen[-1])", "return int(chosen[0])",
+    "the first action of a reply counts": ("baselines/memwalker.py", "reply)[-1:]", "reply)[:1]",
                                            "test_baselines.py::test_the_last_action_of_a_reply_counts"),
     "the oldest memory is read first": ("baselines/memwalker.py", "[segment, *reversed(memory)]", "[segment, *memory]",
                                         "test_baselines.py::test_the_latest_memory_is_read_first"),
@@ -726,8 +725,8 @@ MUTATIONS = {
         'not calls',
         "test_graphreader.py::test_actions"),
     "another stage's action": (
-        "baselines/graphreader.py", 'or calls[0][0] not in OFFERED[stage]',
-        '',
+        "baselines/graphreader.py", "({OFFERED[stage]})",
+        "({'|'.join(OFFERED.values())})",
         "test_graphreader.py::test_actions"),
     "where a walk began is not offered again": (
         "baselines/graphreader.py", " for j in self.graph.neighbours[self.node]]",
@@ -738,12 +737,11 @@ MUTATIONS = {
         'calls[-1][1]',
         "test_graphreader.py::test_branches_of_a_walk"),
     "chunks without facts of the node": (
-        "baselines/graphreader.py", "(chunk for chunk, _ in self.graph.facts[self.node])",
+        "baselines/graphreader.py", "{chunk for chunk, _ in self.graph.facts[self.node]}",
         "range(len(self.chunks))",
         "test_graphreader.py::test_branches_of_a_walk"),
     "scores in one form alone": (
-        "baselines/fact_graph.py", r'name, *rest = re.split(r"\bscore\W{,2}:",',
-        'name, *rest = re.split(", score:",',
+        "baselines/replies.py", r"(.+?)(?:(?<=[,;?])\s|\n)", r"(.+?)(?<=,)\s",
         "test_graphreader.py::test_scores"),
     "no normalisation of key elements": (
         "baselines/fact_graph.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
@@ -752,10 +750,6 @@ MUTATIONS = {
     "a node keeps its last fact alone": (
         "baselines/fact_graph.py", "self.facts[node].append((chunk, fact))", "self.facts[node][:] = [(chunk, fact)]",
         "test_graphreader.py::test_every_question_of_the_world_is_answered_by_rules"),
-    "neighbours by appearance alone": (
-        "baselines/fact_graph.py", "highest(counts, len(counts), counts)",
-        "sorted(counts)",
-        "test_graphreader.py::test_forms_and_names"),
     "a missing notebook empties it": (
         "baselines/graphreader.py", "notebook_of(reply) or self.notebook",
         "notebook_of(reply)",
@@ -765,11 +759,11 @@ MUTATIONS = {
         'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score[1])))',
         "test_graphreader.py::test_scores"),
     "the example of Figure 6 is a fact": (
-        "baselines/fact_graph.py", 'fact == EXAMPLE and EXAMPLE not in chunk',
-        'False',
+        "baselines/fact_graph.py", ' and (fact != EXAMPLE or EXAMPLE in chunk)',
+        '',
         "test_graphreader.py::test_facts_of_a_reply"),
     "refused replies are not counted": (
-        "baselines/agent.py", "                self.refused += found[n] is None\n",
+        "baselines/agent.py", "                self.refused += not found[n]\n",
         "",
         "test_graphreader.py::test_branches_of_a_walk"),
     "facts extracted again for each question": (
@@ -785,12 +779,12 @@ MUTATIONS = {
         "if len(items) > FEATURE_ITEMS:",
         "test_mkrag.py::test_grains_by_hand"),
     "an entity pruned at its threshold": (
-        "baselines/mkrag.py", "weights.get(name, TAU) >= TAU",
-        "weights.get(name, TAU) > TAU",
+        "baselines/mkrag.py", "weights.get(name.lower(), TAU) >= TAU",
+        "weights.get(name.lower(), TAU) > TAU",
         "test_mkrag.py::test_pruning"),
     "weights summed over the items": (
-        "baselines/mkrag.py", "weights.get(name, TAU) >= TAU",
-        "weights.get(name, TAU) * len(entities[name]) >= TAU",
+        "baselines/mkrag.py", "weights.get(name.lower(), TAU) >= TAU",
+        "weights.get(name.lower(), TAU) * len(entities[name]) >= TAU",
         "test_mkrag.py::test_pruning"),
     "general times are kept": (
         "baselines/mkrag.py", 'return rest if dash and words and words <= GENERAL else event',
@@ -805,16 +799,16 @@ MUTATIONS = {
         'fields = {key: inner for',
         "test_mkrag.py::test_shapes_of_json"),
     "JSON that describes nothing": (
-        "baselines/mkrag.py", 'return found or None',
-        'return found',
+        "baselines/mkrag.py", 'if name and items and not echoes',
+        'if name and not echoes',
         "test_mkrag.py::test_json_that_describes_nothing_is_refused"),
     "a reply that was cut is lost": (
         "baselines/mkrag.py", 'except json.JSONDecodeError:\n            continue',
         'except json.JSONDecodeError:\n            break',
         "test_mkrag.py::test_a_reply_that_was_cut_keeps_its_complete_entities"),
     "names compared with their case": (
-        "baselines/mkrag.py", 'names.setdefault(name.lower(), name)',
-        'names.setdefault(name, name)',
+        "baselines/mkrag.py", 'found.setdefault(name.lower(),',
+        'found.setdefault(name,',
         "test_mkrag.py::test_entities_of_one_name_are_joined"),
     "the re-ranker reversed": (
         "baselines/mkrag.py", "highest(dict(zip(closest, sure)), RERANKED, closest)",
@@ -833,13 +827,13 @@ MUTATIONS = {
         "ROUNDS = 1 ",
         "test_mkrag.py::test_ends_of_the_loop"),
     "a repeated query is asked again": (
-        "baselines/mkrag.py", 'or not text or text in queries:',
-        'or not text:',
+        "baselines/mkrag.py", ' or text in asked:',
+        ':',
         "test_mkrag.py::test_ends_of_the_loop"),
     "statements are sub-questions": (
         "baselines/mkrag.py", "in lines_of(reply) if \"?\" in line]",
         "in lines_of(reply)]",
-        "test_mkrag.py::test_replies_to_questions"),
+        "test_mkrag.py::test_ends_of_the_loop"),
     "the observation repeats the question": (
         "baselines/mkrag.py", "{prepared.graph[found[0]][1]}",
         "{prepared.graph[found[0]][0]}",
@@ -854,20 +848,21 @@ MUTATIONS = {
         "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
         "test_story.py::test_the_story"),
     "options are no concern of the look-up": (
-        "baselines/jerr.py", "        most = LOOKED_UP[options]\n", "        most = LOOKED_UP[False]\n",
+        "baselines/jerr.py", "most = OPTIONS_LOOKED_UP if options else LOOKED_UP",
+        "most = LOOKED_UP",
         "test_jerr.py::test_questions_with_options"),
-    "an empty result is refused": (
-        "baselines/agent.py", "enumerate(found) if value is None]", "enumerate(found) if not value]",
+    "an empty result is accepted": (
+        "baselines/agent.py", "enumerate(found) if not value]", "enumerate(found) if value is None]",
         "test_agent.py::test_refused_replies_are_asked_for_again"),
     "what was accepted is asked again": (
-        "baselines/agent.py", "enumerate(found) if value is None]", "enumerate(found)]",
+        "baselines/agent.py", "enumerate(found) if not value]", "enumerate(found)]",
         "test_agent.py::test_refused_replies_are_asked_for_again"),
     "no room for the reminder": (
-        "baselines/built.py", "self.user_turn(again + text)",
-        "self.user_turn(text)",
+        "baselines/agent.py", "self.length(reminder(wanted) + text)",
+        "self.length(text)",
         "test_agent.py::test_what_does_not_fit_is_left_out"),
     "batches in another order": (
-        "baselines/built.py", "            said += self.replies(self.model, texts[first:first + batch], limit)\n",
+        "baselines/agent.py", "            said += self.replies(self.model, texts[first:first + batch], limit)\n",
         "            said = [*self.replies(self.model, texts[first:first + batch], limit), *said]\n",
         "test_agent.py::test_replies_keep_the_order_of_their_prompts"),
     # trace and replay
@@ -961,15 +956,16 @@ MUTATIONS = {
         "test_results.py::test_a_summary_by_hand"),
     # bad input
     "pairs in one line alone": (
-        "baselines/mkrag.py", "if text and field == \"q\":", "if text and named and field == \"q\":",
+        "baselines/replies.py", r"{first}){sign}?:[\s*]*+", r"{first}){sign}?:[ *]*+",
         "test_mkrag.py::test_forms_of_pairs"),
-    "micro pairs of one reply": ("baselines/mkrag.py", "for first in range(0, len(lines), most)]", "for first in [0]]",
+    "micro pairs of one reply": (
+        "baselines/mkrag.py", 'self.limit // (MICRO_TOKENS if grain == "micro" else 1)', "self.limit",
         "test_mkrag.py::test_an_entity_of_300_items_is_built_whole_and_continued"),
-    "a title alone at the end of a chunk": ("baselines/common.py", "                heading += \"\\n\"\n",
-        "                found.append(heading)\n                heading = \"\"\n",
+    "a title alone at the end of a chunk": (
+        "baselines/passages.py", "if after_heading:", "if False:",
         "test_baselines.py::test_no_chunk_ends_after_a_title_or_inside_a_sentence"),
     "lines as sentences": (
-        "baselines/common.py", 'r"(?<=[.!?]) ", " ".join(unit.split()))', 'r"(?<=[.!?])\\s+|\\n", unit)',
+        "baselines/passages.py", 'r"(?<=[.!?]) ", " ".join(text.split()))', 'r"(?<=[.!?])\\s+|\\n", text)',
         "test_baselines.py::test_no_chunk_ends_after_a_title_or_inside_a_sentence"),
     "a dry run of another builder": (
         "evaluation/cost.py", "for name in (of.model, of.builder or of.model))",
@@ -1153,40 +1149,52 @@ MUTATIONS = {
         "baselines/jerr.py", "if nearest > NEAR:",
         "if nearest > 0:",
         "test_jerr.py::test_names_are_joined"),
-    "chunks appended to the synopses": (
-        "baselines/jerr.py", "                    lines[chunk] = line\n",
-        "                    lines[chunk + 1000] = line\n",
+    "synopses of chunks that are looked up": (
+        "baselines/jerr.py", "[chunk for chunk in priority if chunk not in pages]",
+        "priority",
         "test_story.py::test_the_story"),
     "keywords found inside words": (
         "baselines/tree_search.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
         '{re.escape(form_of(phrase))}',
         "test_jerr.py::test_keywords"),
     "two pages are looked up": (
-        "baselines/jerr.py", "LOOKED_UP = {False: 3", "LOOKED_UP = {False: 2",
+        "baselines/jerr.py", "LOOKED_UP = 3 ", "LOOKED_UP = 2 ",
         "test_jerr.py::test_every_question_of_the_world_is_answered_by_rules"),
     "pages that do not exist": (
-        "baselines/jerr.py", 'numbers_of(inside, range(number))',
-        'numbers_of(inside, range(100))',
+        "baselines/jerr.py", 'numbers_of(brackets[1], range(number))',
+        'numbers_of(brackets[1], range(100))',
         "test_jerr.py::test_pages"),
     "pages outside of brackets": (
-        "baselines/jerr.py", 'closed and numbers_of(inside,',
-        'numbers_of(reply,',
+        "baselines/jerr.py", 'numbers_of(brackets[1], range(number))',
+        'numbers_of(reply, range(number))',
         "test_jerr.py::test_pages"),
+    "a Chinese reply is a single word": (
+        "baselines/jerr.py", r"[\u3040-\u9fff]|\w+",
+        r"\w+",
+        "test_jerr.py::test_names_and_relations_in_a_reply"),
+    "the prompts' example is an entity": (
+        "baselines/mkrag.py", "items and not echoes(name, text)",
+        "items",
+        "test_mkrag.py::test_an_echo_of_the_example_is_no_text"),
+    "the prompts' example is a pair": (
+        "baselines/mkrag.py", 'if not echoes("".join(pair), group)',
+        "",
+        "test_mkrag.py::test_an_echo_of_the_example_is_no_text"),
     "No is an entity": (
         "baselines/jerr.py", 'word.lower() not in STOP and holds(text, word) for',
         'True for',
         "test_jerr.py::test_names_and_relations_in_a_reply"),
     "No is a synopsis": (
-        "baselines/jerr.py", 'said_of(reply, chunks[n]) and " ".join',
-        '" ".join',
+        "baselines/jerr.py", 'said_of(reply, chunks[n])',
+        '" ".join(reply.split())',
         "test_jerr.py::test_look_up_refused"),
     "a list with commas is one name": (
         "baselines/jerr.py", 'lines = [name for name in names if holds(text, name)] or lines',
         'pass',
         "test_jerr.py::test_names_and_relations_in_a_reply"),
     "headings are names": (
-        "baselines/agent.py", 'if not bold and not text.rstrip("*").endswith(":"):',
-        'if not text.rstrip("*").endswith(":"):',
+        "baselines/replies.py", 'if line and not line.endswith(":")]',
+        'if line]',
         "test_agent.py::test_lists_in_a_reply"),
     "the reminder at the end of the document": (
         "baselines/agent.py", "self.ask([again + texts[n] for n in left], limit)",

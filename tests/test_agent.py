@@ -4,10 +4,11 @@ from dataclasses import replace
 import pytest
 from speaker import Script, generations
 
-from baselines.agent import Agent, Reply, cells_of, lines_of, reminder
+from baselines.agent import Agent
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
+from baselines.replies import Reply, cells_of, lines_of, reminder
 from core.files import InputError
 from data import EMBEDDED, read_jsonl
 from pecan import SUMMARISE
@@ -55,13 +56,13 @@ def test_replies_keep_the_order_of_their_prompts(tiny, settings):
 
 
 def test_refused_replies_are_asked_for_again(tiny, settings):
-    """Three times each, with a reminder; what was accepted is not asked again, and an empty result is accepted."""
+    """Three times each, with a reminder; what was accepted is not asked again."""
     method = Agent(tiny, settings)
     script = Script(method, "x", "2", "x", "y", "5", "x")
 
-    def parse(n, reply):
-        return [] if reply == "2" else int(reply) if reply.isdigit() else None
-    assert method.ask_until(["a", "b", "c"], parse, "Say a number.") == [None, [], 5]
+    def digits(n, reply):
+        return [letter for letter in reply if letter.isdigit()]
+    assert method.ask_until(["a", "b", "c"], digits, "Say a number.") == [[], ["2"], ["5"]]
     again = reminder("Say a number.")
     assert script.heard == ["a", "b", "c", f"{again}a", f"{again}c", f"{again}a"] and not script.replies
     assert (len(method.trace), method.refused) == (6, 4)
@@ -72,19 +73,22 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
     texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: Mara", "Q: "]
     again = reminder("W.")
     method = Agent(tiny, settings)
-    whole = len(method.user_turn(again + texts[0])) + method.limit
+    whole = method.length(again + texts[0]) + method.limit
 
     def fitting(window):
         method.settings = replace(settings, window=window)
-        return method.fitting(texts, again)
+        script = Script(method, "x")
+        assert method.ask_fitting(texts, str, "W.") == "x"
+        return script.heard[0]
     assert [fitting(window) for window in (whole, whole - 1, 1)] == ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
-    with pytest.raises(InputError, match=r"window 1 is too small: a prompt takes \d+ tokens and its reply 9"):
-        method.ask(["What is it?"], 9)
+    with pytest.raises(InputError, match=r"window 99 is too small: a prompt takes \d+ tokens and its reply 99"):
+        Agent(tiny, replace(settings, window=99)).ask(["What is it?"], 99)
 
 
 def test_lists_in_a_reply():
     assert lines_of("* Casa Loma\n2. Toronto\n\n - x\nCasa Loma\n") == ["Casa Loma", "Toronto", "x"]
     for reply in ("Here are the entities:\n\n**People**\n* Ann\n* **Mara**\n**Places:**\n* Riga\n\nI hope this helps.",
-                  "**People**\nAnn\nMara\nPlaces:\nRiga"):
+                  "**People:**\nAnn\n**Mara**\nPlaces:\nRiga"):
         assert lines_of(reply) == ["Ann", "Mara", "Riga"]
-    assert cells_of("* a | b\n1. a | b | c\na\n|", 2) == [["a", "b"], ["", ""]]
+    assert cells_of("* a | b\n1. a | b | c\na\n**c** | d\n| e | f |", 2) == [
+        ["a", "b"], ["a", "b", "c"], ["c", "d"], ["e", "f"]]

@@ -23,11 +23,12 @@ import study
 from baselines import longllmlingua, memwalker, raptor
 from baselines.bm25 import BM25, Okapi, words
 from baselines.built import TreeNode
-from baselines.common import pack_paragraphs, pack_sentences
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker, even_groups
+from baselines.passages import pack_paragraphs, pack_sentences
 from baselines.raptor import Raptor
+from baselines.replies import reminder
 from baselines.whole import Whole
 from core.files import InputError
 from core.settings import Settings
@@ -367,8 +368,8 @@ def test_the_last_action_of_a_reply_counts(walk):
 def test_three_invalid_replies_end_a_walk(walk):
     """The count begins again with a valid reply."""
     path, prompts = walk("Action: 2", "I would take the first .", "Action: -1")
-    assert path == [] and "no valid action" not in prompts[0]
-    assert "Your last reply had no valid action. Action is one of 0, 1." in prompts[2]
+    assert path == [] and "last reply" not in prompts[0]
+    assert prompts[2].startswith("Your last reply could not be used. Action is one of 0, 1.\n\n")
     assert walk("No.", "No.", "Action: 1", "No.", "No.", "Action: 0", "Action: 0", "Action: -2")[0] == [8, 7, 5, 2]
 
 
@@ -376,7 +377,7 @@ def test_memory_gives_way_to_the_window(tiny, walk):
     """The oldest is left out first, when one token is missing."""
     replies = "Action: 0", "Action: 1", "Action: -2"
     method = MeMWalker(tiny, Settings(chunk=32))
-    full = len(method.user_turn(walk(*replies)[1][2])) + method.limit
+    full = method.length(reminder("Action is one of -1, -2.") + walk(*replies)[1][2]) + method.limit
     assert "read on the way: root left\n" in walk(*replies, window=full)[1][2]
     assert "read on the way: left\n" in walk(*replies, window=full - 1)[1][2]
 

@@ -9,10 +9,10 @@ import pytest
 from speaker import Script, by_rules
 
 from baselines import graphreader_prompts
-from baselines.agent import reminder
-from baselines.common import pack_paragraphs
 from baselines.fact_graph import FactGraph, facts_of, form_of, scores_of, stemmer
 from baselines.graphreader import FORM, GraphReader, Walk, action_of, notebook_of
+from baselines.passages import pack_paragraphs
+from baselines.replies import reminder
 from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED, Document, read_jsonl
@@ -59,14 +59,16 @@ def test_forms_and_names():
     assert len({form_of(name, STEM) for name in ("danko jones", "Danko Jones'", "Danko Jones", "Danko Jones's")}) == 1
     assert form_of("bands", STEM) == form_of("band", STEM) != form_of("Canada", STEM) != form_of("Canadian", STEM)
     graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party"], ["c", "Bands", "party", "--"]]], STEM)
-    assert graph.names == ["Bands", "art", "party"], "the most frequent wording; special characters are no name"
-    assert graph.neighbours == [[2, 1], [0], [0]], "most facts shared first; art is not in party"
+    assert graph.names == ["band", "art", "party"], "the first wording; special characters are no name"
+    assert graph.neighbours == [[1, 2], [0], [0]], "in order of appearance; art is not in party"
 
 
 def test_facts_of_a_reply():
     reply = ("Facts:\n1. One day, a father and his little son were going home. | father | going home\n"
-             "2. No key element\n3) Casa Loma is a castle. | Casa Loma | [castle] | \n- x | y\n[4], Toronto. | Toronto")
-    assert facts_of(reply, "Casa Loma") == [["Casa Loma is a castle.", "Casa Loma", "castle"], ["Toronto.", "Toronto"]]
+             "2. No key element\n3) Casa Loma is a castle. | Casa Loma | [castle] | \nx |\n[4], Toronto. | Toronto\n"
+             "5, 1911 was the year. | 1911")
+    assert facts_of(reply, "Casa Loma") == [
+        ["Casa Loma is a castle.", "Casa Loma", "castle"], ["Toronto.", "Toronto"], ["1911 was the year.", "1911"]]
     story = "One day, a father and his little son were going home. They sang."
     assert facts_of(reply, story)[0][1:] == ["father", "going home"], "the prompt's example, unless it is in the text"
 
@@ -134,7 +136,7 @@ def walk(method):
         one.run()
         assert not script.replies, "the walk ended early"
         assert not any(reminder(FORM) in text[1:] for text in script.heard), "it comes before the prompt"
-        assert one.calls == len(method.trace) == len(one.actions) + method.refused
+        assert len(method.trace) == len(one.actions) + method.refused
         return one
     return go
 
@@ -181,17 +183,21 @@ def test_notebooks_of_a_walk(walk):
 
 
 def test_a_walk_has_ten_calls(walk):
-    """At each stage: the notebook of the 10th call is kept, and there is no 11th."""
+    """At each stage: the notebook of the 10th call is kept, and there is no 11th. A refused reply calls nothing."""
     chunks = said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])", "n")
     one = walk("Never Too Loud", chunks, *[said("search_more()", f"n{n}") for n in range(9)])
-    assert one.calls == 10 and one.notebook == "n8" and one.queue == [9, 10, 11] and len(one.read) == 9
+    assert len(one.actions) == 10 and one.notebook == "n8" and one.queue == [9, 10, 11] and len(one.read) == 9
     line = [[[f"f{n}", f"k{n}", f"k{n + 1}"] for n in range(9)]]
     hops = [part for n in range(5) for part in (STOP, said(f"read_neighbor_node(k{n + 1})"))]
-    assert walk("k0", *hops, facts=line).calls == 10
+    assert len(walk("k0", *hops, facts=line).actions) == 10
 
-    # The 10th call is about facts: after nine, one of them refused, the queue that it makes is not read.
-    last = walk("k0", "x", *hops[:8], said("read_chunk([0])", "tenth"), facts=line)
-    assert (last.read, last.queue, last.calls, last.notebook) == ([], [0], 10, "tenth")
+    # The 10th call fills a queue, or comes after its last chunk: neither the chunk nor the neighbours are shown.
+    line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
+    node = [[said(f"read_chunk([{n}])"), MORE, said(f"read_neighbor_node(k{n + 1})")] for n in range(4)]
+    last = walk("k0", "x", *sum(node[:3], []), said("read_chunk([3])", "tenth"), facts=line)
+    assert (last.read, last.queue, last.notebook) == ([0, 1, 2], [3], "tenth")
+    last = walk("k0", STOP, node[0][2], *sum(node[1:], [])[:7], said("search_more()", "tenth"), facts=line)
+    assert (last.read, last.queue, last.notebook) == ([1, 2, 3], [], "tenth")
 
 
 def test_memory_gives_way_to_the_window(method):
@@ -238,7 +244,7 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
                     "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
     head = f"{reminder(FORM)}{graphreader_prompts.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
-    method.settings = replace(method.settings, window=method.limit + len(method.user_turn(head)) + 6 * line)
+    method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
     starts = method.starts(graph, "Q?", "p")
     assert len(script.heard) == 2 and script.heard[1].endswith("k6\nk7\nk8\nk9\nk10\nk11")
     assert [graph.names[node] for node in starts] == ["k2", "k7", "k1", "k0", "k8"]

@@ -17,7 +17,8 @@ import eval as evaluation_main
 from baselines.fact_graph import FactGraph, scores_of
 from baselines.graphreader import notebook_of
 from baselines.jerr import pages_of
-from baselines.mkrag import entities_of, pairs_of, weights_of
+from baselines.mkrag import entities_of, weights_of
+from baselines.replies import pairs_of
 from core.checkpoint import read_tensors
 from core.command import user_errors
 from core.files import (
@@ -242,15 +243,16 @@ def test_bullets_take_linear_time(text):
 
 # Of each reader of replies in baselines/: what it would seek again and again.
 REPLIES = {
-    "weights": (lambda reply: weights_of(reply, ["y"]) == {}, [" " * 10 ** 6 + "x|", "|" * 10 ** 6]),
+    "weights": (lambda reply: weights_of(reply) == {}, [" " * 10 ** 6 + "x|", "|" * 10 ** 6]),
     "notebook": (lambda reply: len(notebook_of(reply)) < len(reply), [
         "Updated Notebook" + filler * 10 ** 6 for filler in ("\n", "\n*")]),
     "scores": (lambda reply: scores_of(reply, FactGraph([], str)) == {}, [
         "Node: " * 10 ** 5, "Node: x" + " " * 10 ** 6]),
-    "pages": (lambda reply: pages_of(reply, 1, 1) is None, ["[" * 10 ** 6, "[" + "9" * 10 ** 6 + "]"]),
-    "entities": (lambda reply: entities_of(reply) is None, [
+    "pages": (lambda reply: pages_of(reply, 1, 1) == [], ["[" * 10 ** 6, "[" + "9" * 10 ** 6 + "]"]),
+    "entities": (lambda reply: entities_of(reply, "") == [], [
         "[" + " " * 10 ** 6, "{" * 10 ** 5, "{\"" + "\\" * 10 ** 6, "{\"a\": " * 10 ** 5]),
-    "pairs": (lambda reply: pairs_of(reply, 1) == [], ["Question: x\n" * 10 ** 5, "Question:" + " " * 10 ** 6])}
+    "pairs": (lambda reply: pairs_of(reply, "question|q", "answer|a") == [], [
+        "Question: x\n" * 10 ** 5, "Question:" + " " * 10 ** 6, "Q: x" + "? " * 10 ** 6])}
 
 
 @pytest.mark.parametrize("reader", REPLIES)

@@ -11,7 +11,7 @@ from speaker import Script, by_rules, follow, known
 
 from baselines import jerr
 from baselines.common import line_ids
-from baselines.jerr import JERR, acyclic, join_names, keywords_of, names_of, pages_of, relations_of, simhash
+from baselines.jerr import JERR, acyclic, join_names, keywords_of, names_of, pages_of, relations_of, said_of, simhash
 from baselines.tree_search import TreeSearch, holds
 from core.settings import Settings
 from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
@@ -101,12 +101,14 @@ def test_the_graph_stays_acyclic():
 def test_names_and_relations_in_a_reply():
     text = "Casa Loma is a castle in Toronto. Nobody, or no one, knows why."
     prose = "These are the words of a sentence that goes on for more than twelve words in a line."
-    assert names_of(f"* Casa Loma\n{prose}\nToronto", text) == ["Casa Loma", "Toronto"]
+    assert names_of(f"* Casa Loma\n{prose}\nToronto", text) == ["Casa Loma"], "no afterword"
     assert names_of("Entities: Casa Loma, a castle, and Toronto.", text) == ["Casa Loma", "a castle", "Toronto"]
     assert names_of("* Toronto", text) == ["Toronto"]
     assert names_of("* betrayal of a king", text) == ["betrayal of a king"]
     for refused in ("No", "* no.", "Prague", prose, ""):
         assert names_of(refused, text) == []
+    for chinese in ("孙悟空打败了白骨精。", "* 孙悟空"):
+        assert said_of(chinese, "孙悟空三次打败了白骨精,唐僧却不信他。") == chinese, "no blank stands between its words"
     node_of = {"casa loma": 0, "toronto": 1}
     reply = "* Casa Loma | is in | Toronto\nToronto - has - Casa Loma\nToronto | has | Prague\nToronto | Casa Loma"
     assert relations_of(reply, node_of) == [(0, "is in", 1)]
@@ -114,8 +116,8 @@ def test_names_and_relations_in_a_reply():
 
 @pytest.mark.parametrize("reply, wanted", [
     ("I want to look up Page [0, 2] to see.", [0, 2]), ("Pages [8], then Page [1]", [8]), ("[Page 3, Page 1]", [3, 1]),
-    ("Danko Jones (Page 1, 2): none", None), ("Page 2 and 3", None), ("Page [2", None),
-    ("Page [0, 1, 2, 3, 4, 5, 6]", [0, 1, 2]), ("Page [99]", None), ("Page [99, 4, 4]", [4])])
+    ("Danko Jones (Page 1, 2): none", []), ("Page 2 and 3", []), ("Page [2", []),
+    ("Page [0, 1, 2, 3, 4, 5, 6]", [0, 1, 2]), ("Page [99]", []), ("Page [99, 4, 4]", [4])])
 def test_pages(reply, wanted):
     assert pages_of(reply, 9, 3) == wanted
 
@@ -164,7 +166,7 @@ def test_look_up_refused(tiny, settings):
 
 
 def test_what_does_not_fit_is_cut(tiny, settings):
-    """Synopses have half of the window, chunks with result nodes first; chunks the rest. What is left out is told."""
+    """Synopses have half of the window, chunks with result nodes first; chunks the rest."""
     synopses = [f"{n} " + "word " * 20 for n in range(4)]
     prepared = Prepared(["chunk " * 30] * 4, graph={"synopses": synopses})
     of = [line_ids(tiny.tokenizer, text) for text in synopses]
@@ -174,10 +176,10 @@ def test_what_does_not_fit_is_cut(tiny, settings):
 
     def lines(room, pages):
         return JERR(tiny, replace(settings, window=base + room)).lines(prepared, "Q?", pages, [2, 0, 1, 3])
-    assert lines(8 * one, []) == (sum(of, []), False)
-    assert lines(4 * one, []) == (of[0] + of[2], True)
-    assert lines(8 * one + whole, [1]) == (of[0] + chunk + of[2] + of[3], False)
-    assert lines(2 * one, [1]) == (of[1] + of[2], True), "a chunk that does not fit keeps its synopsis"
+    assert lines(8 * one, []) == dict(enumerate(of))
+    assert lines(4 * one, []) == {0: of[0], 2: of[2]}
+    assert lines(8 * one + whole, [1]) == {0: of[0], 1: chunk, 2: of[2], 3: of[3]}
+    assert lines(2 * one, [1]) == {1: of[1], 2: of[2]}, "a chunk that does not fit keeps its synopsis"
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):

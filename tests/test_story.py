@@ -14,7 +14,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 import pytest  # noqa: E402
 from speaker import Script  # noqa: E402
 
-from baselines import common, graphreader_prompts, jerr  # noqa: E402
+from baselines import common, graphreader_prompts  # noqa: E402
 from baselines.graphreader import GraphReader  # noqa: E402
 from baselines.jerr import JERR  # noqa: E402
 from baselines.mkrag import MKRAG  # noqa: E402
@@ -118,8 +118,8 @@ def conversation(model, name: str) -> str:
     method.answer_from = lambda question, ids: read.append("".join(map(chr, ids))) or Answer("", [], 0, 0)
     script = Script(method, *replies)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (common, jerr):                        # a character is a token: the model lacks these words
-            patch.setattr(module, "line_ids", lambda tokenizer, text: list(map(ord, f"\n* {' '.join(text.split())}")))
+        patch.setattr(common, "line_ids",                    # a character is a token: the model lacks these words
+                      lambda tokenizer, text: list(map(ord, f"\n* {' '.join(text.split())}")))
         answer = method.answer(method.prepare(STORY), QUESTION)
     assert not script.replies and answer.refused == 0
     assert [reply.text for reply in answer.trace] == list(replies[-answer.calls:])
