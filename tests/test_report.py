@@ -184,18 +184,25 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
     rows, whole = raw("mine", "pecan"), raw("mine", "whole")
     flops, of_whole = (sum(row["flops"] for row in of) / 3 for of in (rows, whole))
     built = (rows[0]["construction_flops"] + rows[2]["construction_flops"]) / 2
-    _, *lines = printed("--table", "A4")["Table A4, mine"]
+    found = printed("--table", "A4")
+    _, *lines = found["Table A4, mine"]
     assert [line[1:] for line in lines] == [
         [short(of_whole), "3", "none"], [short(built), "2", "none"], [short(flops), "3", "none"],
         *([short(flops + built / queries), "3", "none"] for queries in (1, 2, 4, 8))]
 
+    assert [line[-1] for line in found["Table A4, Qasper"][1:]] == [
+        "92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
+
     encode = tokenizers.Tokenizer.from_file(str(ROOT / "tiny" / "tokenizer.json")).encode
     length = len(encode("Tom is here.", add_special_tokens=False).ids)
     _, *lines = printed("--table", "A3")["Table A3, tokens of a document"]
+    assert lines[0][-4:] == ["4,866", "918", "29,408", "1,451"]
     assert lines[1] == ["mine", *(f"{n * length:,.0f}" for n in (7.5, 5, 10)), "2", "3", *["none"] * 4]
 
     nodes = [row["nodes"] for row in rows]
-    _, average, *bars = printed("--table", "nodes")["Figure 3, mine, queries by nodes read"]
+    found = printed("--table", "nodes")
+    assert found["Figure 3, Qasper, queries by nodes read"][1][-1] == "36 (GARLIC)"
+    _, average, *bars = found["Figure 3, mine, queries by nodes read"]
     assert average == ["average", f"{sum(nodes) / 3:.1f}", "none"]
     for n, bar in enumerate(bars):
         count = sum(5 * n <= node < 5 * n + 5 for node in nodes)
