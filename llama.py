@@ -166,7 +166,7 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """FLOPs of `tokens` tokens of one row that see `keys` keys each, and of the logits of `logits` tokens.
+    """FLOPs of one row: `tokens` tokens run and see `keys` keys each, and logits are computed for `logits` tokens.
 
     A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P, as if nothing
     were masked. Averages over nodes do not count.

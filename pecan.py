@@ -20,7 +20,7 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     group    neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
     PASS     the most tokens of the top level in one pass: 512
-    RESERVE  the chunks for which a top level that is too large leaves room: 5
+    RESERVE  room for at most this many chunks stays free if the top level does not fit as a whole: 5
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -220,7 +220,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    The paper does not say when to stop; the two comments that begin with "Silent" do. To resume an interrupted
+    The paper does not say when to stop; our two rules are the comments marked "Silent". To resume an interrupted
     construction, pass a `summarise` that first looks for its replies on disk (support.kept). Raises InputError if the
     window is too small.
     """
@@ -399,9 +399,9 @@ class Search:
         """Read nodes into the cache and set their r_i = position x mean attention to the question (Appendix C).
 
         The node's tokens are the queries, the question's tokens are the keys. Attention inside the node and to other
-        nodes is left out. r is not normalised; the position compensates, because a later node spreads its attention
-        over more nodes. A check needs the tokens that close the user's turn. With `probe` they run in the same pass
-        and are rolled back.
+        nodes is left out. A later node spreads its attention over more nodes, so less of it goes to the question; the
+        position compensates for this. r is not normalised. A check needs the tokens that close the user's turn. With
+        `probe` they run in the same pass and are rolled back.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
