@@ -271,9 +271,10 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
 def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """z = Eᵀr (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
 
-    PECAN adds the similarity to z. GARLIC (3.2.2) normalises both to sum to 1 over V before it adds them. A negative
-    cosine counts as 0, because a share of a sum cannot be negative; the paper does not say. The ablations (4.2) score
-    by c alone (attention=False) or by z alone (similarity=False).
+    PECAN adds the similarity to z. GARLIC (3.2.2) normalises both to sum to 1 over V before it adds them. The
+    ablations (4.2) score by c alone (attention=False) or by z alone (similarity=False).
+
+    A negative cosine counts as 0, because a share of a sum cannot be negative; the paper does not say.
     """
     z = E.T @ r
     if not attention:
@@ -320,7 +321,7 @@ class Search:
     def run(self) -> str:
         """Read nodes until t_n checks (successive or not) said Yes, fixed_nodes were read, or no other node fits.
 
-        Returns which of these ended the search, as a key of data.ENDS.
+        A check follows the top level and every node after it. Returns what ended the search, as a key of data.ENDS.
         """
         self.start()
         yes = 0
@@ -367,7 +368,10 @@ class Search:
             self.visit([chosen[place] for place in group], probe=group.stop == len(chosen))
 
     def check(self) -> bool:
-        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?"""
+        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
+
+        p_yes + p_no = 1: a softmax over the first tokens of "Yes" and "No".
+        """
         logits = self.model.logits(self.hidden)[0]                                         # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
 
