@@ -75,7 +75,7 @@ class Step:
     tokens: int                   # read so far, probes included; likewise
 
     # When it was chosen, so None for the nodes that a search starts with.
-    z: float | None = None        # E^T r
+    z: float | None = None        # Eᵀr
     c: float | None = None        # similarity
     score: float | None = None    # final score
     candidates: list | None = None        # the best ones, itself first: (node, z, score)

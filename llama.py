@@ -152,8 +152,8 @@ class Cache:
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
         """The matrix M [B, P', N], in at least float32, that averages attention over the tokens of each node.
 
-        Attention to the P' tokens read so far [B, T, P'] @ M is a(x, j) [B, T, N] (section 3.1, "Aggregating"). Column
-        n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere.
+        For attention A [B, T, P'] to the P' tokens read so far, A @ M is a(x, j) [B, T, N] (section 3.1,
+        "Aggregating"). Column n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere.
         """
         matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
         for b, names in enumerate(nodes):
@@ -206,7 +206,7 @@ class Llama:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The name of the model in a graph that it built: a hash of the checkpoint's files, and the dtype."""
+        """A hash of the checkpoint's files, and the dtype. A graph keeps it to say which model built it."""
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
     def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:
@@ -243,7 +243,7 @@ class Llama:
             if cache is not None:
                 k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
 
-            # Attention by the fused kernel. If its weights are wanted, it is written out, block by block.
+            # Attention. The fused kernel gives no weights; if they are wanted, `attention` runs instead, in blocks.
             if averaging is None:
                 out = F.scaled_dot_product_attention(
                     q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
@@ -286,7 +286,7 @@ class Llama:
         ids = [[token for _, part in segments for token in part] for segments in rows]
         counts = [len(row) for row in ids]
         T = max(counts)
-        start = list(cache.lengths)                             # the same for all layers
+        start = list(cache.lengths)                             # tokens in each row before this pass
         if max(start) + T > cache.capacity:
             raise ValueError(f"{max(start)} tokens and {T} more do not fit a cache of {cache.capacity}")
         for b, segments in enumerate(rows):
@@ -299,9 +299,9 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's causal mask starts at the first key, so it is right in the first pass only. Later
-        # passes, and attention written out, take a mask that lets a query see keys up to its position. A single token
-        # in a single row needs none.
+        # Trap: the fused kernel's causal mask takes the first query for position 0, so it is right in the first pass
+        # only. Later passes, and attention written out, take a mask that lets a query see keys up to its position. A
+        # single token in a single row needs none.
         mask = None
         if (T > 1 or len(rows) > 1) and (averaging is not None or max(start) > 0):
             mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]               # [B, T, P]
@@ -313,7 +313,7 @@ class Llama:
     def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
         """Append rows. Return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-        A `probe`, if given, follows each row in the same pass and is rolled back. Then the last token is the probe's.
+        A `probe` follows each row in the same pass and is rolled back. The hidden state is that of its last token.
         """
         rows = [[*segments, (None, probe)] for segments in rows]
         hidden, a = self.append(cache, rows, averaging)
@@ -324,9 +324,8 @@ class Llama:
     def generate(self, cache: Cache, hidden, limit: int, averaging=None):
         """Decode each row greedily, from hidden [B, D] to an eos token or `limit` tokens.
 
-        Returns two lists with an entry for each row: the ids without eos, and a(x, j) [tokens, N] where the tokens x
-        are these ids as queries (None without averaging or tokens). The cache cannot be used again, because finished
-        rows leave it.
+        Returns two lists with an entry for each row: the ids without eos, and a(x, j) [tokens, N] of these ids x (None
+        without averaging, or if there are no ids). The cache cannot be used again, because finished rows leave it.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]

@@ -9,16 +9,18 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     E        edge weights [|V|, |V|]; E[i, j] = e_ij points from a higher node i to a lower node j
     q        the query;  S  the visited nodes, in the order they were read
     r        relevance of the visited nodes to the query [|V|], 0 elsewhere
-    z        retrieval score, z = E^T r [|V|]
+    z        retrieval score, z = Eᵀr [|V|]
     c        cosine similarity of query and node [|V|]
-    t_p      confidence threshold
-    t_n      stop patience
+    t_p      confidence threshold: .5, but .98 for Qasper and .55 for MuSiQue (Appendix E)
+    t_n      stop patience: 1
 
     window   s, the most tokens of a prompt and its reply together
     limit    the most tokens of a reply
     room     the tokens of a window that nodes may take
     group    neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
+    PASS     the most tokens of the top level in one pass: 512
+    RESERVE  the chunks for which a top level that is too large leaves room: 5
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -28,9 +30,9 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     S starts as (3, 4)      the query has position 1, so IP 3 has position 2 and IP 4 position 3
     attention to the query  IP 3: .10              IP 4: .04
     times the position      r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
-    z = E^T r               z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
+    z = Eᵀr                 z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
     z / sum(z)              .20    .45    .35
-    c / sum(c)              .30    .20    .50     the IPs have c = 0 here; a negative cosine would count as 0
+    c / sum(c)              .30    .20    .50     over all of V: the IPs have c = 0 here. A negative c counts as 0
     final                   .50    .65    .85     chunk 2 is read next
 """
 from pathlib import Path
@@ -210,7 +212,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     averaging = cache.averaging_matrix([range(len(texts)) for texts in batch])
     replies, attention = model.generate(cache, hidden, limit, averaging)
 
-    # Trap: a has a column for each node of the largest group. For a smaller group, the last columns are cut off.
+    # Trap: the largest group sets the number of columns of a. For a smaller group, the last columns are cut off.
     return [information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
             for texts, ids, a in zip(batch, replies, attention, strict=True)]
 
@@ -218,7 +220,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    The two comments that begin with "Silent" say when to stop; the paper does not say. To resume an interrupted
+    The paper does not say when to stop; the two comments that begin with "Silent" do. To resume an interrupted
     construction, pass a `summarise` that first looks for its replies on disk (support.kept). Raises InputError if the
     window is too small.
     """
@@ -256,7 +258,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             top.append(len(nodes))
             nodes.append(Node(level, text))
 
-        # Silent: a level made from a single group is the top level, because that prompt held everything below.
+        # Silent: a level made from a single group is the top level: one prompt held the whole level below.
         if len(groups) == 1:
             break
 
@@ -267,7 +269,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
 
 def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
-    """z = E^T r (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
+    """z = Eᵀr (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
 
     PECAN adds the similarity to z. GARLIC (3.2.2) normalises both to sum to 1 over V before it adds them. A negative
     cosine counts as 0, because a share of a sum cannot be negative; the paper does not say. The ablations (4.2) score
@@ -358,7 +360,7 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # Passes of at most PASS tokens bound the memory. The last pass also runs the tokens that the first check needs.
+        # Passes of at most PASS tokens save memory. The last pass also runs the tokens that the first check needs.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
         for group in pack(lengths, max(PASS, *lengths)):

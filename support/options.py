@@ -55,7 +55,7 @@ def chosen_settings(args: argparse.Namespace) -> dict:
             "tree": True if "graph" in args.without else None}
 
 
-def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None) -> Settings:
+def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None = None) -> Settings:
     """The settings of one document; `paper` as in settings.resolve."""
     longest = max_length(model.config, (builder or model).config)
     return resolve(model.folder, longest, paper, chosen_settings(args))

@@ -183,7 +183,7 @@ def random_graph(rng, levels, sizes=(1, 2, 4)):
 
 @given(st.integers(0, 2 ** 32), st.lists(st.integers(1, 6), min_size=1, max_size=3), st.booleans(), st.booleans())
 def test_scores_equal_the_naive_ones(seed, levels, attention, similarity):
-    """z = E^T r against the sum of equation 1, both normalisations, both ablations; zero sums and negative cosines."""
+    """z = Eᵀr against the sum of equation 1, both normalisations, both ablations; zero sums and negative cosines."""
     rng = random.Random(seed)
     _, _, E = random_graph(rng, levels)
     r = [rng.choice([0, 0, rng.random()]) for _ in E]

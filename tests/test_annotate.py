@@ -62,7 +62,7 @@ def page(browser, made):
     browser.get_log("browser")                               # what an earlier page has left there
     browser.get(made.as_uri())
     yield browser
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert browser.get_log("browser") == []
 
@@ -147,7 +147,7 @@ def test_every_comment_stands_beside_its_code(page):
         assert len(comments) > 10
         for n, words in comments:
             below = next(m for m in range(n, len(lines)) if re.match(" *[^# ]", lines[m]))
-            assert squeezed(words) in squeezed(rows[below + 1])
+            assert squeezed(words) in squeezed(rows.get(below + 1, ""))
 
 
 def test_every_row_of_the_paper_leads_to_its_line(page):
@@ -215,6 +215,20 @@ def test_tensors_are_those_of_the_walk(page):
                 for label, letters, shape, values, what in shown] == tensors
 
 
+def test_the_scores_are_those_of_four_nodes(page):
+    """Each column of final_scores is one node: its score follows from its own z and c, and r is 0 outside S."""
+    rows = run(page, """[...document.getElementById("pecan.final_scores").querySelectorAll("details tr")]
+        .map(row => [...row.querySelectorAll("span")].map(value => Number(value.textContent)))""")
+    nodes, r, c, z, score = rows
+    assert len(set(nodes)) == 4 and {len(row) for row in rows} == {4}
+    assert [value > 0 for value in r] == [True, True, False, False]
+
+    # A node without z gives the sum of all positive c, one without a positive c the sum of all z.
+    sum_c = next(ours / total for ours, flow, total in zip(c, z, score) if flow == 0 < ours)
+    sum_z = next(flow / total for ours, flow, total in zip(c, z, score) if ours <= 0 < flow)
+    assert score == pytest.approx([flow / sum_z + max(ours, 0) / sum_c for ours, flow in zip(c, z)], rel=2e-3)
+
+
 def test_every_silent_choice_is_marked(page):
     """As often as the two files say that the paper does not say."""
     said = sum(len(re.findall(r"paper[\s#]+does[\s#]+not[\s#]+say|# Silent:", source)) for source in SOURCES.values())
@@ -266,13 +280,43 @@ def test_by_keyboard(page):
     assert [press(Keys.TAB)[1] for _ in range(2)] == ["#pecan", "#pecan.SUMMARISE"]
 
 
+def test_nothing_is_cut_at_1400_pixels(page):
+    """Code, tensors and formulas fit their columns; a link to a stage's first function shows the stage's name."""
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": 1400, "mobile": False})
+    page.find_element(By.ID, "open").click()
+    assert run(page, """[...document.querySelectorAll("pre, details, math, p, #ticked table")]
+        .filter(part => part.scrollWidth > part.clientWidth).map(part => part.textContent)""") == []
+    stages = run(page, "[...document.querySelectorAll('h3')].map(stage => stage.closest('article').id)")
+    assert len(stages) > 5
+    for name in stages:
+        page.execute_script("location.hash = arguments[0]", name)
+        assert run(page, "document.querySelector('article:target h3').getBoundingClientRect().top") > 0
+
+
+def test_in_print(page):
+    """A4 less its margins: no way in, no button, no tensors that were not opened, no line that is cut."""
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": 718, "mobile": False})
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    page.execute_script("document.querySelector('details').open = true")
+    assert run(page, """[...document.querySelectorAll("nav, button, #skip, details")]
+        .filter(part => part.checkVisibility()).map(part => part.tagName)""") == ["DETAILS"]
+    assert run(page, "document.documentElement.scrollWidth <= innerWidth")
+    lines = run(page, """[...document.querySelectorAll("pre.code [data-line]")]
+        .map(line => line.getBoundingClientRect().height)""")
+    assert max(lines) < 2 * min(lines), "a line of code that is broken in two"
+
+
 def test_on_a_telephone(page):
     """Nothing is wider than the screen, prose stands above its code, and both ways in open and lead on."""
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    drawing = page.find_element(By.CSS_SELECTOR, "header pre")
+    assert drawing.get_property("scrollWidth") == drawing.get_property("clientWidth")
     page.find_element(By.ID, "open").click()
     assert run(page, "[document.documentElement.scrollWidth, innerWidth]") == [390, 390]
-    assert run(page, """[...document.querySelectorAll(".row")].map(row => [...row.children])
-        .every(([prose, code]) => prose.getBoundingClientRect().bottom <= code.getBoundingClientRect().top)""")
+    assert run(page, """[...document.querySelectorAll(".row")]
+        .map(row => [...row.children].filter(part => part.checkVisibility()))
+        .every(parts => parts.slice(1).every((part, i) =>
+            parts[i].getBoundingClientRect().bottom <= part.getBoundingClientRect().top))""")
 
     for way, name in (("by-code", "pecan.build"), ("by-paper", "pecan.Search.next")):
         nav = page.find_element(By.ID, way)

@@ -231,6 +231,25 @@ def test_raptors_tree(tiny, settings, encoder, documents, tmp_path, monkeypatch)
         assert (again.graph, again.flops) == (nodes, prepared.flops) and torch.equal(again.index, prepared.index)
 
 
+def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, documents):
+    """What decides how it is built: document, method, model, lengths, and the encoder that clusters."""
+    def name(method=Raptor, model=tiny, others=(encoder,), document=documents[0], **changes):
+        return method(model, *others, replace(settings, **changes)).file_name(document)
+    others = [name(document=documents[1]), name(MeMWalker, others=()), name(model=model), name(chunk=31),
+              name(window=500), name(others=[TokenMean(model)])]
+    assert len({name(), *others}) == 7
+    assert name() == name(patience=3, confidence=.9, batch=1), "settings of a search change no tree"
+
+
+def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, documents, monkeypatch):
+    """Also if clustering makes no layer smaller."""
+    monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [[i] for i in range(len(vectors))])
+    monkeypatch.setattr(Raptor, "say", lambda self, texts, limit: ["Mara"] * len(texts))
+    nodes = Raptor(tiny, encoder, settings).prepare(documents[0]).graph
+    chunks = sum(node.level == 1 for node in nodes)
+    assert [node.level for node in nodes] == [level for level in range(1, 7) for _ in range(chunks)]
+
+
 def test_traversal_and_collapsed_tree(tiny, encoder, settings):
     """Chunks 0 to 3, summaries 4 to 6, roots 7 and 8."""
     children = [[]] * 4 + [[0, 1], [1, 2], [3], [4, 5], [6]]

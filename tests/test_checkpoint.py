@@ -182,7 +182,7 @@ def test_a_revision_of_a_repository(monkeypatch, tmp_path):
 
 
 def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
-    """It covers weights, tokenizer and pooling, not settings and other files."""
+    """It covers every file that a model or an encoder is loaded from, not settings and other files."""
     copy = shutil.copytree(folder, tmp_path / "m")
     first = fingerprint(copy)
     for name in ("pecan.json", "notes.txt", "results.json", "old.safetensors"):
@@ -190,11 +190,13 @@ def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
     assert fingerprint(copy) == first == fingerprint(folder)
 
     seen = {first}
-    for name in ("token_counts.json", "1_Pooling/config.json", "tokenizer.json", "chat_template.jinja"):
+    for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer.model",
+                 "tokenizer_config.json", "chat_template.jinja", "token_counts.json", "1_Pooling/config.json",
+                 "sentence_bert_config.json", "model.safetensors.index.json", "part.safetensors"):
         (copy / name).parent.mkdir(exist_ok=True)
-        (copy / name).write_text("{}")
+        (copy / name).write_text('{"weight_map": {"x": "part.safetensors"}}')
         seen.add(fingerprint(copy))
-    assert len(seen) == 5
+    assert len(seen) == 13
 
     assert Llama.load(folder, "cpu").fingerprint != Llama.load(folder, "cpu", "bfloat16").fingerprint
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,8 @@ from hostile import files, short_set
 import eval as command_line
 from baselines.whole import Whole
 from core.command import user_errors
-from data import EMBEDDED
+from data import EMBEDDED, read_text
+from pecan import Pecan
 from view import ask
 
 ROOT = Path(__file__).parents[1]
@@ -189,6 +191,7 @@ MISTAKES = [
     (["--searcher", "m"], "--table 2"), (["--table", "3", "--nodes", "5"], "--nodes cannot be chosen with --table 3"),
     (["--table", "nodes", "--method", "whole"], "--method cannot be chosen"),
     (["--table", "patience", "--patience", "2"], "--patience cannot be chosen"),
+    (["--table", "2", "--searcher", "m", "--builder", "b"], "--builder cannot be chosen with --table 2"),
     (["--method", "bm25-x"], "run PECAN too")]
 
 
@@ -212,7 +215,11 @@ def test_command_line_of_pecan(tmp_path, monkeypatch):
     assert "nodes read" in first.stdout and "built" in first.stderr, first.stderr
     again = in_process(ask.main, *arguments, "Who is it?")
     assert again.stdout.splitlines()[:3] == first.stdout.splitlines(), "the reloaded graph gives another answer"
-    assert "reloaded" in again.stderr
+    graph, = tmp_path.glob("*.graph.json")
+    assert graph.name == f"story.txt.{Pecan.load(ROOT / 'tiny').file_name(read_text('story.txt'))}.graph.json"
+    levels = Counter(node["level"] for node in json.loads(graph.read_text())["nodes"])
+    by_level = [levels[level] for level in sorted(levels)]
+    assert f"reloaded {graph.name}: {levels.total()} nodes, by level {by_level}\n" in again.stderr
 
 
 def test_pecan_takes_the_settings_of_a_data_set(tmp_path):

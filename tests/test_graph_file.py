@@ -200,13 +200,23 @@ def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
         assert other.seen == 2 * n and torch.equal(again, first), "a damaged file is computed again"
 
 
-def test_a_graph_that_is_there_is_loaded(tiny, document, settings, tmp_path):
+def test_a_graph_that_is_there_is_loaded(model, tiny, document, settings, tmp_path):
+    """For any search; but one of another document, builder or setting of the construction is refused."""
     method = Pecan(tiny, TokenMean(tiny), settings)
     built = method.prepare(document, tmp_path / "g.json")
     flops = tiny.flops
     loaded = method.prepare(document, tmp_path / "g.json")
     assert tiny.flops == flops and loaded.flops == built.flops and torch.equal(loaded.index, built.index)
     assert isinstance(loaded.graph, Graph) and loaded.graph.nodes == built.graph.nodes
+
+    def prepare(of=document, builder=tiny, **changes):
+        return Pecan(tiny, TokenMean(tiny), replace(settings, **changes), builder).prepare(of, tmp_path / "g.json")
+    assert prepare(patience=3, attention=False, batch=2).graph.nodes == built.graph.nodes
+    for other, name in (({"chunk": 31}, "settings"), ({"window": 500}, "settings"), ({"summary_share": .3}, "settings"),
+                        ({"tree": True}, "settings"), ({"builder": model}, "model"),
+                        ({"of": Document("d", ["x"])}, "document")):
+        with pytest.raises(InputError, match=f"g.json: is of another {name}"):
+            prepare(**other)
 
 
 def test_attention_that_rounds_to_0_is_no_edge(tiny, settings, tmp_path):

@@ -1,7 +1,10 @@
 """The paper's figures agree with each other, so a slip in paper.py would show."""
+import re
+
 import pytest
 
-from core.settings import PAPER, WHOLE_DOCUMENT, Settings
+import pecan
+from core.settings import PAPER, PASS, RESERVE, WHOLE_DOCUMENT, Settings
 from evaluation.paper import (
     CUT,
     DATASETS,
@@ -51,6 +54,14 @@ def test_amortised_costs_add_up(dataset):
 def test_lengths_and_settings():
     assert all(least < average < most for average, least, most in TABLE_A3.values())
     assert tuple(PAPER) == tuple(TOP_X) == tuple(FIXED_NODES) == tuple(TABLE_A3) == DATASETS
+
+
+def test_the_glossary_gives_the_values_of_the_settings():
+    """The one at the head of pecan.py: t_p of Qasper and MuSiQue too."""
+    lines = re.findall(r"(?m)^    (t_p|t_n|PASS|RESERVE) +.*?:(.*?)(?:\(|$)", pecan.__doc__)
+    t_p = [PAPER[name]["confidence"] for name in ("Qasper", "MuSiQue")]
+    assert {name: [float(number) for number in re.findall(r"[.\d]+", words)] for name, words in lines} == {
+        "t_p": [Settings().confidence, *t_p], "t_n": [Settings().patience], "PASS": [PASS], "RESERVE": [RESERVE]}
 
 
 def test_what_is_printed_once():

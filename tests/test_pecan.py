@@ -23,6 +23,7 @@ from data import Document
 from llama import Cache
 from pecan import Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
 from support.graph import Graph, edge_matrix
+from support.options import warn_if_unknown
 from support.token_mean import TokenMean
 from view.ask import main
 
@@ -361,6 +362,15 @@ def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys, mon
     (tmp_path / "story.txt").write_text("Once upon a time there was a hungry caterpillar.")
     assert main([str(tmp_path / "story.txt"), "Who was hungry?", "--device", "cpu"]) == 0
     assert "of the document's words are unknown to this model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text, said", [("Mara has a snark snark snark", "50% of the document's words"),
+                                        ("Mara has a goat. Mara has a goat. Snark", "")])
+def test_the_share_of_unknown_words(tiny, capsys, text, said):
+    """Every word counts as often as it occurs. A tenth and less is no reason for a warning."""
+    warn_if_unknown(tiny, Document("d", [text]))
+    printed = capsys.readouterr().err
+    assert said in printed and bool(said) == bool(printed)
 
 
 # --- what stage 1 costs ---------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from test_eval import ROOT, run
 from test_study import E_H, NODES, record_of
 
 import eval as command_line
-from core.checkpoint import choose_device
+from core.checkpoint import choose_device, read_config
 from core.settings import Settings, resolve
 from data import EMBEDDED, Answer, Question, read_jsonl
-from evaluation import cost
+from evaluation import cost, paper
 from evaluation.layouts import dataset
 from llama import flops_of, length_of
 from pecan import answer_turn, chunks, node_line, question_prompt, room_for_summary, summary_prompt
@@ -184,18 +184,25 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
     rows, whole = raw("mine", "pecan"), raw("mine", "whole")
     flops, of_whole = (sum(row["flops"] for row in of) / 3 for of in (rows, whole))
     built = (rows[0]["construction_flops"] + rows[2]["construction_flops"]) / 2
-    _, *lines = printed("--table", "A4")["Table A4, mine"]
+    found = printed("--table", "A4")
+    _, *lines = found["Table A4, mine"]
     assert [line[1:] for line in lines] == [
         [short(of_whole), "3", "none"], [short(built), "2", "none"], [short(flops), "3", "none"],
         *([short(flops + built / queries), "3", "none"] for queries in (1, 2, 4, 8))]
 
+    assert [line[-1] for line in found["Table A4, Qasper"][1:]] == [
+        "92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
+
     encode = tokenizers.Tokenizer.from_file(str(ROOT / "tiny" / "tokenizer.json")).encode
     length = len(encode("Tom is here.", add_special_tokens=False).ids)
     _, *lines = printed("--table", "A3")["Table A3, tokens of a document"]
+    assert lines[0][-4:] == ["4,866", "918", "29,408", "1,451"]
     assert lines[1] == ["mine", *(f"{n * length:,.0f}" for n in (7.5, 5, 10)), "2", "3", *["none"] * 4]
 
     nodes = [row["nodes"] for row in rows]
-    _, average, *bars = printed("--table", "nodes")["Figure 3, mine, queries by nodes read"]
+    found = printed("--table", "nodes")
+    assert found["Figure 3, Qasper, queries by nodes read"][1][-1] == "36 (GARLIC)"
+    _, average, *bars = found["Figure 3, mine, queries by nodes read"]
     assert average == ["average", f"{sum(nodes) / 3:.1f}", "none"]
     for n, bar in enumerate(bars):
         count = sum(5 * n <= node < 5 * n + 5 for node in nodes)
@@ -220,14 +227,30 @@ def generated(config, prompt: int, tokens: int) -> int:
     return flops_of(config, prompt, prompt, 1) + sum(flops_of(config, 1, prompt + n, 1) for n in range(1, tokens))
 
 
+def levels(lengths: list[int], room: int, limit: int, node: int):
+    """The groups of each level, of nodes of these tokens: (their tokens, those of the summary, which is half of it)."""
+    groups = []
+    while len(groups) != 1:
+        groups = [[]]
+        for length in lengths:
+            if sum(groups[-1]) + length > room:
+                groups.append([])
+            groups[-1].append(length)
+        groups = [(sum(group), min(limit, sum(group) // 2)) for group in groups]
+        yield groups
+        lengths = [part for _, n in groups for part in [node] * (n // node) + [n % node] if part]
+
+
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
-    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data."""
+    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data, or as many
+    as the window holds; a batch of groups, or fewer if a level has no more."""
     monkeypatch.setattr(dataset, "TAKEN", ())
     documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
                  for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
     config, t = tiny.config, tiny.tokenizer
-    for name, answer, nodes in (("HotpotQA", 32, 17), ("mine", None, 30)):
-        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer})
+    for name, answer, nodes, *option in (("HotpotQA", 32, 17, "chunk", 8), ("mine", None, 30, "chunk", 8),
+                                         ("long", None, 30, "batch", 99)):
+        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer}, dict([option]))
         limit, room = room_for_summary(t, s)
         instruction, turn = length_of(summary_prompt(t, [])), length_of(answer_turn(t, 0))
         total = dict.fromkeys(("tokens", "windows", "calls", "construction", "search", "whole"), 0)
@@ -236,24 +259,17 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
             lengths = [length_of(node_line(t, None, text)) for text in chunks(t, document, s.chunk)]
             text = sum(lengths)
             total["tokens"] += text
-            groups = []
-            while len(groups) != 1:
-                groups = [[]]
-                for length in lengths:
-                    if sum(groups[-1]) + length > room:
-                        groups.append([])
-                    groups[-1].append(length)
-                summaries = [min(limit, sum(group) // 2) for group in groups]
-                prompts = [instruction + sum(group) for group in groups]
+            for groups in levels(lengths, room, limit, s.chunk):
+                prompts = [instruction + nodes for nodes, _ in groups]
                 total["windows"] += len(groups)
-                total["construction"] += sum(generated(config, *pair) for pair in zip(prompts, summaries))
+                total["construction"] += sum(generated(config, prompt, n) for prompt, (_, n) in zip(prompts, groups))
                 rows = min(s.batch, len(groups))
                 batches.append(cost.bytes_of_pass(config, 4, rows * max(prompts), rows * (max(prompts) + limit)))
-                lengths = [part for n in summaries for part in [s.chunk] * (n // s.chunk) + [n % s.chunk] if part]
 
             for question in document.questions:
                 opening = length_of(question_prompt(t, question.text))
                 read = min(nodes * s.chunk, text, s.window - opening - turn - s.answer_tokens)
+                assert name == "long" or read == nodes * s.chunk
                 prompt = opening + read + turn
                 searches.append(cost.bytes_of_pass(config, 4, min(read, 512), s.window, prompt))
                 total["calls"] += read // s.chunk + 1
@@ -275,10 +291,34 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
         path.write_text("".join(json.dumps({"id": document.id, "passages": document.passages, "questions": [
             {"id": question.id, "question": question.text, "answers": ["x"]} for question in document.questions]})
             + "\n" for document in documents))
-        assert json.loads(run("--dataset", path, "--dry-run", "--json").stdout)[name] == total
-        header, line, *_ = (re.split("  +", line) for line in run("--dataset", path, "--dry-run").stdout.splitlines())
+        arguments = "--dataset", path, f"--{option[0]}", option[1], "--dry-run"
+        assert json.loads(run(*arguments, "--json").stdout)[name] == total
+        header, line, *_ = (re.split("  +", line) for line in run(*arguments).stdout.splitlines())
         assert header[0] == "data" and line[0] == name and dict(zip(header[1:], line[1:])) == {
             key: f"{n:,}" if n < 1e6 else short(n) for key, n in total.items()}
+
+
+def test_table_a4_at_the_papers_lengths():
+    """Of the 8B shape: chunks of 300 tokens, nodes of 60, 150 of prompt and 10 of answer, GARLIC's number of nodes."""
+    folder = ROOT / "tests" / "llama-3.1-8b"
+    config = read_config(folder)
+    header, *lines = (re.split("  +", line) for line in run(
+        "--table", "A4", "--dry-run", "--model", folder).stdout.splitlines()[:13])
+    assert header == ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"]
+    wanted = []
+    for (data, (tokens, *_)), nodes in zip(paper.TABLE_A3.items(), (48, 36, 17, 30), strict=True):
+        groups = sum(levels([300] * (tokens // 300) + [tokens % 300], 8192 - 2048 - 150, 2048, 60), [])
+        whole, searched = 150 + tokens, 150 + min(60 * nodes, tokens)
+        costs = [(whole, generated(config, whole, 10)),
+                 (sum(150 + n for n, _ in groups), sum(generated(config, 150 + n, summary) for n, summary in groups)),
+                 (searched, flops_of(config, searched, searched // 2) + nodes * flops_of(config, 5, searched, 1)
+                  + sum(flops_of(config, 1, searched + n, 1) for n in range(10)))]
+        for (row, published), (read, flops) in zip(paper.TABLE_A4.items(), costs):
+            both = flops, flops + 2 * read * 4096 * 128256
+            teras = *(f / 1e12 for f in both), published[data]
+            wanted.append([data, row, *(f"{t:.0f}T" if t >= 100 else f"{t:.1f}T" for t in teras),
+                           *(f"{t / teras[2]:.2f}x" for t in teras[:2])])
+    assert lines == wanted
 
 
 def test_the_whole_document_of_a_dry_run_has_its_own_window(tmp_path, monkeypatch):
@@ -299,8 +339,22 @@ def area(checks) -> float:
     return np.mean([(p > q) + (p == q) / 2 for p, q in pairs]) if pairs else np.nan
 
 
+def checks(endless: dict) -> list[tuple]:
+    """p_yes, and whether chunks 0 and 3 were read before, of each check of a search."""
+    return [(p, {0, 3} <= set(endless["nodes"][:n])) for n, p in enumerate(endless["p_yes"], 1) if p is not None]
+
+
+def stop(endless: dict, t_p: float) -> tuple:
+    """Whether a search stops too early, reads on too long, or never stops."""
+    stops = [p > t_p for p, _ in checks(endless)]
+    enough = [right for _, right in checks(endless)]
+    before = stops.index(True) if any(stops) else len(stops) - 1
+    return any(stops) and not enough[before], any(enough[:before]), not any(stops)
+
+
 def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
-    """Two documents of one data set, one of another: each figure over its items, intervals over documents.
+    """Two documents of one data set, one of another and of the same id: each figure over its items, intervals over
+    documents.
 
     The head that is best on a document is not the one that it is measured with: others chose it.
     """
@@ -312,12 +366,12 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
         row, = found.asked
         return found._replace(document=replace(found.document, id=id), asked=[row._replace(
             question=Question(f"{id}{n}", "Who?", [], {"evidence": []}), needed=[0, 3],
-            endless={"nodes": [6, 5, 0, 3, 1], "p_yes": [None, *p_yes]},
+            endless={"nodes": [[6, 5, 0, 3, 1], [6, 5, 0, 1, 3]][n], "p_yes": [None, *p_yes]},
             ways={way: {"f1": f1, "likelihood": likelihood, "nodes": [0]} for way, f1, likelihood in (
                 ("PECAN", *pecan), ("needed chunks", *needed))}) for n, (pecan, needed, p_yes) in enumerate(questions)])
-    records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .9))),
+    records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .8))),
                        record("b", E_H.flip(1), ((1, -1), (.5, -4), (.2, .3, .8, .1)))],
-               "two": [record("c", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)))]}
+               "two": [record("a", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)))]}
 
     found, name = {}, ""
     header, _, *lines = (line.strip("| ").split(" | ") for line in markdown(report(records)).replace(
@@ -346,12 +400,12 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
         check(f"{figure} less PECAN's", "needed chunks", lambda record: [
             factor * (asked.ways["needed chunks"][what] - asked.ways["PECAN"][what]) for asked in record.asked])
     for t_p in (.5, .8):
-        check("never stops", f"t_p {t_p}", lambda record: [
-            max(asked.endless["p_yes"][1:]) <= t_p for asked in record.asked])
+        for figure, verdict in (("stops too early", 0), ("stops too late", 1), ("never stops", 2)):
+            check(figure, f"t_p {t_p}", lambda record: [stop(asked.endless, t_p)[verdict] for asked in record.asked])
     check("edges: mass on the sources, level 2", "chosen heads", lambda record: [.5])
     check("p_yes: area", "+", lambda record: [
-        (p, n > 1) for asked in record.asked for n, p in enumerate(asked.endless["p_yes"][1:])],
-          lambda documents: area([check for checks in documents for check in checks]))
+        check for asked in record.asked for check in checks(asked.endless)],
+          lambda documents: area(sum(documents, [])))
 
 
 def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similarity, settings):
@@ -370,14 +424,15 @@ def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similar
 
 
 def test_the_level_above_the_chunks_is_compared_at_one_position():
-    """Right are bullets of r .2 and .3, wrong is one of .25: without positions one of two pairs is in order."""
+    """Right are bullets of r .25 and .3, wrong is one of .2, at the second of three positions: without these both pairs
+    are in order."""
     row = record_of()
-    attention = torch.tensor([0, 0, 0, 0, .2, .25, .3])[:, None, None].expand(7, 2, 1)
+    attention = torch.tensor([0, 0, 0, 0, .25, .2, .3])[:, None, None].expand(7, 2, 1)
     asked_, = row.asked
     nodes = [replace(node, level=2) if node.level == 3 else node for node in row.nodes]
     row = row._replace(nodes=nodes, asked=[asked_._replace(attention=attention)])
     found = [(name, item) for name, way, item in steps.relevance(row, steps.Chosen([], [])) if way == "the paper"]
-    assert dict(found)["r: area over level 2"] == .5
+    assert found == [("r: area over the top level", .5), ("r: area over level 2", 1)]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The bench: what is seen of each head, what is taken for true, each figure by hand, and a short run."""
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -274,6 +275,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
     """Ablations are searches with these settings; BM25 reads eight nodes; what is there is not run again."""
     document = read_jsonl(EMBEDDED, limit=1)[0]
     del document.questions[1:]
+    settings = replace(settings, confidence=.999)           # so that searches go on, each in its own way
     bench = Bench(tiny, TokenMean(tiny), settings, tmp_path, False)
     record = collect.collect(bench, "own", document)
     written = bench.path("own", document).stat().st_mtime_ns
@@ -284,7 +286,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
     for part, changes in (("attention", {"attention": False}), ("similarity", {"similarity": False}),
                           ("progress control", {"fixed_nodes": 20})):
         answer = Search(tiny, graph, row.question.text, row.c, replace(settings, **changes)).answer()
-        assert row.ways[f"PECAN without {part}"]["nodes"] == answer.nodes
+        assert row.ways[f"PECAN without {part}"]["nodes"] == answer.nodes != row.ways["PECAN"]["nodes"]
     assert row.endless["nodes"][:len(row.ways["PECAN"]["nodes"])] == row.ways["PECAN"]["nodes"]
     assert len(row.ways["BM25 over all nodes"]["nodes"]) == collect.READ
     assert row.ways["needed chunks"]["nodes"] == row.needed
@@ -328,6 +330,31 @@ def test_two_files_of_one_name(tmp_path):
         (tmp_path / folder / "d.jsonl").write_text(EMBEDDED.read_text().splitlines()[0])
     with pytest.raises(InputError, match="--data: two of .* have the same name"):
         main(["--data", *(str(tmp_path / folder / "d.jsonl") for folder in "ab"), "--output", str(tmp_path / "r")])
+
+
+def test_the_pictures(tmp_path, monkeypatch):
+    """Every way with its figure and interval, the best on top; three shares for every threshold."""
+    pytest.importorskip("matplotlib")
+    from study import draw
+    drawn = []
+    monkeypatch.setattr(draw.pyplot, "close", drawn.append)
+    values = {"a": .2, "b": .9, "c": .5}
+    ways = {way: figures.Figure(x, x - .1, x + .2, 4) for way, x in values.items()}
+    stops = {name: {"t_p 0.5": figures.Figure(n, n - .1, n + .2, 4), "t_p 0.8": figures.Figure(n + .5, n, n + 1, 4)}
+             for n, name in enumerate(draw.STOPS)}
+    paths = draw.draw("d", dict.fromkeys(draw.WAYS, ways) | stops, tmp_path)
+    assert [path.name for path in paths] == ["d-steps.png", "d-progress.png"] and all(map(Path.exists, paths))
+
+    progress, = drawn[1].axes
+    for axis, name in zip(drawn[0].axes, draw.WAYS, strict=True):
+        order = [label.get_text() for label in axis.get_yticklabels()]
+        assert axis.get_xlabel() == name and order == list("bca" if "rank" in name else "acb")
+        assert axis.lines[0].get_xydata().tolist() == [[values[way], y] for y, way in enumerate(order)]
+        assert [line.tolist() for line in axis.collections[0].get_segments()] == [
+            [[pytest.approx(values[way] - .1), y], [pytest.approx(values[way] + .2), y]] for y, way in enumerate(order)]
+    assert [label.get_text() for label in progress.get_legend().get_texts()] == list(draw.STOPS)
+    assert [line.lines[0].get_xydata().tolist() for line in progress.containers] == [
+        [[.5, n], [.8, n + .5]] for n in range(3)]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from evaluation.metrics import f1
 from llama import Cache, Llama
 from pecan import Pecan, pack, room_for_summary
 from support.token_mean import TokenMean
+from tiny import train
 from tiny.facts import Fact, facts_in, held_out, posts_in, statement, statements
 from tiny.lessons import STAGES, collate, lessons
 from tiny.train import Training
@@ -184,6 +185,24 @@ def test_the_structured_start_looks_back(training, spy):
     for h, head in enumerate(weights[0].flatten(0, 1)):
         back = [head.diagonal(-distance)[10:].mean().item() for distance in range(20)]
         assert max(back) == back[h + 1] > 0.3, (h, back)
+
+
+@pytest.mark.slow
+def test_a_search_counts_twice(tmp_path, monkeypatch):
+    """Its gradient is twice that of the same lesson of another kind."""
+    training = Training(tmp_path, 0, 1e6, "small")
+    training.optimizers = []
+    rng = random.Random(5)
+    lesson = training.teacher.search(rng, make_world(rng, 6), 280)
+    gradients = []
+    for kind in ("search", "summary"):
+        monkeypatch.setattr(train, "lessons", lambda *_, kind=kind: {kind: [lesson]})
+        training.step()
+        gradients.append([weight.grad for weight in training.model.weights.values()])
+        for weight in training.model.weights.values():
+            weight.grad = None
+    assert any(part.any() for part in gradients[0])
+    assert all(torch.allclose(twice, 2 * once) for twice, once in zip(*gradients))
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 
 import pecan
 from core.files import InputError, sha256
-from data import EMBEDDED, Document, read_jsonl
+from data import EMBEDDED, Answer, Document, Step, read_jsonl
 from pecan import Pecan
 from support.token_mean import TokenMean
-from view.ask import ask, check_files
+from view.ask import as_json, as_text, ask, check_files
 from view.page import main as page_main
 from view.replay import UNCHECKED, replay, scores
 from view.replay import main as replay_main
@@ -67,6 +67,28 @@ def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, c
     assert not refused(tmp_path / "trace.jsonl")
     trace, = read_traces(tmp_path / "trace.jsonl")
     assert asdict(trace.answer) == json.loads(json.dumps(asdict(answer)))
+
+
+def test_an_answer_in_words_and_for_a_program():
+    """Two steps, one of them chosen: every figure, and the text of each node that was read."""
+    steps = [Step(2, 2, 2, .5, 1.0, 40, 10, 9, p_yes=.25, verdict="No"),
+             Step(0, 1, 3, .1, .3, 60, 20, 30, z=.0625, c=.5, score=.75, candidates=[(0, .0625, .75)], p_yes=.9,
+                  verdict="Yes")]
+    answer = Answer("Rome", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
+    texts = ["Ann lives in Rome.", "Bob likes tea.", "Ann"]
+    words = ["Where?", "  Rome", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
+             "    #2 of level 2  top level  r 1.0000  p_yes 0.250 No  Ann",
+             "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3000  p_yes 0.900 Yes  Ann lives in Rome."]
+    assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
+    not_chosen = dict.fromkeys(("z", "c", "score", "candidates"))
+    assert json.loads(as_json(answer, "Where?", texts)) == {
+        "question": "Where?", "answer": "Rome", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
+        "flops": 3_210_000_000, "steps": [
+            {"node": 2, "level": 2, "position": 2, "attention": .5, "r": 1.0, "cached": 40, "flops": 10, "tokens": 9,
+             "p_yes": .25, "verdict": "No", "text": "Ann"} | not_chosen,
+            {"node": 0, "level": 1, "position": 3, "attention": .1, "r": .3, "cached": 60, "flops": 20, "tokens": 30,
+             "z": .0625, "c": .5, "score": .75, "candidates": [[0, .0625, .75]], "p_yes": .9, "verdict": "Yes",
+             "text": "Ann lives in Rome."}]}
 
 
 # --- what was changed -----------------------------------------------------------------------------------------------
@@ -189,6 +211,19 @@ def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
     first["node"], second["node"] = second["node"], first["node"]
     path.write_text(json.dumps(row) + "\n")
     assert "starts with" in refused(path)
+
+
+def test_a_search_that_went_on_after_its_end_is_refused(recorded, tmp_path, tiny, settings):
+    """By one node: every figure of its step follows."""
+    shutil.copy(recorded / "graph.json", tmp_path)
+    document, = read_jsonl(EMBEDDED, 1)
+    record(tmp_path, tiny, settings, document, document.questions[:1], confidence=0.0, patience=2)
+    path = tmp_path / "trace.jsonl"
+    row = json.loads(path.read_text())
+    assert not refused(path) and sum(step["candidates"] is not None for step in row["answer"]["trace"]) == 1
+    row["settings"]["patience"] = 1
+    path.write_text(json.dumps(row) + "\n")
+    assert "why reading ended before" in refused(path)
 
 
 @pytest.mark.parametrize("text, said", [("", "holds no trace"), ("x\n", "line 1: not valid JSON"), ("[]\n", "a list"),

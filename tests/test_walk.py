@@ -30,10 +30,10 @@ def test_the_walk_in_the_documents_is_the_one_that_is_made(capsys):
 
 
 def test_whole_numbers_stay_whole():
-    """Token ids have up to six digits; a decimal has four, and zeros are passed over."""
+    """Token ids have up to six digits; a decimal has four. Zeros among many decimals are passed over."""
     assert walk.few(torch.tensor([19060, 0, 128256])) == "19060 0 128256"
     assert walk.few(torch.tensor([0, 0, 0.000123, 19060.5, 1, 2, 3])) == "0.000123 1.906e+04 1 2 .."
-    assert walk.few(torch.zeros(3)) == "0" and walk.few(torch.tensor(7)) == "7"
+    assert walk.few(torch.zeros(5)) == "0" and walk.few(torch.zeros(3)) == "0 0 0" and walk.few(torch.tensor(7)) == "7"
 
 
 def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, graph, question, similarity):
@@ -52,6 +52,11 @@ def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, grap
     search.check()
     search.next()
     search.check()
+    nodes = [int(node) for node in made["pecan.py  final_scores", "nodes"].split()]
+    z, score = pecan.final_scores(search.graph.E, search.r, search.c)
+    for name, x in (("r", search.r), ("c", search.c), ("z", z), ("score", score)):
+        assert numbers(made["pecan.py  final_scores", name]) == pytest.approx(x[nodes].tolist(), rel=1e-3), name
+    assert nodes[:2] == sorted(search.visited)[:2] and not set(nodes[2:]) & set(search.visited)
     search.next()
     assert [int(row[4]) for row in found if row[2] == "node"] == [search.visited[0], *search.visited[start:]]
     assert float(made["pecan.py  Search.check", "p_yes"]) == pytest.approx(search.trace[-2].p_yes, rel=1e-3)

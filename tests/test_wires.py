@@ -249,6 +249,7 @@ def test_top_x_is_the_papers(tmp_path):
     for dataset, known in paper.TOP_X.items():
         found = runs(*command_line, dataset=dataset)
         assert [run.top_k for run in found.values()] == [None, 5, *known]
+        assert [run.top_k for run in runs(*command_line, "--top", 3, dataset=dataset).values()] == [None, 5, 3, 3]
         pecan = {"flops": paper.TABLE1["PECAN"][dataset].tflops * 1e12}
         mine = runs(*command_line)
         for name, published in zip(("bm25-x", "raptor-ct-x"), known):

@@ -27,7 +27,7 @@ FILES = ["llama", "pecan"]                                  # each knows its own
 SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
 
 # What is more than words in a line of prose: code, a link, an index, or what may be the name of a definition.
-INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((https:[^)]+)\)|\b(\w)(&#39;)?_(\w+|{[^}]+})|\w[\w.]*\w")
+INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
 
 # A line of code, as HTML, that is no code.
 SAID = re.compile('^ *<span class="(docstring|comment)')
@@ -124,7 +124,7 @@ def highlighted(source: str, links: dict[tuple[int, int], str]) -> list[str]:
             form = '<a href="#{}">{}</a>' if target else '<span class="{}">{}</span>' if style else "{}{}"
             lines[-1] += Markup(form).format(target or style or "", part)
             column += len(part)
-    return [line.replace(Markup('</span><span class="string">'), "") for line in lines]
+    return lines
 
 
 def in_line(text: str, names: dict[str, str]) -> str:
@@ -138,7 +138,7 @@ def in_line(text: str, names: dict[str, str]) -> str:
             return f"<code>{linked(code)}</code>"
         if address:
             return f'<a href="{address}">{words}</a>'
-        return f"<i>{letter}</i>{prime or ''}<sub>{index.strip('{}')}</sub>" if letter else linked(match[0])
+        return f"<i>{letter}</i>{prime or ''}<sub>{re.sub('[{}_]', '', index)}</sub>" if letter else linked(match[0])
     return Markup(INLINE.sub(made, str(escape(text))))
 
 
@@ -189,12 +189,12 @@ def read(path: str) -> str:
     return (walk.ROOT / path).read_text(encoding="utf-8")
 
 
-def table(path: str, head: str, source: str = "") -> list[tuple[str, list[str], list[str]]]:
+def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
     """The rows of a document's table: what the paper says, the names of the two files' definitions, the other cells."""
     rows = read(path).split(f"\n| {head} |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [row.strip("| ").split(" | ") for row in rows]
     name = re.compile(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`")
-    return [(in_line(source + words, {}), name.findall(code), rest) for words, code, *rest in cells]
+    return [(in_line(words, {}), name.findall(code), rest) for words, code, *rest in cells]
 
 
 def annotated() -> str:
@@ -206,13 +206,13 @@ def annotated() -> str:
         source = read(f"{file}.py")
         tree = ast.parse(source)
         defined = definitions(file, tree)
-        names = names | {full.removeprefix(f"{file}."): full for full in defined}
+        names |= {full.removeprefix(f"{file}."): full for full in defined}
         files[file] = blocks_of(file, source, names, links_of(tree, defined, names, classes), defined)
 
     about = read("README.md").split("\n## ")[0].partition("\n")[2]
     return render("annotate", about=prose(about, {}), files=files, tensors=walk.rows(read("docs/walk.md")),
                   question=walk.QUESTION, paper=table("README.md", "paper"),
-                  statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC", "GARLIC "))
+                  statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC"))
 
 
 def main(argv=None) -> int:

@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 
 from core.checkpoint import FILES
 from core.command import make_parser, parse_options, user_errors
@@ -26,6 +27,9 @@ TEXT = """Answer questions about a long document with PECAN.
     python pecan.py tiny/story.txt "What color is Selma's pet?" --json                for a program
     python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
 """
+
+
+INDENT = " " * 8                  # of a node's text, below its step
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -86,7 +90,9 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
     lines = [question, f"  {answer.text}", f"  ({len(answer.nodes)} of {len(texts)} nodes read, "
              f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})"]
     if steps:
-        lines += [f"    {describe(step)}  {texts[step.node]}" for step in answer.trace]
+        for step in answer.trace:
+            text = fill(texts[step.node], 100, initial_indent=INDENT, subsequent_indent=INDENT)
+            lines += [f"    {describe(step)}", text]
     return "\n".join(lines)
 
 

@@ -30,7 +30,7 @@ MEANINGS = {
     "query.#.visited": "S, in the order of reading",
     "query.#.p_yes": "p_yes after each node of S; -1 without a check",
     "query.#.choice.#.r": "relevance of the visited nodes, 0 elsewhere [|V|] (Appendix C)",
-    "query.#.choice.#.z": "z = E^T r [|V|] (equation 1)",
+    "query.#.choice.#.z": "z = Eᵀr [|V|] (equation 1)",
     "query.#.choice.#.scores": "final score [|V|]: z and c, each over its sum",
     "query.#.choice.#.order": "nodes outside S that fit the window, the ten best, best first",
 }

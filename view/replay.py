@@ -3,7 +3,7 @@
     python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
     python -m view.replay selma.jsonl
 
-Checked: the start, every position, r = position x attention, z = E^T r, the final scores, who is chosen and who comes
+Checked: the start, every position, r = position x attention, z = Eᵀr, the final scores, who is chosen and who comes
 next, that nodes and answer fit the window, what is cached, the verdict that p_yes gives, and when the search may end.
 What the model said itself cannot be checked without it: attention, cosines, p_yes, token counts, FLOPs and texts.
 """

@@ -33,8 +33,8 @@ SHOWN = 4                         # values of a tensor
 INTRODUCTION = """# A walk through every tensor
 
 Made by `python -m view.walk`: file and function, then the tensors that a call of it took or made,
-with name, shape, first values (of decimals, the first that are not 0) and equation. Letters are those of pecan.py and
-llama.py. Of many equal calls the first is shown.
+with name, shape, first values (of more than four decimals, the first that are not 0) and equation. Letters are those of
+pecan.py and llama.py. Of many equal calls the first is shown.
 """
 ABOUT_STAGE_1 = """Chunks are packed into groups that fit a window. The model summarises the groups of a batch together.
 Each token that it writes attends to the nodes of its group, a(x, j). The mean over an information point's tokens,
@@ -70,24 +70,34 @@ STAGE_1 = [
      "reply: token ids of the first summary", "a(x, j): a row for each token written [tokens, N]"),
     (pecan, "edge_weights", lambda e, a, tokens: [tokens, e],
      "tokens: places of the first IP in its reply", "e_ij: mean of a(x, j) over these tokens, normalised [N]"),
-    (pecan, "edge_matrix", lambda E, *_: [E], "E: e_ij from node i down to j [V, V]"),
+    (pecan, "edge_matrix", lambda E, *_: [E], "E: e_ij from node i down to j [|V|, |V|]"),
 ]
 RETRIEVAL = [
     (llama.Llama, "logits", lambda logits, *_: [logits], "logits: after the user's turn [1, vocabulary]"),
     (pecan.Search, "check", lambda _, search: [search.trace[-1].p_yes], "p_yes: softmax over Yes and No (3.2.1)"),
-    (pecan, "final_scores", lambda scores, E, r, c, *_: [r, c, *scores], "r: relevance, 0 outside S [V]",
-     "c: cosine of query and node [V]", "z: E^T r (equation 1) [V]", "score: z / sum z + c / sum c [V]"),
+    (pecan, "final_scores", lambda scores, E, r, c, *_: of_nodes(r, c, *scores),
+     "nodes: the first two of S, and the two with the best scores outside S", "r: relevance, 0 outside S",
+     "c: cosine of query and node", "z: Eᵀr (equation 1)",
+     "score: z / sum z + max(c, 0) / sum max(c, 0), the sums over all nodes"),
     *FORWARD,
     (pecan.Search, "visit", lambda _, search, nodes, **why: OF_STEP(search.trace[-len(nodes)]),
      "node: the node that is read", "position: the query has position 1",
      "r_i: position x mean attention (Appendix C)"),
 ]
 START = [
-    (pecan, "similarities", lambda c, *_: [c], "c: cosine of query and node [V]"),
+    (pecan, "similarities", lambda c, *_: [c], "c: cosine of query and node [|V|]"),
     (pecan, "question_prompt", lambda prompt, *_: [ids_of(prompt)], "ids: Table A2 up to its first node [T]"),
     *RETRIEVAL,
 ]
 OF_STEP = attrgetter("node", "position", "r")
+
+
+def of_nodes(r, c, z, score) -> list[torch.Tensor]:
+    """Four nodes, and what each tensor holds for them: the first two of S, and the two best outside."""
+    outside = (r == 0).nonzero()[:, 0]
+    best = outside[score[outside].argsort(descending=True, stable=True)]
+    nodes = torch.cat([r.nonzero()[:2, 0], best[:2]])
+    return [nodes, *(x[nodes] for x in (r, c, z, score))]
 
 
 def ids_of(segments) -> list[int]:
@@ -125,9 +135,9 @@ def note(rows: dict, function, values_of, labels: list[str], *call, **named):
 
 
 def few(tensor: torch.Tensor) -> str:
-    """The first values: whole numbers as they are; of decimals, the first that are not 0, to four digits."""
+    """The first values: whole numbers as they are, decimals to four digits; of many decimals, those that are not 0."""
     values = tensor.values() if tensor.is_sparse else tensor.flatten()
-    shown = values[values != 0] if values.is_floating_point() else values
+    shown = values[values != 0] if values.is_floating_point() and len(values) > SHOWN else values
     text = " ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in shown[:SHOWN].tolist())
     return text + " .." * (len(values) > SHOWN) if text else "0"
 
@@ -152,7 +162,7 @@ def walk(model, encoder, settings: Settings, document: Document, question: str, 
     with section(lines, "Stage 1: from token ids to E", ABOUT_STAGE_1, STAGE_1):
         graph = pecan.build(builder or model, document, settings)
 
-    encoding = (type(encoder), "encode", lambda vectors, *_: [vectors], "vectors: unit vectors of the nodes [V, D]")
+    encoding = (type(encoder), "encode", lambda vectors, *_: [vectors], "vectors: unit vectors of the nodes [|V|, D]")
     with section(lines, "Stage 2: the question and the top level", ABOUT_START, [encoding, *START]):
         vectors = encoder.encode([node.text for node in graph.nodes])
         c = pecan.similarities(vectors, encoder.encode([question])[0])
