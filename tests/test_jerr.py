@@ -179,6 +179,12 @@ def test_what_does_not_fit_is_cut(tiny, settings):
     assert lines(8 * one + whole, [1]) == (of[0] + chunk + of[2] + of[3], False)
     assert lines(2 * one, [1]) == (of[1] + of[2], True), "a chunk that does not fit keeps its synopsis"
 
+    prepared.graph |= {"nodes": [], "edges": []}
+    for room, cut in ((8 * one, False), (4 * one, True)):
+        method = JERR(tiny, replace(settings, window=base + room))
+        method.names, method.look_up = lambda *_: [[]], lambda *_: []
+        assert method.answer(prepared, "Q?").cut is cut
+
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):
     """The rules read what the reader would. Synopses lack what is two steps down, so the right chunk is read again."""
