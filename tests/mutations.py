@@ -1332,6 +1332,10 @@ MUTATIONS |= {
     "a trace goes on after its end": (
         "view/replay.py", "None, ending(trace, before))", "None, ending(trace, before[:-1]))",
         "test_view.py::test_a_search_that_went_on_after_its_end_is_refused"),
+    "passages are embedded for nothing": (
+        "baselines/dense.py", "super().__init__(model, settings, question_encoder, chunk_encoder)",
+        "super().__init__(model, settings, question_encoder)",
+        "test_baselines.py::test_dense_reads_what_numpy_ranks"),
     "a template outside the fingerprint": (
         "core/checkpoint.py", '"tokenizer.model", "tokenizer_config.json")', '"tokenizer.model")',
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
