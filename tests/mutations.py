@@ -1364,6 +1364,10 @@ MUTATIONS |= {
     "a trace goes on after its end": (
         "view/replay.py", "None, ending(trace, before))", "None, ending(trace, before[:-1]))",
         "test_view.py::test_a_search_that_went_on_after_its_end_is_refused"),
+    "passages are embedded for nothing": (
+        "baselines/dense.py", "super().__init__(model, settings, question_encoder, chunk_encoder)",
+        "super().__init__(model, settings, question_encoder)",
+        "test_baselines.py::test_dense_reads_what_numpy_ranks"),
     "a template outside the fingerprint": (
         "core/checkpoint.py", '"tokenizer.model", "tokenizer_config.json")', '"tokenizer.model")',
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
@@ -1396,6 +1400,60 @@ MUTATIONS |= {
     "a search counts once": (
         "tiny/train.py", ' * (2 if kind == "search" else 1)', "",
         "test_tiny.py::test_a_search_counts_twice"),
+    "a JSON of how many were read": (
+        "view/ask.py", '"of": len(texts),', '"of": len(answer.nodes),',
+        "test_view.py::test_an_answer_in_words_and_for_a_program"),
+    "steps with the text of another node": (
+        "view/ask.py", 'asdict(step) | {"text": texts[step.node]}', 'asdict(step) | {"text": texts[step.node - 1]}',
+        "test_view.py::test_an_answer_in_words_and_for_a_program"),
+    "tokens printed as GFLOPs": (
+        "view/ask.py", "{answer.flops / 1e9:,.3g}", "{answer.tokens / 1e9:,.3g}",
+        "test_view.py::test_an_answer_in_words_and_for_a_program"),
+    "calls of refused replies": (
+        "eval.py", "{run['refused']} of {run['calls']} replies", "{run['calls']} of {run['refused']} replies",
+        "test_report.py::test_a_table_from_raw_rows"),
+    "Figure 3's mean is Top-X": (
+        "evaluation/tables.py", 'f"{paper.FIXED_NODES[dataset]} (GARLIC)"', 'f"{paper.TOP_X[dataset][0]} (GARLIC)"',
+        "test_report.py::test_costs_lengths_and_nodes_from_raw_rows"),
+    "the tree of the bench is not searched": (
+        "study/collect.py",
+        "searched(model, tree, question, tree_c, settings)",
+        "searched(model, graph, question, c, settings)",
+        "test_study.py::test_ways_of_a_short_document"),
+    "20 nodes for every data set of the bench": (
+        "study/collect.py", '{"fixed_nodes": FIXED.get(data, 20)}', '{"fixed_nodes": 20}',
+        "test_study.py::test_ways_of_a_short_document"),
+    "the endless search ends": (
+        "study/collect.py", "replace(settings, patience=FOREVER)", "replace(settings, patience=2)",
+        "test_study.py::test_ways_of_a_short_document"),
+    "long answers in the bench": (
+        "study/collect.py",
+        "return replace(self.settings, window=window, **paper)",
+        'return replace(self.settings, window=window, **paper | {"answer_tokens": self.settings.answer_tokens})',
+        "test_study.py::test_the_window_of_a_search"),
+    "E and r uniform exchanged": (
+        "study/steps.py",
+        '"z, E uniform": by_edges("uniform", "the paper"), "z, r uniform": by_edges("the paper", "uniform")',
+        '"z, E uniform": by_edges("the paper", "uniform"), "z, r uniform": by_edges("uniform", "the paper")',
+        "test_study.py::test_every_order_by_loops"),
+    "--limit of the bench counts questions": (
+        "study/__main__.py", "(args.limit, None)", "(None, args.limit)",
+        "test_study.py::test_what_the_options_choose"),
+    "--short with ablations": (
+        "study/__main__.py", "Path(args.output), args.short)", "Path(args.output), False)",
+        "test_study.py::test_what_the_options_choose"),
+    "a dump without markers": (
+        "view/dump.py", 'keep(at + "tokens", search.lengths)', 'keep(at + "tokens", search.lengths - 2)',
+        "test_dump.py::test_a_dump_explains_itself_and_changes_nothing"),
+    "cosines for lengths on a page": (
+        "view/page.py", '"lengths": trace.lengths', '"lengths": trace.c',
+        "test_report.py::test_each_question_of_a_page_has_its_graph"),
+    "a page named by its last question": (
+        "view/page.py", "title=traces[0].question", "title=traces[-1].question",
+        "test_report.py::test_each_question_of_a_page_has_its_graph"),
+    "JERR's cut is lost": (
+        "baselines/jerr.py", "answer.cut = cut\n", "answer.cut = False\n",
+        "test_jerr.py::test_what_does_not_fit_is_cut"),
     "a tokenizer.model of other rules": (
         "core/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",
         "if False:",

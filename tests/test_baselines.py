@@ -93,16 +93,21 @@ def test_bm25_reads_the_best_first(tiny, settings):
 
 @pytest.mark.parametrize("unit", [True, False])
 def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
-    """By the cosine for unit vectors (SBERT), by the dot product as it is for others (Dragon)."""
-    encoder = TokenMean(tiny, unit)
-    method = Dense(tiny, encoder, encoder, settings, top_k=4)
+    """By the cosine for unit vectors (SBERT), by the dot product as it is for others (Dragon). What each encoder does
+    counts."""
+    questions = TokenMean(tiny, unit)
+    passages = questions if unit else TokenMean(tiny, unit)
+    method = Dense(tiny, questions, passages, settings, top_k=4)
     prepared = method.prepare(document)
+    assert prepared.flops == passages.flops > 0
 
     vectors = TokenMean(tiny, unit=False).encode([*prepared.texts, question]).double().numpy()
     if unit:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     wanted = np.argsort(-(vectors[:-1] @ vectors[-1]))[:4].tolist()
-    assert method.answer(prepared, question).nodes == wanted
+    before = tiny.flops + questions.flops
+    answer = method.answer(prepared, question)
+    assert answer.nodes == wanted and answer.flops == tiny.flops + questions.flops - before
 
 
 # --- the reader -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -98,3 +99,6 @@ def test_a_dump_explains_itself_and_changes_nothing(dump):
         assert tensors[f"query.{query}.visited"].tolist() == answer.nodes
         checks = [-1 if step.p_yes is None else step.p_yes for step in answer.trace]
         assert tensors[f"query.{query}.p_yes"].tolist() == checks
+        tokens, c = tensors[f"query.{query}.tokens"], tensors[f"query.{query}.c"]
+        for before, step in pairwise(answer.trace):
+            assert step.cached - before.cached == tokens[step.node] and step.c in (None, c[step.node])

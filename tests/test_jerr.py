@@ -181,6 +181,12 @@ def test_what_does_not_fit_is_cut(tiny, settings):
     assert lines(8 * one + whole, [1]) == {0: of[0], 1: chunk, 2: of[2], 3: of[3]}
     assert lines(2 * one, [1]) == {1: of[1], 2: of[2]}, "a chunk that does not fit keeps its synopsis"
 
+    prepared.graph |= {"nodes": [], "edges": []}
+    for room, cut in ((8 * one, False), (4 * one, True)):
+        method = JERR(tiny, replace(settings, window=base + room))
+        method.names, method.look_up = lambda *_: [[]], lambda *_: []
+        assert method.answer(prepared, "Q?").cut is cut
+
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):
     """The rules read what the reader would. Synopses lack what is two steps down, so the right chunk is read again."""

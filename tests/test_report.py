@@ -3,7 +3,7 @@ import json
 import random
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,7 +24,7 @@ from pecan import answer_turn, chunks, node_line, question_prompt, room_for_summ
 from study import __main__ as study_command
 from study import collect, steps
 from study.__main__ import markdown, report
-from view.page import page_data
+from view.page import page, page_data
 
 # --- raw rows -------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ def printed(tmp_path, monkeypatch):
         monkeypatch.setattr(dataset, "TAKEN", ())           # the file may have the paper's name
         done = run(*arguments, "--dataset", *paths, "--output", tmp_path / "r")
         assert done.returncode == 0, done.stderr
-        found = {}
+        found = {"refused": [line for line in done.stdout.splitlines() if "replies had no usable form" in line]}
         for block in done.stdout.split("\n\n"):
             lines = [re.split("  +", line.strip()) for line in block.splitlines()]
             found[lines.pop(0)[0] if "--table" in arguments else ""] = lines
@@ -143,12 +143,16 @@ PUBLISHED = {"pecan-without-graph": ["47.3", "45.5"], "pecan t_n": ["49.7", "66.
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_from_raw_rows(printed, table):
-    """Each row has its label, what its own rows say, and what the paper prints of this row and data set."""
+    """Each row has its label, what its own rows say, and what the paper prints of this row and data set. Below is how
+    many replies of each were refused."""
     titles, names = TABLES[table]
     searchers = ["--searcher", ROOT / "tiny" / "small"] if table == "2" else []
     found = printed(*(["--table", table] if table else []), *searchers)
     wanted = {data: [[of.split(" ", 1)[1], *(columns(data, of.split()[0])[title] for title in titles.split("|"))]
                      for of in names] for data in ("Qasper", "mine")}
+    refused = [f"{of.split(' ', 1)[1]} on {data}: {columns(data, of.split()[0])['refused']} replies had no usable form"
+               for data in wanted for of in names]
+    assert sorted(found["refused"]) == sorted(refused)
     if table is None:
         header, *rows = found[""][:7]
         assert header == ["data", "method", *titles.split("|")]
@@ -438,12 +442,19 @@ def test_the_level_above_the_chunks_is_compared_at_one_position():
 # --- the page -------------------------------------------------------------------------------------------------------
 
 def test_each_question_of_a_page_has_its_graph():
-    """Questions about two documents: each is shown over the nodes of its own, a graph is there once."""
-    def trace(name, nodes):
-        return SimpleNamespace(graph=name, nodes=nodes, edges=[], c=[], lengths=[], question="q", settings=Settings(),
-                               answer=Answer("x", [], 1, 1))
-    data = page_data([trace("a", NODES[:2]), trace("b", NODES[2:5]), trace("a", NODES[:2])])
-    assert [question["graph"] for question in data["questions"]] == [0, 1, 0]
+    """Questions about two documents: each is shown over the nodes of its own, with its own figures. A graph is there
+    once, and the first question is the title."""
+    def trace(name, nodes, n):
+        return SimpleNamespace(graph=name, nodes=nodes, edges=[[len(nodes), 0, 1]], c=[n / 2], lengths=[n + 5],
+                               question=f"q{n}", settings=Settings(patience=n + 1), answer=Answer(f"x{n}", [n], 1, 1))
+    traces = [trace("a", NODES[:2], 0), trace("b", NODES[2:5], 1), trace("a", NODES[:2], 2)]
+    assert "<title>q0" in page(traces)
+    data = page_data(traces)
+    assert data["questions"] == [{
+        "graph": n % 2, "question": f"q{n}", "settings": asdict(Settings(patience=n + 1)), "c": [n / 2],
+        "lengths": [n + 5], "steps": [], "answer": data["questions"][n]["answer"]} for n in range(3)]
+    assert [question["answer"]["text"] for question in data["questions"]] == ["x0", "x1", "x2"]
+    assert [of["edges"] for of in data["graphs"]] == [[[2, 0, 1]], [[3, 0, 1]]]
     assert [of["texts"] for of in data["graphs"]] == [[node.text for node in NODES[:2]],
                                                       [node.text for node in NODES[2:5]]]
 

@@ -11,8 +11,10 @@ import torch
 import pecan
 from core.files import InputError
 from data import EMBEDDED, Document, Question, read_jsonl
+from evaluation.metrics import f1
 from llama import Cache
 from pecan import Search
+from study import __main__ as study_command
 from study import choose, collect, figures, seen, steps, truth
 from study.__main__ import DATA, main
 from study.choose import Chosen
@@ -181,6 +183,35 @@ def test_a_replay_chooses_as_the_search_does(tiny, graph, question, similarity, 
         assert steps.orders(record, row._replace(needed=choice), Chosen([], []))[name] == choice
 
 
+def test_every_order_by_loops():
+    """E and r of each way, from the figures of each head: the order in which its replay reads."""
+    record = record_of()
+    row, = record.asked
+
+    def order(e, r, position=0, similarity=None):
+        """From the top, until chunks 0 and 3 were read; `position` is how much the place in S counts."""
+        sums = {i: sum(x for (k, _), x in zip(PAIRS.tolist(), e) if k == i) for i in (4, 5, 6)}
+        S = [6]
+        while not {0, 3} <= set(S):
+            z = [0.] * 7
+            for (i, j), x in zip(PAIRS.tolist(), e):
+                if i in S:
+                    z[j] += x / sums[i] * r[i] * (S.index(i) + 2) ** position
+            if similarity:
+                z = [x / sum(z) + y / sum(similarity) for x, y in zip(z, similarity)]
+            S.append(max(set(range(7)) - set(S), key=lambda i: (round(z[i], 9), -i)))
+        return S[1:]
+
+    e, uniform = E_H.mean((1, 2)).tolist(), [1] * 7
+    r, c = row.attention[:, 0, 0].tolist(), [max(x, 0) for x in row.c.tolist()]
+    wanted = {"z": order(e, r, 1), "z + c": order(e, r, 1, c), "z, E uniform": order(uniform, r, 1),
+              "z, r uniform": order(e, uniform), "z, r an oracle's": order(e, row.leads.tolist()),
+              "z, E and r by chosen heads": order(E_H[:, 0, 0].tolist(), r, 1), "c": [5, 1, 4, 0, 3]}
+    found = steps.orders(record, row, Chosen([0], [1]))
+    assert found.keys() == {*wanted, "random", "BM25 over all nodes"}
+    assert {way: found[way] for way in wanted} == wanted and len(set(map(tuple, wanted.values()))) > 4
+
+
 def test_the_order_of_a_replay(monkeypatch):
     """Ties go to the lower id; it ends when all that is needed was read."""
     scores = torch.tensor([.1, .5, .5, 9])
@@ -267,41 +298,54 @@ def test_the_window_of_a_search(tiny, settings):
         return Bench(model, None, replace(settings, **changes), None, False).of_search(data)
 
     large = SimpleNamespace(config=SimpleNamespace(max_length=4096))
-    assert of_search(tiny) == settings and of_search(tiny, "musique").confidence == 0.55
+    assert of_search(tiny) == settings
+    assert of_search(tiny, "musique") == replace(settings, confidence=.55, answer_tokens=32)
     assert of_search(large).window == 2048 and of_search(large, window=3000).window == 3000
 
 
+@pytest.mark.slow
 def test_ways_of_a_short_document(tiny, settings, tmp_path):
-    """Ablations are searches with these settings; BM25 reads eight nodes; what is there is not run again."""
+    """Every way is a search with these settings, of its graph; BM25 reads eight nodes; what is there is not run again.
+
+    HotpotQA's settings are a shorter answer and 17 nodes (GARLIC).
+    """
     document = read_jsonl(EMBEDDED, limit=1)[0]
-    del document.questions[1:]
-    settings = replace(settings, confidence=.999)           # so that searches go on, each in its own way
+    document.questions[:] = document.questions[1:2]         # whose searches all read other nodes
     bench = Bench(tiny, TokenMean(tiny), settings, tmp_path, False)
-    record = collect.collect(bench, "own", document)
-    written = bench.path("own", document).stat().st_mtime_ns
+    record = collect.collect(bench, "hotpotqa", document)
+    written = bench.path("hotpotqa", document).stat().st_mtime_ns
     row, = record.asked
 
-    graph = pecan.build(tiny, document, settings)
+    graph, tree = (pecan.build(tiny, document, replace(settings, tree=tree)) for tree in (False, True))
     assert record.nodes == graph.nodes
-    for part, changes in (("attention", {"attention": False}), ("similarity", {"similarity": False}),
-                          ("progress control", {"fixed_nodes": 20})):
-        answer = Search(tiny, graph, row.question.text, row.c, replace(settings, **changes)).answer()
-        assert row.ways[f"PECAN without {part}"]["nodes"] == answer.nodes != row.ways["PECAN"]["nodes"]
-    assert row.endless["nodes"][:len(row.ways["PECAN"]["nodes"])] == row.ways["PECAN"]["nodes"]
+    vectors = TokenMean(tiny).encode([row.question.text, *(node.text for node in tree.nodes)])
+    seen = set()
+    for found, changes in ((row.endless, {"patience": 10 ** 6}), (row.ways["PECAN"], {}),
+                           (row.ways["PECAN without attention"], {"attention": False}),
+                           (row.ways["PECAN without similarity"], {"similarity": False}),
+                           (row.ways["PECAN without progress control"], {"fixed_nodes": 17}),
+                           (row.ways["PECAN without IP-based graph"], None)):
+        of, c = (graph, row.c) if changes is not None else (tree, vectors[1:] @ vectors[0])
+        answer = Search(tiny, of, row.question.text, c, replace(settings, answer_tokens=32, **changes or {})).answer()
+        assert (found["nodes"], found["tokens"]) == (answer.nodes, answer.tokens)
+        assert found["f1"] == f1(answer.text, row.question.answers)
+        assert found["p_yes"] == [step.p_yes for step in answer.trace]
+        seen.add(tuple(answer.nodes))
+    assert len(seen) == 6
     assert len(row.ways["BM25 over all nodes"]["nodes"]) == collect.READ
     assert row.ways["needed chunks"]["nodes"] == row.needed
 
-    collect.collect(bench, "own", document)
-    path = bench.path("own", document)
+    collect.collect(bench, "hotpotqa", document)
+    path = bench.path("hotpotqa", document)
     assert path.stat().st_mtime_ns == written
     others = [bench._replace(settings=replace(settings, window=400)), bench._replace(short=True),
               bench._replace(encoder=SimpleNamespace(fingerprint="another")),
               bench._replace(model=SimpleNamespace(fingerprint="another"))]
     asked_again = replace(document, questions=[replace(row.question, text="Who?")])
-    paths = {path, bench.path("hotpotqa", document), bench.path("own", asked_again),
-             *(other.path("own", document) for other in others)}
+    paths = {path, bench.path("own", document), bench.path("hotpotqa", asked_again),
+             *(other.path("hotpotqa", document) for other in others)}
     assert len(paths) == 7, "results of other options have other names"
-    assert bench.path("own", replace(document, id="../../victim")) == path, "an id is no path"
+    assert bench.path("hotpotqa", replace(document, id="../../victim")) == path, "an id is no path"
 
     # Whatever was damaged is said in one line.
     content = path.read_bytes()
@@ -309,7 +353,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
         for damaged in (content[:n], content[:n] + bytes([content[n] ^ 1]) + content[n + 1:]):
             path.write_bytes(damaged)
             with pytest.raises(InputError, match=f"{path}: .*; remove it, and the document runs again"):
-                collect.collect(bench, "own", document)
+                collect.collect(bench, "hotpotqa", document)
 
 
 # --- data and the command -------------------------------------------------------------------------------------------
@@ -322,6 +366,20 @@ def test_the_rows_that_ship():
         assert sha256((DATA / f"{name}.jsonl").read_bytes()).hexdigest() in (DATA / "README.md").read_text()
         for document in documents:
             assert truth.needed_chunks(document, document.passages, document.questions[0])
+
+
+def test_what_the_options_choose(tmp_path, monkeypatch):
+    """How many documents, how many questions of each, and whether there are ablations."""
+    seen = []
+    monkeypatch.setattr(study_command, "report", lambda records: {})
+    monkeypatch.setattr(study_command, "collect", lambda bench, data, document: seen.append(
+        (bench.short, bench.folder, data, document.id, len(document.questions))))
+    documents = read_jsonl(EMBEDDED, 3)
+    for option, short, counts in ((["--limit", "3"], False, [len(document.questions) for document in documents]),
+                                  (["--short"], True, [2, 2])):
+        seen.clear()
+        assert main([*option, "--output", str(tmp_path), "--device", "cpu"]) == 0
+        assert seen == [(short, tmp_path, "embedded", document.id, n) for document, n in zip(documents, counts)]
 
 
 def test_two_files_of_one_name(tmp_path):
