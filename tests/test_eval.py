@@ -152,6 +152,8 @@ def test_other_settings_do_not_mix(tmp_path):
 
     assert run(*arguments, "--patience", 2, "--overwrite", "--batch", 3).returncode == 0
     assert path.read_bytes() != kept and path.with_name("pecan.jsonl.old").read_bytes() == kept
+    assert [json.loads(path.with_name(f"pecan.setup.json{end}").read_text())["patience"] for end in ("", ".old")] == [
+        2, 1], "the old answers have lost their setup"
     assert set((tmp_path / "r" / "graphs").glob("*.json")) == built, "the graph was built again"
     path.with_name("pecan.setup.json").unlink()
     assert "pecan.setup.json: cannot be read" in run(*arguments).stderr
@@ -184,6 +186,7 @@ MISTAKES = [
     (["--method", "magic"], "magic: unknown"), (["--dataset", "no.jsonl"], "no.jsonl"),
     (["--dataset", EMBEDDED, EMBEDDED], "have the same name; run them one by one"),
     (["--model", "no/such/model"], "no such folder"), (["--encoder", "no/such/model"], "no such folder"),
+    (["--dragon", EMBEDDED.parent, "no/such/model"], "no such folder"),
     (["--window", "100", "--method", "pecan"], "window 100 is too small"), (["--window", "9999"], "made for 512"),
     (["--confidence", "2"], "confidence is 2"), (["--score", "no.jsonl"], "no.jsonl"),
     (["--output", ROOT / "README.md"], "README.md"), (["--top", "3", "--method", "bm25"], "--top 3"),

@@ -285,6 +285,31 @@ def test_a_walk_without_summaries(tiny, settings, tmp_path):
     assert "## Stage 2: retrieval 2" in text
 
 
+def test_every_question_of_every_file(recorded, tmp_path, capsys):
+    """Each is replayed and is on the page, in order; what does not follow is found wherever it stands."""
+    path, output = str(recorded / "trace.jsonl"), tmp_path / "t.html"
+    shutil.copytree(recorded, tmp_path / "again")
+    again = tmp_path / "again" / "trace.jsonl"
+    lines = again.read_text().splitlines(keepends=True)
+    again.write_text("".join(lines[::-1]))
+    files = [path, str(again)]
+    traces = [(file, trace) for file in files for trace in read_traces(file)]
+    assert len(traces) == 10 and replay_main(files) == page_main([*files, "-o", str(output)]) == 0
+    assert capsys.readouterr().out == "".join(
+        f"{file}: {trace.question!r} follows, {len(trace.answer.nodes)} steps\n" for file, trace in traces
+    ) + f"{UNCHECKED}\n"
+    data = output.read_text().partition('type="application/json">')[2].partition("</script>")[0]
+    assert [question["question"] for question in json.loads(data)["questions"]] == [
+        trace.question for _, trace in traces]
+
+    row = json.loads(lines[0])
+    row["answer"]["end"] = "all"
+    again.write_text("".join([*lines[1:], json.dumps(row) + "\n"]))
+    for main, options in ((replay_main, []), (page_main, ["-o", str(output)])):
+        with pytest.raises(InputError, match="trace.jsonl, line 5: why reading ended is all"):
+            main([*files, *options])
+
+
 @pytest.mark.slow
 def test_the_commands_of_view(tmp_path, monkeypatch, capsys):
     """Those of view/README.md, in a folder with a copy of the story; the first one twice, for its trace is replaced."""
