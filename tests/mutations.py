@@ -1452,7 +1452,7 @@ MUTATIONS |= {
         "view/page.py", "title=traces[0].question", "title=traces[-1].question",
         "test_report.py::test_each_question_of_a_page_has_its_graph"),
     "JERR's cut is lost": (
-        "baselines/jerr.py", "answer.cut = cut\n", "answer.cut = False\n",
+        "baselines/jerr.py", "len(lines) < len(priority)", "False",
         "test_jerr.py::test_what_does_not_fit_is_cut"),
     "a tokenizer.model of other rules": (
         "core/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",
