@@ -1368,6 +1368,15 @@ MUTATIONS |= {
         "baselines/dense.py", "super().__init__(model, settings, question_encoder, chunk_encoder)",
         "super().__init__(model, settings, question_encoder)",
         "test_baselines.py::test_dense_reads_what_numpy_ranks"),
+    "the last place of a defect": (
+        "evaluation/layouts/report.py",
+        'self.problems.setdefault(reason, {"count": 0, "first": where})["count"] += 1',
+        'self.problems.setdefault(reason, {"count": 0}).update(first=where)\n'
+        '        self.problems[reason]["count"] += 1',
+        "test_datasets.py::test_a_report_in_words"),
+    "questions of a picture as its documents": (
+        "evaluation/pictures.py", "{first['documents']:,} documents", "{first['n']:,} documents",
+        "test_pictures.py::test_both_files_of_a_picture"),
     "a template outside the fingerprint": (
         "core/checkpoint.py", '"tokenizer.model", "tokenizer_config.json")', '"tokenizer.model")',
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
@@ -1452,7 +1461,7 @@ MUTATIONS |= {
         "view/page.py", "title=traces[0].question", "title=traces[-1].question",
         "test_report.py::test_each_question_of_a_page_has_its_graph"),
     "JERR's cut is lost": (
-        "baselines/jerr.py", "answer.cut = cut\n", "answer.cut = False\n",
+        "baselines/jerr.py", "len(lines) < len(priority)", "False",
         "test_jerr.py::test_what_does_not_fit_is_cut"),
     "a tokenizer.model of other rules": (
         "core/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",

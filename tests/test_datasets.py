@@ -10,6 +10,7 @@ import pytest
 
 from core.files import InputError
 from evaluation.layouts import Dataset
+from evaluation.layouts.report import Report
 
 
 def paragraphs(count):
@@ -343,3 +344,13 @@ def test_what_is_of_another_kind_drops_itself_alone(tmp_path):
     for row, wanted in (("At home", 1), ("At home,Home,x,x,x,x", 1), ("At home,Home", 2)):
         (tmp_path / "n" / "qaps.csv").write_text(table.replace("At home,Home,x,x,x", row))
         assert len(Dataset(tmp_path / "n").questions) == wanted
+
+
+def test_a_report_in_words():
+    """Each reason with its count and the place where it was first."""
+    report = Report("m.jsonl", "MuSiQue", "0123456789abcdef" * 4, 5, 2, 3)
+    for place in ("line 1", "line 9"):
+        report.problem("mended", place)
+        report.skip("empty", f"{place} too")
+    assert report.lines() == ["m.jsonl: MuSiQue, 5 rows, sha256 0123456789abcdef: 2 documents, 3 questions",
+                              "  2 times: empty (first: line 1 too)", "  2 times: mended (first: line 1)"]

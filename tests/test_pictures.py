@@ -5,6 +5,7 @@ import pytest
 
 import eval as command_line
 from core.files import InputError
+from core.watch import watching
 from evaluation import pictures
 from evaluation.methods import rows_of
 
@@ -60,7 +61,11 @@ def test_the_histogram(figure):
 
 def test_both_files_of_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
-    pictures.draw("nodes", "HotpotQA", {"pecan": summary(0)}, tmp_path / "a")
+    from matplotlib.figure import Figure
+    titles = []
+    with watching(Figure, "suptitle", lambda _, figure, title: titles.append(title)):
+        pictures.draw("nodes", "HotpotQA", {"pecan": summary(0)}, tmp_path / "a")
+    assert titles == ["HotpotQA: 7 questions, 3 documents"]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and b"<svg" in (tmp_path / "a.svg").read_bytes()
 
 

@@ -77,8 +77,9 @@ def test_an_answer_in_words_and_for_a_program():
     answer = Answer("Rome", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
     texts = ["Ann lives in Rome.", "Bob likes tea.", "Ann"]
     words = ["Where?", "  Rome", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
-             "    #2 of level 2  top level  r 1.0000  p_yes 0.250 No  Ann",
-             "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3000  p_yes 0.900 Yes  Ann lives in Rome."]
+             "    #2 of level 2  top level  r 1.0000  p_yes 0.250 No", "        Ann",
+             "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3000  p_yes 0.900 Yes",
+             "        Ann lives in Rome."]
     assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
     not_chosen = dict.fromkeys(("z", "c", "score", "candidates"))
     assert json.loads(as_json(answer, "Where?", texts)) == {
