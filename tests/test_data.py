@@ -1,10 +1,11 @@
 """The formats of documents, and the errors about files that have another form."""
 import json
+from dataclasses import replace
 
 import pytest
 
 from core.files import InputError
-from data import EMBEDDED, read_jsonl, read_text
+from data import EMBEDDED, Document, read_jsonl, read_text
 
 
 def test_both_forms_of_a_document(tmp_path):
@@ -16,7 +17,8 @@ def test_both_forms_of_a_document(tmp_path):
     assert (one.id, one.passages, one.questions[0].id, one.questions[0].extra) == \
         ("mine-1", ["One long text."], "mine-1-0", {"kind": "easy"})
     assert (two.id, two.passages, two.questions[0].answers) == ("d2", ["a", "b"], ["x", "y"])
-    assert one.hash != two.hash and len(read_jsonl(tmp_path / "mine.jsonl", limit=1)) == 1
+    assert len({document.hash for document in (one, two, replace(two, passages=["ab"]))}) == 3
+    assert len(read_jsonl(tmp_path / "mine.jsonl", limit=1)) == 1
 
 
 QUESTION = {"question": "q", "answers": ["a"]}
@@ -50,6 +52,11 @@ def test_a_document_that_is_not_text(tmp_path, content, words):
         path.write_bytes(content)
     with pytest.raises(InputError, match=words):
         read_text(path)
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "d.txt").write_bytes("\ufeffÉlan".encode())
+    assert read_text(tmp_path / "d.txt") == Document("d.txt", ["Élan"])
 
 
 def test_the_embedded_set():

@@ -1,4 +1,6 @@
 """The bench: what is seen of each head, what is taken for true, each figure by hand, and a short run."""
+import json
+import math
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -9,10 +11,10 @@ import pytest
 import torch
 
 import pecan
-from core.files import InputError
+from core.files import InputError, write_sealed
 from data import EMBEDDED, Document, Question, read_jsonl
 from evaluation.metrics import f1
-from llama import Cache
+from llama import Cache, length_of
 from pecan import Search
 from study import __main__ as study_command
 from study import choose, collect, figures, seen, steps, truth
@@ -292,6 +294,42 @@ def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
     assert likelihood == pytest.approx(logits[range(-len(gold) - 1, -1), gold].mean().item(), abs=1e-5)
 
 
+def test_what_is_read_without_a_search(tiny, settings, monkeypatch):
+    """At least one text, then as many as the budget allows, the prompt included. BM25 reads the best eight that fit,
+    and random chunks are the same each time."""
+    t = tiny.tokenizer
+    question, texts = Question("q", "Who likes tea?", ["Bob"]), [f"{node.text} {n}" for n, node in enumerate(NODES)]
+    used = length_of([*pecan.question_prompt(t, question.text), *pecan.answer_turn(t, t.first("Yes"))])
+    last, first = (length_of(pecan.node_line(t, None, texts[i])) for i in (2, 0))
+    for budget, count in ((0, 1), (used + last + first - 1, 1), (used + last + first, 2), (math.inf, 3)):
+        assert collect.read(tiny, question, texts, [2, 0, 1], budget, 4)["nodes"] == [2, 0, 1][:count]
+
+    monkeypatch.setattr(collect, "read", lambda model, question, texts, *rest: rest)
+    graph = SimpleNamespace(nodes=[*(Node(1, f"text {n}" + " tea" * (n % 3)) for n in range(30)), Node(2, "tea tea tea")])
+    found, again = (collect.without_search(tiny, graph, question, torch.arange(31.).sin(), [7], 99, settings)
+                    for _ in range(2))
+    assert found == again
+    chunks, *limits = found.pop("random chunks")
+    assert sorted(chunks) == list(range(30)) != chunks and limits == [99, 4]
+    assert found == {"chunks by similarity": (sorted(range(30), key=lambda i: -np.sin(i)), 99, 4),
+                     "BM25 over all nodes": ([30, *range(2, 23, 3)], settings.window - 4, 4),
+                     "needed chunks": ([7], math.inf, 4)}
+
+
+def test_what_is_known_of_a_bullet(tmp_path):
+    """Its sources, if they are not all of its group."""
+    nodes = [Node(1, "Mara is Sofia's baker."), Node(1, "Mara has a goat."), Node(2, "Mara has a goat"),
+             Node(2, "Mara is Sofia's baker. Mara has a goat"), Node(2, "Bells rang")]
+    document = Document("d", [" ".join(node.text for node in nodes[:2])], [asked([nodes[0].text])])
+    pairs = torch.tensor([[i, j] for i in (2, 3, 4) for j in (0, 1)])
+    tensors = {"pairs": pairs, "e": torch.ones(6, 2, 1), "cosines": torch.ones(6), "0.c": torch.ones(5),
+               "0.question": torch.ones(5, 2, 1)}
+    text = json.dumps({"nodes": list(map(vars, nodes)), "rows": [{"endless": {}, "ways": {}}]})
+    write_sealed(tmp_path / "r", tensors, text)
+    record = collect.load(tmp_path / "r", document)
+    assert record.nodes == nodes and record.known == {2: [1]} and record.asked[0].needed == [0]
+
+
 def test_the_window_of_a_search(tiny, settings):
     """Larger than that of the construction if the model is made for it; t_p is the paper's for its data sets."""
     def of_search(model, data="own", **changes):
@@ -310,7 +348,8 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
     HotpotQA's settings are a shorter answer and 17 nodes (GARLIC).
     """
     document = read_jsonl(EMBEDDED, limit=1)[0]
-    document.questions[:] = document.questions[1:2]         # whose searches all read other nodes
+    question = document.questions[1]                        # whose searches all read other nodes
+    document.questions[:] = [replace(question, answers=["no one", *question.answers])]
     bench = Bench(tiny, TokenMean(tiny), settings, tmp_path, False)
     record = collect.collect(bench, "hotpotqa", document)
     written = bench.path("hotpotqa", document).stat().st_mtime_ns
@@ -331,7 +370,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
         assert found["f1"] == f1(answer.text, row.question.answers)
         assert found["p_yes"] == [step.p_yes for step in answer.trace]
         seen.add(tuple(answer.nodes))
-    assert len(seen) == 6
+    assert len(seen) == 6 and row.ways["PECAN"]["f1"] == 1, "the second gold answer"
     assert len(row.ways["BM25 over all nodes"]["nodes"]) == collect.READ
     assert row.ways["needed chunks"]["nodes"] == row.needed
 
