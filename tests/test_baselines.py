@@ -259,10 +259,10 @@ def test_traversal_and_collapsed_tree(tiny, encoder, settings):
     """Chunks 0 to 3, summaries 4 to 6, roots 7 and 8."""
     children = [[]] * 4 + [[0, 1], [1, 2], [3], [4, 5], [6]]
     nodes = [TreeNode(level, "", below) for level, below in zip([1, 1, 1, 1, 2, 2, 2, 3, 3], children)]
-    scores = [.1, .9, .2, .8, .3, .7, .6, .5, .4]
-    assert Raptor(tiny, encoder, settings, top_k=3).retrieve(nodes, scores) == [1, 3, 5]
+    scores = [.1, .9, .2, .8, .3, .7, .75, .5, .4]
+    assert Raptor(tiny, encoder, settings, top_k=3).retrieve(nodes, scores) == [1, 3, 6]
     assert Raptor(tiny, encoder, settings, top_k=1, collapsed=False).retrieve(nodes, scores) == [7, 5, 1]
-    assert Raptor(tiny, encoder, settings, top_k=2, collapsed=False).retrieve(nodes, scores) == [7, 8, 5, 6, 1, 3]
+    assert Raptor(tiny, encoder, settings, top_k=2, collapsed=False).retrieve(nodes, scores) == [7, 8, 6, 5, 1, 3]
 
 
 # --- passages -------------------------------------------------------------------------------------------------------

@@ -112,15 +112,15 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
     data = tmp_path / "mine.jsonl"
     rows = [{"id": name, "text": "Ann has a cat.", "questions": [{"question": "Who?", "answers": ["Ann"]},
                                                                 {"question": "Who " * 500, "answers": ["Ann"]}]}
-            for name in "ab"]
+            for name in "abc"]
     arguments = "--dataset", data, "--method", "whole,bm25", "--output", tmp_path / "r"
 
     def run_with(text):
-        data.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], rows[1] | {"text": text})))
+        data.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], rows[1] | {"text": text}, rows[2])))
         return run_alone(*arguments, processes=2, timeout=90)
     run_with("Bob has a dog.")
     reasons = json.loads((tmp_path / "r" / "results.json").read_text())["not answered"]
-    assert [reason.split(":")[0] for reason in reasons] == [f"question {d}-1 of document {d}" for d in "abab"]
+    assert [reason.split(":")[0] for reason in reasons] == [f"question {d}-1 of document {d}" for d in "abcabc"]
     second = run_with("Bob has a cow.")
     assert second.returncode != 0 and "answered for another text" in second.stderr
 

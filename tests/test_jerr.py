@@ -12,7 +12,7 @@ from speaker import Script, by_rules, follow, known
 from baselines import jerr
 from baselines.common import line_ids
 from baselines.jerr import JERR, acyclic, join_names, keywords_of, names_of, pages_of, relations_of, said_of, simhash
-from baselines.tree_search import TreeSearch, holds
+from baselines.tree_search import TreeSearch, holds, search
 from core.settings import Settings
 from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
 from pecan import room_for_nodes
@@ -55,6 +55,16 @@ def test_rollouts_are_short_and_follow_the_edges():
     assert tree.W[0] == 0, "root, new node 1, and three steps: 4"
     tree.round()
     assert tree.W[0] == 1, "new node 2, and three steps: 5"
+
+
+def test_how_many_rounds_a_search_has(monkeypatch):
+    """A hundred, or ten a node if that is more; none without nodes."""
+    rounds = []
+    monkeypatch.setattr(TreeSearch, "round", lambda tree: rounds.append(tree))
+    for nodes, wanted in ((0, 0), (3, 100), (30, 300)):
+        rounds.clear()
+        search([{"text": "x"}] * nodes, [], ["x"])
+        assert len(rounds) == wanted
 
 
 # --- the graph ------------------------------------------------------------------------------------------------------

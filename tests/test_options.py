@@ -1,11 +1,25 @@
 """What the command lines share."""
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from core.files import InputError
 from support import options
+
+
+def test_a_window_is_no_longer_than_both_models_were_made_for():
+    """Of pecan.py: the one that searches and the one that builds, in either order."""
+    def made_for(length):
+        return SimpleNamespace(folder=options.EMBEDDED_MODEL, config=SimpleNamespace(max_length=length))
+    parser = ArgumentParser()
+    options.add_model_options(parser)
+    args = parser.parse_args(["--window", "600"])
+    assert options.settings_of(args, made_for(600), None).window == 600
+    for lengths in ((512, 2048), (2048, 512)):
+        with pytest.raises(InputError, match="window 600 is too large: the model was made for 512 tokens"):
+            options.settings_of(args, *map(made_for, lengths))
 
 
 @pytest.mark.parametrize("widths, environment, threads", [([128], {}, 1), ([128], {"OMP_NUM_THREADS": "3"}, 3),

@@ -1,5 +1,6 @@
 """Pictures: what is drawn are the numbers of the results."""
 import sys
+from argparse import Namespace
 
 import pytest
 
@@ -67,6 +68,15 @@ def test_both_files_of_a_picture(tmp_path):
         pictures.draw("nodes", "HotpotQA", {"pecan": summary(0)}, tmp_path / "a")
     assert titles == ["HotpotQA: 7 questions, 3 documents"]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and b"<svg" in (tmp_path / "a.svg").read_bytes()
+
+
+def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch):
+    """If anything was run over it."""
+    drawn = []
+    monkeypatch.setattr(pictures, "draw", lambda *arguments: drawn.append(arguments))
+    results = {name: {"runs": {"pecan": summary(n) | {"refused": 0}} if n else {}} for n, name in enumerate("xab")}
+    command_line.show(Namespace(table="nodes", output=tmp_path, pictures=True, json=True), results, [])
+    assert drawn == [("nodes", name, results[name]["runs"], tmp_path / f"picture-nodes-{name}") for name in "ab"]
 
 
 def test_what_cannot_be_drawn_is_refused_before_the_run(monkeypatch):

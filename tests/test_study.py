@@ -305,9 +305,9 @@ def test_what_is_read_without_a_search(tiny, settings, monkeypatch):
         assert collect.read(tiny, question, texts, [2, 0, 1], budget, 4)["nodes"] == [2, 0, 1][:count]
 
     monkeypatch.setattr(collect, "read", lambda model, question, texts, *rest: rest)
-    graph = SimpleNamespace(nodes=[*(Node(1, f"text {n}" + " tea" * (n % 3)) for n in range(30)), Node(2, "tea tea tea")])
-    found, again = (collect.without_search(tiny, graph, question, torch.arange(31.).sin(), [7], 99, settings)
-                    for _ in range(2))
+    nodes = [*(Node(1, f"text {n}" + " tea" * (n % 3)) for n in range(30)), Node(2, "tea tea tea")]
+    found, again = (collect.without_search(tiny, SimpleNamespace(nodes=nodes), question, torch.arange(31.).sin(), [7],
+                                           99, settings) for _ in range(2))
     assert found == again
     chunks, *limits = found.pop("random chunks")
     assert sorted(chunks) == list(range(30)) != chunks and limits == [99, 4]

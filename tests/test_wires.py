@@ -336,6 +336,13 @@ def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
         "top": 2} | reader
 
 
+def test_pecan_load_takes_an_encoder(tmp_path):
+    """Without one, the model's own embeddings."""
+    bert = write_bert(tmp_path / "bert", 0)
+    for encoder, wanted in ((bert, Bert(bert)), (None, TokenMean(pecan.Llama.load(TINY)))):
+        assert pecan.Pecan.load(TINY, encoder).encoder.fingerprint == wanted.fingerprint
+
+
 def test_a_setup_keeps_readers_apart():
     assert set(Settings().of_reader()) == {"chunk", "window", "summary_share", "answer_tokens"}
     assert set(Settings().of_pecan()) == set(vars(Settings())) - {"batch"}
