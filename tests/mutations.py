@@ -1467,6 +1467,81 @@ MUTATIONS |= {
         "core/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",
         "if False:",
         "test_tokenizer.py::test_damage_is_named"),
+    # what forty more found: several files, data sets and processes, the bench, pecan.py from Python
+    "one picture for all data sets": (
+        "eval.py",
+        'picture = path.with_name(f"picture{suffix}-{dataset}")',
+        'picture = path.with_name(f"picture{suffix}")',
+        "test_pictures.py::test_each_data_set_has_its_own_picture"),
+    "Dragon's encoders sought after hours": (
+        "evaluation/plan.py", "(args.encoder, args.scorer, *(args.dragon or ()))", "(args.encoder, args.scorer)",
+        "test_eval.py::test_mistakes_are_one_line_and_exit_code_2"),
+    "reasons in the order of processes": (
+        "evaluation/runner.py", "for _, reason in sorted(sum(failed, []))", "for _, reason in sum(failed, [])",
+        "test_eval.py::test_what_one_process_refuses_all_refuse"),
+    "old answers without their setup": (
+        "evaluation/predictions.py", "for file in (*files, place):", "for file in files:",
+        "test_eval.py::test_other_settings_do_not_mix"),
+    "U+2028 ends a prediction": (
+        "evaluation/metrics.py",
+        '.read_text(encoding="utf-8").rstrip("\\n").split("\\n")',
+        '.read_text(encoding="utf-8").splitlines()',
+        "test_eval.py::test_predictions_are_scored_again"),
+    "F1 of the first gold answer in the bench": (
+        "study/collect.py",
+        '{"f1": f1(answer.text, question.answers), "likelihood": likelihoods[0], "nodes": answer.nodes,',
+        '{"f1": f1(answer.text, question.answers[:1]), "likelihood": likelihoods[0], "nodes": answer.nodes,',
+        "test_study.py::test_ways_of_a_short_document"),
+    "nothing to read within a small budget": (
+        "study/collect.py", "if nodes and used + len(line) > budget:", "if used + len(line) > budget:",
+        "test_study.py::test_what_is_read_without_a_search"),
+    "sources that are the whole group": (
+        "study/collect.py", "if 0 < len(found) < len(group):", "if found:",
+        "test_study.py::test_what_is_known_of_a_bullet"),
+    "random chunks of each run": (
+        "study/collect.py", "rng = random.Random(question.id)", "rng = random.Random()",
+        "test_study.py::test_what_is_read_without_a_search"),
+    "the first question alone is replayed": (
+        "view/replay.py", "for trace in read_traces(path):", "for trace in read_traces(path)[:1]:",
+        "test_view.py::test_every_question_of_every_file"),
+    "a trace with a file is printed too": (
+        "view/ask.py", 'steps=args.trace == "-"))', "steps=bool(args.trace)))",
+        "test_view.py::test_the_commands_of_view"),
+    "a page of a first question that follows": (
+        "view/page.py",
+        "    for trace in traces:\n        replay(trace) ",
+        "    for trace in traces[:1]:\n        replay(trace) ",
+        "test_view.py::test_every_question_of_every_file"),
+    "a page of the last file": (
+        "view/page.py", "traces += read_traces(path)", "traces = read_traces(path)",
+        "test_view.py::test_every_question_of_every_file"),
+    "a window that is too long for the builder": (
+        "support/options.py", "max_length(model.config, (builder or model).config)", "max_length(model.config)",
+        "test_options.py::test_a_window_is_no_longer_than_both_models_were_made_for"),
+    "results.json without its last line feed": (
+        "core/files.py",
+        'indent=2, ensure_ascii=False, allow_nan=False) + "\\n")',
+        "indent=2, ensure_ascii=False, allow_nan=False))",
+        "test_command.py::test_results_as_json"),
+    "a byte order mark in a document": (
+        "data.py", 'text = content.decode("utf-8-sig")', 'text = content.decode("utf-8")',
+        "test_data.py::test_a_byte_order_mark_is_no_text"),
+    "Pecan.load without the encoder": (
+        "pecan.py",
+        "return cls(llama, load_encoder(encoder, llama), settings)",
+        "return cls(llama, load_encoder(None, llama), settings)",
+        "test_wires.py::test_pecan_load_takes_an_encoder"),
+    "one hash whatever the passages": (
+        "data.py",
+        "json.dumps(self.passages, ensure_ascii=False, allow_nan=False).encode()",
+        '"".join(self.passages).encode()',
+        "test_data.py::test_both_forms_of_a_document"),
+    "children of nodes that were not taken": (
+        "baselines/raptor.py", "for i in taken))", "for i in layer))",
+        "test_baselines.py::test_traversal_and_collapsed_tree"),
+    "a hundred rounds at most": (
+        "baselines/tree_search.py", "max(ROUNDS, 10 * len(nodes))", "min(ROUNDS, 10 * len(nodes))",
+        "test_jerr.py::test_how_many_rounds_a_search_has"),
 }
 
 

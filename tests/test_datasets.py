@@ -103,12 +103,7 @@ def test_defects_of_hotpotqa(tmp_path):
     reasons = counts(report.skipped)
     for reason in ("a question without an answer", "a row without text", "an empty paragraph"):
         assert reasons.pop(reason) == 1
-    other, = reasons.items()
-    assert other[1] == 1 and "a row of another form" in other[0]
-    first, *said = report.lines()
-    assert first.endswith(f"h.json: HotpotQA, 4 rows, sha256 {report.sha256[:16]}: 1 documents, 1 questions")
-    assert sorted(said) == sorted(f"  1 times: {reason} (first: {entry['first']})"
-                                  for found in (report.skipped, report.problems) for reason, entry in found.items())
+    assert list(reasons.values()) == [1] and "a row of another form" in list(reasons)[0]
 
 
 def test_musique(tmp_path):

@@ -110,7 +110,7 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
     """The second process has another text under an old id; the first does not wait for it. What they could not answer
     is reported in the order of the questions."""
     data = tmp_path / "mine.jsonl"
-    rows = [{"id": name, "text": "Ann has a cat.", "questions": [{"question": "Who?", "answers": ["Ann"]},
+    rows = [{"id": name, "text": f"Ann has a cat {name}.", "questions": [{"question": "Who?", "answers": ["Ann"]},
                                                                 {"question": "Who " * 500, "answers": ["Ann"]}]}
             for name in "abc"]
     arguments = "--dataset", data, "--method", "whole,bm25", "--output", tmp_path / "r"
@@ -152,8 +152,8 @@ def test_other_settings_do_not_mix(tmp_path):
 
     assert run(*arguments, "--patience", 2, "--overwrite", "--batch", 3).returncode == 0
     assert path.read_bytes() != kept and path.with_name("pecan.jsonl.old").read_bytes() == kept
-    assert [json.loads(path.with_name(f"pecan.setup.json{end}").read_text())["patience"] for end in ("", ".old")] == [
-        2, 1], "the old answers have lost their setup"
+    setups = {file.name: json.loads(file.read_text())["patience"] for file in path.parent.glob("pecan.setup.json*")}
+    assert setups == {"pecan.setup.json": 2, "pecan.setup.json.old": 1}, "the old answers have lost their setup"
     assert set((tmp_path / "r" / "graphs").glob("*.json")) == built, "the graph was built again"
     path.with_name("pecan.setup.json").unlink()
     assert "pecan.setup.json: cannot be read" in run(*arguments).stderr
@@ -286,11 +286,14 @@ def test_the_dry_run_estimates_the_cost(three, undisturbed, tmp_path):
 
 
 def test_predictions_are_scored_again(undisturbed, tmp_path):
-    """Without a model, in this project's format and in LongBench's."""
+    """Without a model, in this project's format and in LongBench's. U+2028 ends no line."""
     folder, printed = undisturbed
-    rows = [{"pred": "the old mill", "answers": ["old mill"]}, {"pred": "a cat", "answers": ["dog"]}]
-    (tmp_path / "lb.jsonl").write_text("\n".join(json.dumps(row | {"all_classes": None, "length": 9}) for row in rows))
-    lines = run("--score", tmp_path / "lb.jsonl", folder / "embedded" / "pecan.jsonl").stdout.splitlines()
+    rows = [{"pred": "the old\u2028mill", "answers": ["old mill"]}, {"pred": "a cat", "answers": ["dog"]}]
+    (tmp_path / "lb.jsonl").write_text("\n".join(
+        json.dumps(row | {"all_classes": None, "length": 9}, ensure_ascii=False) for row in rows))
+    done = run("--score", tmp_path / "lb.jsonl", folder / "embedded" / "pecan.jsonl")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
     assert lines[1].split()[1] == "50.0" and lines[2].split()[1] == printed.splitlines()[1].split()[2]
 
 
