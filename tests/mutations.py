@@ -1473,6 +1473,9 @@ MUTATIONS |= {
         'picture = path.with_name(f"picture{suffix}-{dataset}")',
         'picture = path.with_name(f"picture{suffix}")',
         "test_pictures.py::test_each_data_set_has_its_own_picture"),
+    "what was mended is not reported": (
+        "evaluation/layouts/report.py", "(self.skipped | self.problems).items()", "self.skipped.items()",
+        "test_datasets.py::test_a_report_in_words"),
     "Dragon's encoders sought after hours": (
         "evaluation/plan.py", "(args.encoder, args.scorer, *(args.dragon or ()))", "(args.encoder, args.scorer)",
         "test_eval.py::test_mistakes_are_one_line_and_exit_code_2"),
