@@ -110,9 +110,8 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
     """The second process has another text under an old id; the first does not wait for it. What they could not answer
     is reported in the order of the questions."""
     data = tmp_path / "mine.jsonl"
-    rows = [{"id": name, "text": f"Ann has a cat {name}.", "questions": [{"question": "Who?", "answers": ["Ann"]},
-                                                                {"question": "Who " * 500, "answers": ["Ann"]}]}
-            for name in "abc"]
+    questions = [{"question": text, "answers": ["Ann"]} for text in ("Who?", "Who " * 500)]
+    rows = [{"id": name, "text": f"Ann has a cat {name}.", "questions": questions} for name in "abc"]
     arguments = "--dataset", data, "--method", "whole,bm25", "--output", tmp_path / "r"
 
     def run_with(text):
