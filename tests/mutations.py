@@ -1057,7 +1057,7 @@ MUTATIONS = {
     "labels of options from 0": ("evaluation/layouts/quality.py", "answers = [options[gold - 1]]",
                                  "answers = [options[gold % 4]]", "test_datasets.py::test_quality"),
     "a label 0 is the last option": (
-        "evaluation/layouts/quality.py", "range(len(options)).index(gold - 1)", "gold - 1",
+        "evaluation/layouts/quality.py", "                check_values(extra, OF_OPTIONS)\n", "",
         "test_datasets.py::test_quality"),
     "a task of LongBench under the name of the zip file": (
         "evaluation/layouts/dataset.py", "if is_task else", "if False else",

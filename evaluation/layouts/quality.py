@@ -28,7 +28,7 @@ class QuALITY(Layout):
             extra = {}
             answers = []
             if gold is not None:
-                extra = {"options": options, "gold": range(len(options)).index(gold - 1)}
+                extra = {"options": options, "gold": gold - 1}
                 answers = [options[gold - 1]]
                 check_values(extra, OF_OPTIONS)
 
