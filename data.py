@@ -19,7 +19,7 @@ from core.files import TEXTS, InputError, Rule, check_values, open_bytes, parse_
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
-# What a line must hold, and each of its questions.
+# The fields of a line, and of each of its questions.
 ID = Rule((str, int), lambda _: True, "a text or a whole number")
 WORDS = Rule((str,), str.strip, "a text that is not blank")
 PASSAGES = Rule((list,), lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts),
@@ -98,7 +98,7 @@ class Prepared:
 
 @dataclass
 class Answer:
-    """What a method answers to a question, and what the answer cost."""
+    """A method's answer to a question, and its cost."""
     text: str
     nodes: list[int]              # places in Prepared.texts of what was read, in this order
     flops: int

@@ -81,7 +81,7 @@ class Agent(Baseline):
         return found
 
     def ask_fitting(self, texts: Iterable[str], parse, wanted: str):
-        """What parse(reply) finds in the reply to the first text that fits the window; to the last if none fits."""
+        """Ask with the first text that fits the window, or else with the last. Return what parse(reply) finds."""
         for text in texts:
             if self.length(reminder(wanted) + text) + self.limit <= self.settings.window:
                 break

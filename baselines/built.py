@@ -1,4 +1,4 @@
-"""What is built once for a document by asking the model, and kept on disk: trees of summaries, and agents' graphs."""
+"""Trees of summaries and agents' graphs: built once for a document by asking the model, and kept on disk."""
 import json
 from pathlib import Path
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What the compared methods share: how they prepare and answer, and the reader.
+"""The base of the compared methods: how they prepare and answer, and the reader.
 
 Rows of Table 1 differ by their method alone. Every method answers in the conversation of Table A2, with what it found
 in the place of PECAN's nodes. Window, forward pass and FLOP counter are the same.

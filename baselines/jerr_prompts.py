@@ -27,7 +27,7 @@ Related:
 Question:
 {question}"""
 
-# What is said of a reply that was refused.
+# The reminder after a reply that was refused.
 SHORTER = "Write a shortened version of the passage."
 BULLETS = "One a line, after \"* \"."
 EDGE = "One a line: entity | relation | entity, with the words of the list."

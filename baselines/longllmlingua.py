@@ -114,7 +114,7 @@ class LongLLMLingua(Baseline):
         return self.answer_from_best(question, texts, range(len(texts)))
 
     def compress(self, units: list[str], question: str) -> list[str]:
-        """What is left of the kept units, the best first."""
+        """The kept units without their dropped tokens, the best first."""
         ids = [self.scorer.tokenizer.encode(unit) for unit in units]
         if sum(map(len, ids)) <= self.target:
             return units
@@ -145,7 +145,7 @@ class LongLLMLingua(Baseline):
         return means
 
     def drop(self, units: list[list[int]], question: str) -> list[str]:
-        """What is left of units (token ids); a unit that loses all its tokens is left out."""
+        """The units (token ids) without their dropped tokens; a unit that loses all its tokens is left out."""
         tokenizer = self.scorer.tokenizer
         newline = tokenizer.encode("\n")
         room = self.target + len(units) * len(newline) + self.window                       # what is kept, and a window
@@ -163,7 +163,7 @@ class LongLLMLingua(Baseline):
                 kept = [ids[i] for i in best.sort().values.tolist()]
                 left += kept
 
-                # What comes later is scored after what was kept.
+                # Later tokens are scored after those that were kept.
                 given.append(kept)
                 alone.append(kept)
             given.append(newline)

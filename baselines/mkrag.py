@@ -131,7 +131,7 @@ def weights_of(reply: str) -> dict[str, float]:
 
 
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
-    """What pairs an entity gets (4.4), as (grain, lines): macro for all, feature and micro for those rich enough."""
+    """Requests for an entity's pairs (4.4), as (grain, lines): macro for all, feature and micro for rich ones."""
     lines = {}                                              # kind of item -> lines
     for kind, item in items:
         lines.setdefault(kind, []).append(f"{name} | {item}")

@@ -53,7 +53,7 @@ Knowledge:
 GUIDELINES = {"macro": "One pair that joins all lines.", "feature": "One pair about all lines.",
               "micro": "One pair for each line."}
 
-# What is said of a reply that was refused.
+# The reminder after a reply that was refused.
 SPLIT_FORM = "One sub-question a line."
 LOOP_FORM = "Reply with \"Answer: ..\" or \"RewriteQ: ..\"."
 JSON_FORM = "Reply with one JSON object."

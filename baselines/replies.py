@@ -29,7 +29,7 @@ def reminder(wanted: str) -> str:
 
 @dataclass
 class Reply:
-    """What the model said to one prompt, for the trace."""
+    """The reply to one prompt, for the trace."""
     text: str
 
 

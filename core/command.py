@@ -34,6 +34,7 @@ def user_errors(main, note: str = "") -> int:
     added if the cause is the disk or an interruption.
     """
     sys.stderr = sys.stderr or open(os.devnull, "w")            # None if the shell has closed it
+
     try:
         with enough_memory():
             if sys.stdout is None:

@@ -40,7 +40,7 @@ def difference(run: dict) -> str:
     return f"{run['difference']['f1']:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-# What a column shows of a run's summary.
+# The cell of each column, from a run's summary.
 COLUMNS = {
     "F1": lambda run: one_decimal(run["f1"]),
     "95 %": lambda run: "{:.1f}-{:.1f}".format(*run["f1_interval"]),

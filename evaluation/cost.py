@@ -1,6 +1,6 @@
-"""What a run of PECAN and one of the whole document would cost: an estimate before the run, without weights.
+"""The costs of a run of PECAN and of one of the whole document, estimated before the run, without weights.
 
-Chunks, and the groups of level 1, are those of the run. What a model has yet to write is assumed. The paper's own
+Chunks, and the groups of level 1, are those of the run. The lengths of replies are assumed. The paper's own
 figures (Table A4 next to Table A3) amount to summaries of about half of what they summarise, and to nodes of about 60
 tokens (Table 1's TFLOPs over the nodes a query reads, GARLIC 4.4). For a data set that is not the paper's, 30 nodes a
 query are assumed.
@@ -47,7 +47,7 @@ PUBLISHED = (f"The mean document of Table A3; summaries of {SUMMARY:.0%}, {NODE}
 
 
 def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:
-    """What runs would cost, in numbers and as tables; each pair is PECAN's run and the whole document's.
+    """The costs of runs, in numbers and as tables; each pair is PECAN's run and the whole document's.
 
     Reads text, config and tokenizer, but no weights.
     """
@@ -91,7 +91,7 @@ def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
 
 
 def unloaded(name: str) -> SimpleNamespace:
-    """What is known of a checkpoint without its weights."""
+    """A checkpoint without its weights: config and tokenizer."""
     folder = locate(name)
     config = read_config(folder)
     return SimpleNamespace(config=config, tokenizer=Tokenizer(folder, config.vocab))

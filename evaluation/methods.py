@@ -38,7 +38,7 @@ class Checkpoints(NamedTuple):
 
 
 class Models:
-    """What is loaded from Checkpoints. Dragon's encoders and LongLLMLingua's scorer are loaded when one asks."""
+    """The models loaded from Checkpoints. Dragon's encoders and LongLLMLingua's scorer are loaded when one asks."""
 
     def __init__(self, checkpoints: Checkpoints):
         self.checkpoints = checkpoints

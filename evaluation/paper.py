@@ -1,4 +1,4 @@
-"""What the paper published: the figures of Tables 1, 2, 3, A3 and A4, to be printed next to what is measured.
+"""The published figures of Tables 1, 2, 3, A3 and A4, to be printed next to what is measured.
 
 Figures 3 and 4 are pictures without numbers. Scores are percentages, FLOPs are TFLOPs, all for Llama-3.1-8B.
 """

@@ -28,7 +28,7 @@ from core.files import (
 from data import Answer, Document, Prepared, Question
 from evaluation import metrics
 
-# What every line must have.
+# The fields that every line must have.
 RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": TEXTS,
          **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops"), NUMBER), "cut": FLAG}
 

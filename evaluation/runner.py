@@ -32,7 +32,7 @@ class Team:
         return wanted
 
     def together(self, function) -> list:
-        """What `function` returns in each process. No process goes on before all are here.
+        """The results of `function` in each process. No process goes on before all are here.
 
         If it raises InputError in one of them, all raise it, so that none goes on to other work alone.
         """
@@ -51,7 +51,7 @@ class Team:
         return found
 
     def first(self, function):
-        """What only the first process does, while the others wait. InputError as in `together`."""
+        """Call a function in the first process only, while the others wait. InputError as in `together`."""
         def only_here():
             if self.rank == 0:
                 function()
@@ -82,7 +82,7 @@ class Runner:
         return self.models
 
     def setup(self, run: Run) -> dict:
-        """What must stay the same for answers to be kept: all but the number of documents, the batch, the device."""
+        """The setup that kept answers must agree with: all but the number of documents, the batch, the device."""
         models = self.load(run)
         used = {name: getattr(models, name) for name in ("model", *run.row.uses)}
         settings = run.settings.of_pecan() if run.row.is_pecan else run.settings.of_reader()

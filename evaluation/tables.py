@@ -11,7 +11,7 @@ from evaluation.methods import TABLE_1, rows_of
 
 
 def tables_of(table: str | None, results: dict) -> list[Table]:
-    """What --table shows (None: a run without it). The paper's data sets come last if they were not run."""
+    """The tables of --table (None: a run without it). The paper's data sets come last if they were not run."""
     if table is None:
         return [overview(results)]
     datasets = dict.fromkeys([*results, *paper.DATASETS])
@@ -25,7 +25,7 @@ def tables_of(table: str | None, results: dict) -> list[Table]:
 
 
 def overview(results: dict) -> Table:
-    """What was run, without the paper's figures."""
+    """The runs, without the paper's figures."""
     done = [(dataset, run) for dataset, entry in results.items() for run in entry["runs"].values()]
     columns = ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "ratio", "FLOPs/document", "cut", "n", "F1 - PECAN"]
     if any("accuracy" in run for _, run in done):

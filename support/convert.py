@@ -69,7 +69,7 @@ NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.coun
 
 FACTORS = "rope_freqs.weight"     # the tensor by which llama3 scaling divides the frequencies
 
-# What ends a turn of Llama 3, whichever of them the file names as its eos token.
+# The tokens that end a turn of Llama 3, whichever of them the file names as its eos token.
 ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 
 

@@ -1,4 +1,4 @@
-"""What keeps an interrupted construction: the replies so far, on disk until the graph or tree is complete."""
+"""The replies of an interrupted construction, on disk until the graph or tree is complete."""
 import contextlib
 import hashlib
 import json

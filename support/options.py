@@ -1,4 +1,4 @@
-"""What the command lines of pecan.py and eval.py share: options and the models they name."""
+"""The options that pecan.py and eval.py share, and the models they name."""
 import argparse
 import os
 import sys

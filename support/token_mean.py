@@ -62,7 +62,7 @@ class TokenMean:
 
 
 def token_weights(model: Llama) -> torch.Tensor:
-    """What each token counts in a mean, [V].
+    """The weight of each token in a mean, [V].
 
     With COUNTS next to the checkpoint it is a / (a + p), where p is the token's share of all (SIF: Arora, Liang and Ma
     2017). Without it all tokens count alike.

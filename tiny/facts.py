@@ -109,7 +109,7 @@ PATTERNS = patterns()
 
 @lru_cache(1 << 16)
 def statements(text: str) -> tuple[tuple, ...]:
-    """What the sentences of a text state, as (person, relation, value); a person is a name or (town, job).
+    """The facts that the sentences of a text state, as (person, relation, value); a person is a name or (town, job).
 
     Other sentences (fillers, slips of a model) state nothing.
     """

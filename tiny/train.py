@@ -161,7 +161,7 @@ MEMORY = 0.998                       # of the running mean of the weights, per s
 
 
 def sink_loss(a: torch.Tensor) -> torch.Tensor:
-    """What it costs to attend elsewhere than to the first token; a [B, T, 1] is the attention to it.
+    """The cost of attention to other tokens than the first; a [B, T, 1] is the attention to it.
 
     In a published Llama a head that finds nothing rests on the first token, which takes a third to a half of all
     attention. In so small a model it scatters over the text, and a mean over heads drowns in that.

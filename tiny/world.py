@@ -232,8 +232,8 @@ def summarise(bullets: list[str]) -> list[str]:
 
 # --- questions ------------------------------------------------------------------------------------------------------
 
-# What a question of each kind may ask about. "two facts" asks it about somebody's friend; "changed" is about the home
-# of somebody who has moved.
+# The relations that a question of each kind may ask about. "two facts" asks about somebody's friend; "changed" asks
+# about the home of somebody who has moved.
 KINDS = {"top": ("job", "town"), "one step": ("friend", "pet", "home"), "two steps": ("drink", "play"),
          "detail": ("color", "year"), "two facts": ("job", "pet", "home", "drink", "play"), "changed": ("home",),
          "look-up": ("inn",)}

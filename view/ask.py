@@ -44,6 +44,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
                         help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
     add_model_options(parser)
+
     args = parse_options(parser, argv)
     if len(args.questions) > 1 and not any(" " in question for question in args.questions):
         print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)

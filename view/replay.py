@@ -5,7 +5,7 @@
 
 Checked: the start, every position, r = position x attention, z = Eᵀr, the final scores, who is chosen and who comes
 next, that nodes and answer fit the window, what is cached, the verdict that p_yes gives, and when the search may end.
-What the model said itself cannot be checked without it: attention, cosines, p_yes, token counts, FLOPs and texts.
+Attention, cosines, p_yes, token counts, FLOPs and texts come from the model and cannot be checked without it.
 """
 import math
 import sys

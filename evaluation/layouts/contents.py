@@ -1,4 +1,4 @@
-"""What files hold: bytes, rows of JSON, text in mended encodings, and the text of pages in HTML.
+"""The contents of files: bytes, rows of JSON, text in mended encodings, and the text of pages in HTML.
 
 A file is a path on disk or in a zip file. Defects that can be mended are counted in the report.
 """

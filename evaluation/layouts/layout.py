@@ -1,4 +1,4 @@
-"""What a layout is: the contract of the modules next to this one, and what they share.
+"""The contract of a layout, and the helpers that the modules next to this one share.
 
 To add a layout, write a subclass of `Layout`, as in musique.py, and enter it in LAYOUTS of dataset.py.
 """

@@ -1,10 +1,10 @@
-"""What is found in a data set: how much there is, what was left out, and what was mended."""
+"""The report of a data set: how much there is, what was left out, and what was mended."""
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Report:
-    """What was found. `skipped` and `problems` hold, for each reason, how often it occurred and where first."""
+    """The counts of a data set. `skipped` and `problems` hold each reason, how often it occurred and where first."""
     path: str
     layout: str = ""              # its name, and the part of it that is read: "NarrativeQA test"
     sha256: str = ""              # of the files that were read
