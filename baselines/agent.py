@@ -34,7 +34,9 @@ class Agent(Baseline):
     def answer(self, prepared: Prepared, question: str) -> Answer:
         self.begin()
         answer = super().answer(prepared, question)
-        answer.trace, answer.calls, answer.refused = self.trace, len(self.trace), self.refused
+        answer.trace = self.trace
+        answer.calls = len(self.trace)
+        answer.refused = self.refused
         return answer
 
     def length(self, text: str) -> int:

@@ -52,9 +52,11 @@ class Baseline(Method):
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         """The answer, with all FLOPs, and all tokens that the model reads or writes for it."""
-        flops, tokens = self.flops(), self.model.tokens
+        flops = self.flops()
+        tokens = self.model.tokens
         answer = self.read(prepared, question) or Answer("", [], 0, 0, end="none")
-        answer.flops, answer.tokens = self.flops() - flops, self.model.tokens - tokens
+        answer.flops = self.flops() - flops
+        answer.tokens = self.model.tokens - tokens
         return answer
 
     def flops(self) -> int:

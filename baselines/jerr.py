@@ -196,7 +196,8 @@ class JERR(Built):
         pages = self.look_up(memory, question, found, priority)
         lines = self.lines(prepared, question, pages, priority)
         answer = self.answer_from(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))])
-        answer.nodes, answer.cut = pages, len(lines) < len(priority)
+        answer.nodes = pages
+        answer.cut = len(lines) < len(priority)
         return answer
 
     def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:
