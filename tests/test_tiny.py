@@ -190,7 +190,7 @@ def test_the_structured_start_looks_back(training, spy):
 @pytest.mark.slow
 def test_a_search_counts_twice(tmp_path, monkeypatch):
     """Its gradient is twice that of the same lesson of another kind."""
-    training = Training(tmp_path, 0, 1e6, "small")
+    training = Training(tmp_path, 0, 1e6)
     training.optimizers = []
     rng = random.Random(5)
     lesson = training.teacher.search(rng, make_world(rng, 6), 280)
@@ -222,17 +222,16 @@ def test_training_resumes_where_it_stopped(tmp_path):
         assert torch.equal(weight, stopped.model.weights[name]), name
 
 
-# --- the checkpoints ------------------------------------------------------------------------------------------------
+# --- the checkpoint -------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", [TINY, TINY / "small"], ids=["embedded", "small"])
-def test_a_shipped_model_does_its_job(tiny, settings, folder):
+def test_the_shipped_model_does_its_job(tiny, settings):
     """On five held-out documents half of the answers are right, and 95 % of the bullets are true.
 
-    The second model searches the graphs of the first (Table 2). tiny/README.md has the figures of all documents. (35
-    questions scatter by 8 points, and processors round differently.)
+    tiny/README.md has the figures of all documents. (35 questions scatter by 8 points, and processors round
+    differently.)
     """
-    method = Pecan(Llama.load(folder, "cpu"), TokenMean(tiny), settings, builder=tiny)
+    method = Pecan(tiny, TokenMean(tiny), settings)
     right = []
     true = []
     for document in read_jsonl(EMBEDDED, limit=5):

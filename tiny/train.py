@@ -76,16 +76,10 @@ def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
     write_file(folder / COUNTS, json.dumps({"source": source, "counts": counts}, allow_nan=False) + "\n")
 
 
-SIZES = {                         # the embedded model, and a searcher or scorer of a third of its size
-    "embedded": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4,
-                 "num_key_value_heads": 2},
-    "small": {"hidden_size": 96, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 3,
-              "num_key_value_heads": 1}}
-
-
-def shape(vocabulary: int, size: str) -> dict:
-    """config.json of a model of this size."""
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary, **SIZES[size],
+def shape(vocabulary: int) -> dict:
+    """config.json of the embedded model."""
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary, "hidden_size": 128,
+            "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
             "head_dim": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
             "rope_theta": 10000.0, "rope_scaling": None, "tie_word_embeddings": True, "attention_bias": False,
             "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
@@ -175,7 +169,7 @@ class Training:
     The checkpoint has the mean, because the weights themselves differ much from step to step.
     """
 
-    def __init__(self, folder: Path, seed: int, tokens: float, size: str = "embedded"):
+    def __init__(self, folder: Path, seed: int, tokens: float):
         self.folder = folder
         self.seed = seed
         self.tokens = tokens
@@ -184,7 +178,7 @@ class Training:
         self.right: dict[str, list[float]] = {}             # shares of right targets since the last line of the log
 
         # The files of the checkpoint, without the weights.
-        self.raw = shape(write_tokenizer(folder), size)
+        self.raw = shape(write_tokenizer(folder))
         write_file(folder / "config.json", json.dumps(self.raw, indent=2, allow_nan=False) + "\n")
         shutil.copy(Path(__file__).parent / "pecan.json", folder)
         config = read_config(folder)
@@ -275,11 +269,10 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
     parser.add_argument("--tokens", type=float, default=100e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--size", choices=SIZES, default="embedded", help="(default: %(default)s)")
     parser.add_argument("--compile", action="store_true", help="a third faster; needs a C++ compiler")
     args = parse_options(parser, argv)
 
-    training = Training(args.output, args.seed, args.tokens, args.size)
+    training = Training(args.output, args.seed, args.tokens)
     if args.compile:
         training.model.forward = torch.compile(training.model.forward, dynamic=True)
     began = time.time()
