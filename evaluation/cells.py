@@ -1,6 +1,6 @@
-"""A table, what its columns show of a run, and how it is printed.
+"""A table, the cells of a run in its columns, and its printed form.
 
-A result that was not measured says "not run"; one that the paper does not publish says "none". Scores are percentages
+"not run" means not measured. "none" means that there is no such number, published or measured. Scores are percentages
 with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 """
 from typing import NamedTuple
@@ -33,8 +33,8 @@ def one_decimal(value: float) -> str:
 
 
 def difference(run: dict) -> str:
-    """F1 minus that of the first row's run, PECAN's, on the same questions, and its interval."""
-    if not run.get("difference"):                                 # the first row's own, or it was not run
+    """F1 minus the F1 of the first row (PECAN) on the same questions, with its interval."""
+    if not run.get("difference"):                                 # the first row, or the first row was not run
         return "-"
     low, high = run["difference"]["interval"]
     return f"{run['difference']['f1']:+.1f} ({low:+.1f} to {high:+.1f})"
@@ -60,14 +60,14 @@ COLUMNS = {
 
 
 def measured(run: dict | None, columns: list[str]) -> list[str]:
-    """The cells of a run's summary; None was not run."""
+    """The cells of a run's summary; None if it was not run."""
     return [NOT_RUN if run is None else COLUMNS[column](run) for column in columns]
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
 
 def as_text(table: Table) -> str:
-    """The table in aligned columns, below its title: numbers to the right, bars and the first words to the left."""
+    """The title, then aligned columns: bars, and words in the first two columns, to the left; the rest to the right."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
         words = n < 2 and not any(cell[:1].isdigit() for cell in column)

@@ -1,9 +1,8 @@
-"""The costs of a run of PECAN and of one of the whole document, estimated before the run, without weights.
+"""Estimates the costs of PECAN and of the whole document before the run, without weights.
 
-Chunks, and the groups of level 1, are those of the run. The lengths of replies are assumed. The paper's own
-figures (Table A4 next to Table A3) amount to summaries of about half of what they summarise, and to nodes of about 60
-tokens (Table 1's TFLOPs over the nodes a query reads, GARLIC 4.4). For a data set that is not the paper's, 30 nodes a
-query are assumed.
+Chunks and the groups of level 1 are exact. The lengths of replies are assumed. Tables A3 and A4 suggest that a summary
+has about half the tokens that it summarises. Table 1's TFLOPs and the number of nodes that a query reads (GARLIC 4.4)
+suggest about 60 tokens a node. For data sets that the paper does not use, we assume 30 nodes a query.
 """
 import math
 from collections import Counter
@@ -28,26 +27,26 @@ from pecan import (
     summary_prompt,
 )
 
-SUMMARY = 0.5                     # length of a summary, of the tokens that it summarises
+SUMMARY = 0.5                     # tokens of a summary / tokens that it summarises
 NODE = 60                         # tokens of a node
 NODES = 30                        # nodes read for a query
 CLOSE = 5                         # tokens that close the user's turn and open the reply
-PROMPT = 150                      # tokens of template, instruction and question, and
-ANSWER = 10                       # of an answer, at the published lengths
+PROMPT = 150                      # tokens of template, instruction and question, at the published lengths
+ANSWER = 10                       # tokens of an answer, likewise
 
-NOTE = (f"FLOPs of construction, of searches and of the whole document; bytes of the weights, and of what a batch of "
-        f"groups, a search and the longest whole document add.\nAssumed: summaries of {SUMMARY:.0%} of what they "
-        f"summarise, {NODE} tokens a node (no more than a chunk has), the paper's number of nodes a query ({NODES} for "
-        "other data).\nThis is one run of PECAN and one of the whole document, without other methods and rows of a "
-        "table.")
+NOTE = (f"FLOPs of construction, of searches and of the whole document. Bytes of the weights, and the bytes that a "
+        f"batch of groups, a search and the longest whole document add.\nAssumed: a summary has {SUMMARY:.0%} of the "
+        f"tokens that it summarises, a node {NODE} tokens (at most a chunk's). A query reads the paper's number of "
+        f"nodes ({NODES} for other data).\nThe estimate is for one run of PECAN and one of the whole document. It "
+        "leaves out other methods and other rows of a table.")
 
-PUBLISHED = (f"The mean document of Table A3; summaries of {SUMMARY:.0%}, {NODE} tokens a node, GARLIC's number of "
-             f"nodes, {PROMPT} tokens of prompt\nand {ANSWER} of answer. Ratios to the published figures, without and "
-             "with all logits.")
+PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of {SUMMARY:.0%}, {NODE} tokens a node, "
+             f"GARLIC's number of nodes,\n{PROMPT} tokens of prompt and {ANSWER} of answer. The ratios are computed / "
+             "published, without and with all logits.")
 
 
 def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:
-    """The costs of runs, in numbers and as tables; each pair is PECAN's run and the whole document's.
+    """The costs of runs, as numbers and as tables. Each pair is a run of PECAN and one of the whole document.
 
     Reads text, config and tokenizer, but no weights.
     """
@@ -60,8 +59,8 @@ def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:
 def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
     """The costs of Table A4, computed for the mean document of Table A3 and this model, next to the published ones.
 
-    Twice, because the paper does not say how it counted: with the logits that are used, and with those of every token
-    that is read, which a counter over a plain forward pass includes.
+    The paper does not say which logits it counted. So we compute each cost twice: with the logits that are used, and
+    with the logits of every token that is read, because a plain forward pass computes them all.
     """
     costs = {}
     for dataset, (tokens, *_) in paper.TABLE_A3.items():
@@ -76,7 +75,7 @@ def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
         search = PROMPT + min(nodes * NODE, tokens)
         searched = searching(config, search, ANSWER) + nodes * flops_of(config, CLOSE, search, 1)
 
-        # FLOPs, and the tokens that are read.
+        # FLOPs, and the number of tokens that are read.
         computed = {"whole document": (generation(config, whole, ANSWER), whole),
                     "construction": (built, sum(PROMPT + nodes for nodes, _ in groups)),
                     "search": (searched, search)}
@@ -98,9 +97,9 @@ def unloaded(name: str) -> SimpleNamespace:
 
 
 def expected(run: Run, whole_window: int) -> dict[str, int]:
-    """The cost of a run of PECAN, and of the whole document in one pass, summed over documents and questions.
+    """The costs of PECAN and of the whole document in one pass, summed over documents and questions.
 
-    InputError as in the run.
+    InputError if the window is too small, as in the run.
     """
     of, settings = run.checkpoints, run.settings
     model, builder = (unloaded(name) for name in (of.model, of.builder or of.model))
@@ -112,7 +111,7 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
     nodes = settings.fixed_nodes or paper.FIXED_NODES.get(run.dataset.name, NODES)
 
     sums = Counter()
-    batches, searches, wholes = [], [], []                   # tokens of a pass, slots of its cache (and keys seen)
+    batches, searches, wholes = [], [], []                   # tokens, slots (and keys), for bytes_of_pass
     for document in run.dataset.documents:
         texts = chunks(builder.tokenizer, document, settings.chunk)
         tokens = sum(length_of(node_line(tokenizer, None, text)) for text in texts)
@@ -153,7 +152,7 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
 
 
 def construction(level: list[int], room: int, limit: int, node: int) -> Iterator[list[tuple[int, int]]]:
-    """The groups of each level, from the tokens of each chunk: (tokens of a group's nodes, tokens of its summary)."""
+    """Yield each level's groups: (tokens of the nodes, tokens of the summary). `level` has the tokens of each chunk."""
     while True:
         groups = [sum(level[i] for i in group) for group in pack(level, room)]
         summaries = [min(limit, max(1, int(SUMMARY * nodes))) for nodes in groups]
@@ -161,13 +160,15 @@ def construction(level: list[int], room: int, limit: int, node: int) -> Iterator
         if len(groups) == 1:
             return
 
-        # The next level: each summary is divided into nodes; the last one is what remains.
+        # The next level: each summary is divided into nodes; the last node gets the rest.
         level = [min(node, summary - start) for summary in summaries for start in range(0, summary, node)]
 
 
 def searching(config: Config, prompt: int, tokens: int) -> int:
-    """FLOPs of a search without its checks: a prompt read node by node, so that a token sees half of it on average; and
-    an answer of `tokens` tokens."""
+    """FLOPs of a search without its checks: reading a prompt node by node, and writing `tokens` tokens.
+
+    While the prompt is read, a token sees half of it on average.
+    """
     return flops_of(config, prompt, prompt // 2) + sum(flops_of(config, 1, prompt + n, 1) for n in range(tokens))
 
 
@@ -177,13 +178,14 @@ def generation(config: Config, prompt: int, tokens: int) -> int:
 
 
 def bytes_of_pass(config: Config, width: int, tokens: int, slots: int, keys: int = 0) -> int:
-    """Bytes that a pass over `tokens` tokens adds to the weights, with its cache of `slots`, at `width` bytes a number.
+    """Bytes that a pass over `tokens` tokens needs besides the weights; a number takes `width` bytes.
 
-    Added are the cache, and what the forward pass holds at its peak: x and h, the queries and the output of attention,
-    RoPE's tables, and three tensors of the hidden width, in the SwiGLU of a layer. If attention to `keys` keys is
-    written out, the peak is there: a gate, three float32 copies of a block's weights, and its scores.
+    The pass holds a cache of `slots` slots. At its peak, in a layer's SwiGLU, it also holds x and h, the queries and
+    the output of attention, RoPE's tables, and three tensors of the hidden width. If attention weights for `keys` keys
+    are computed, the peak is there: one such tensor (a gate), three float32 copies of a block's weights, and its
+    scores.
     """
-    cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers of a slot
+    cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + 2 * config.heads * config.head_width + 2 * config.head_width
     computed += config.hidden * (1 if keys else 3)
     weights = min(config.heads * tokens * keys, WEIGHTS // 4)

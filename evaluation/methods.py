@@ -1,6 +1,6 @@
 """Every method that can be run, the rows of every table, and the checkpoints that they need.
 
-To add a baseline, enter its Row in SYSTEMS: nothing else has to know it.
+To register a baseline, add its Row to SYSTEMS; nothing else changes.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from support.sbert import load_towers
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
 class Checkpoints(NamedTuple):
-    """The folders or hub repositories that a run loads, and where to. None is what the command line leaves out."""
+    """The folders or hub repositories that a run loads (None: not given), with its device and dtype."""
     model: str
     builder: str | None
     encoder: str | None
@@ -38,7 +38,7 @@ class Checkpoints(NamedTuple):
 
 
 class Models:
-    """The models loaded from Checkpoints. Dragon's encoders and LongLLMLingua's scorer are loaded when one asks."""
+    """The models loaded from Checkpoints. Dragon's encoders and LongLLMLingua's scorer are loaded on first use."""
 
     def __init__(self, checkpoints: Checkpoints):
         self.checkpoints = checkpoints
@@ -71,21 +71,21 @@ def pecan(model: Llama, encoder, builder: Llama | None, settings: Settings) -> P
 @dataclass(frozen=True)
 class Row:
     """A row of a table: a method, and the settings that make it this row."""
-    name: str                     # for --method, and of its file of answers
+    name: str                     # for --method and for the file of answers
     label: str                    # as in the paper's tables
     method: Callable = pecan      # called with the model, what the row uses, the settings, and top_k if there is one
-    uses: tuple[str, ...] = ("encoder", "builder")           # of Models, apart from the model
-    top_k: int | str | None = None                           # how much is retrieved; "X": what costs as much as PECAN
+    uses: tuple[str, ...] = ("encoder", "builder")           # attributes of Models besides the model
+    top_k: int | str | None = None                           # how much is retrieved; "X": for about PECAN's cost
     paper: dict = field(default_factory=dict)                # the paper's settings for this row; options win
     changes: dict = field(default_factory=dict)              # settings that no option changes
-    checkpoints: dict = field(default_factory=dict)          # other than the command line's (Table 2)
+    checkpoints: dict = field(default_factory=dict)          # instead of the command line's (Table 2)
 
     @property
     def is_pecan(self) -> bool:
         return self.method is pecan
 
 
-# In Table 1's order, but PECAN first, because Top-X depends on what PECAN costs.
+# In Table 1's order, but PECAN first, because Top-X depends on PECAN's cost.
 PECAN = Row("pecan", "PECAN")
 TOP_5 = (
     Row("bm25", "BM25 Top-5", BM25, (), 5),
@@ -106,7 +106,7 @@ TABLE_1 = {row.name: row for row in (
     Row("garlic", "GARLIC", changes={"confidence": 0.5}),
 )}
 
-# Whole systems of other papers, which Table 1 does not have.
+# PECAN, GARLIC, and systems of other papers that are not in Table 1.
 SYSTEMS = {row.name: row for row in (
     PECAN,
     TABLE_1["garlic"],
@@ -123,8 +123,8 @@ COMPARE = {None: METHODS, "1": TABLE_1, "systems": SYSTEMS}      # tables whose 
 def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: list[str] = ()) -> list[Row]:
     """The rows of a table for a data set; all methods if `table` is None. Table 2 compares `model` and `searchers`.
 
-    Without progress control, Table 3 reads as many nodes as GARLIC says (4.4). For other data sets that is "mean": as
-    many as PECAN reads on average, which is how the paper chose its own.
+    Without progress control, Table 3 reads the number of nodes that GARLIC gives (4.4). For other data sets it is
+    "mean": the average that PECAN reads. The paper chose its number in the same way.
     """
     if table in COMPARE:
         return list(COMPARE[table].values())
@@ -146,7 +146,7 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
 
 
 def pairs_of_models(model: str, searchers: list[str]) -> list[Row]:
-    """Table 2: `model` alone, then every searcher on its own graphs and on those of `model`."""
+    """Table 2: `model` alone, then each searcher on its own graphs and on the graphs of `model`."""
     rows = [Row("pecan", f"{name_of(model)} + {name_of(model)}")]
     for searcher in searchers:
         for builder in (searcher, model):

@@ -1,7 +1,7 @@
-"""Scores of answers: F1, exact match, accuracy, ROUGE-L, and bootstrap intervals; and the summary of a run.
+"""Scores of answers (F1, exact match, accuracy, ROUGE-L) with bootstrap intervals, and the summary of a run.
 
-The paper names two sources of ROUGE-L, LongBench (the package rouge) and Hugging Face Evaluate (rouge_score), and does
-not say which it prints. Here it is rouge_score's, because the published figures are as close to their F1 as it is.
+The paper names two sources of ROUGE-L, LongBench (package rouge) and Hugging Face Evaluate (package rouge_score), and
+does not say which it prints. We use rouge_score, because its values are as close to F1 as the published ones.
 """
 import re
 import string
@@ -15,15 +15,15 @@ from core.files import TEXT, TEXTS, check_values, parse_json, reading
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 
 def words(text: str) -> list[str]:
-    """The words of a text as LongBench's F1 compares them: see there."""
+    """The words of a text as LongBench's F1 compares them (see `f1`)."""
     text = "".join(c for c in text.lower() if c not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def exact_match(prediction: str, answers: list[str]) -> float:
-    """1 if the words of the prediction are those of some gold answer, in their order, else 0.
+    """1 if the prediction has the same words in the same order as some gold answer, else 0.
 
-    GraphReader does not say how texts are normalised: as for F1 here.
+    GraphReader does not say how it normalises texts; we do it as for F1.
     """
     return float(any(words(prediction) == words(answer) for answer in answers))
 
@@ -31,8 +31,8 @@ def exact_match(prediction: str, answers: list[str]) -> float:
 def f1(prediction: str, answers: list[str]) -> float:
     """LongBench's QA F1 in 0..1: the best over the gold answers.
 
-    Both texts are lower-cased, then ASCII punctuation is deleted (no blank replaces it), then the words a, an, the. The
-    score is the F1 of the two multisets of words: 0 if they share none, also if both are empty.
+    Both texts are lower-cased. ASCII punctuation is deleted without a blank in its place, then the words a, an and the.
+    The score is the F1 of the two multisets of words. It is 0 if they share no word, even if both are empty.
     """
     def score(answer):
         p, a = Counter(words(prediction)), Counter(words(answer))
@@ -44,14 +44,14 @@ def f1(prediction: str, answers: list[str]) -> float:
 
 # --- options --------------------------------------------------------------------------------------------------------
 
-OPTIONS = ("options", "gold")                                    # what a row says about them
+OPTIONS = ("options", "gold")                                    # their fields in a row
 
 
 def option_of(prediction: str, options: list[str]) -> int | None:
-    """The place of the one option that a prediction names, None if it names none or several.
+    """The place of the one option that a prediction names; None if it names none or several.
 
-    It may say "Answer: (C)", have a letter in brackets, be one letter, or be an option's text (in the words of F1); the
-    first of these that occurs decides. No paper says how replies are matched.
+    The first of these forms that occurs decides: "Answer: (C)", "(C)", "C" alone, an option's text alone (compared by
+    the words of F1). The papers do not say how they match replies.
     """
     letters = "".join(chr(ord("A") + n) for n in range(len(options)))
     for form in (rf"Answer:\s*\(([{letters}])\)", rf"\(([{letters}])\)", rf"\A\W*([{letters}])\W*\Z"):
@@ -75,9 +75,8 @@ def accuracy(rows: list[dict]) -> dict:
 def rouge_l(prediction: str, answers: list[str]) -> float:
     """ROUGE-L of the package rouge_score, in 0..1: the best over the gold answers.
 
-    The F-measure, without the stemmer. Texts are lower-cased; everything outside a-z and 0-9 separates words.
-    Precision and recall of the longest common subsequence of the two word lists weigh the same. A text in another
-    script has no words and scores 0.
+    This is the F1 of the longest common subsequence of the two word lists, without stemming. Texts are lower-cased;
+    everything outside a-z and 0-9 separates words. So a text in another script has no words and scores 0.
     """
     def words(text):
         return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
@@ -118,10 +117,9 @@ def interval(values: list[float]) -> list[float]:
 
 
 def difference(rows: list[dict], others: list[dict]) -> dict | None:
-    """Mean F1 of `rows` minus that of `others`, in points, over the questions that both answer; its 95 % interval.
+    """Mean F1 of `rows` minus mean F1 of `others`, in points, with its 95 % interval; None if they share no question.
 
-    The difference is taken question by question, so that hard questions weigh on both sides alike. None if they share
-    no question.
+    The difference is taken on each question that both answer, so hard questions affect both alike.
     """
     ours, theirs = ({row["id"]: f1(row["prediction"], row["answers"]) for row in of} for of in (rows, others))
     differences = [100 * (ours[id] - theirs[id]) for id in ours if id in theirs]
@@ -129,9 +127,9 @@ def difference(rows: list[dict], others: list[dict]) -> dict | None:
 
 
 def scores(rows: list[dict]) -> dict:
-    """The metrics of rows that hold a prediction and its answers, in percent.
+    """The metrics, in percent, of rows with a prediction and gold answers.
 
-    n, f1, em (exact match), rouge_l, the intervals of f1 and rouge_l, and the accuracy, if there are options.
+    n; f1, em (exact match) and rouge_l, each with its interval; accuracy, if there are options.
     """
     found = {"n": len(rows)}
     for name, metric in (("f1", f1), ("em", exact_match), ("rouge_l", rouge_l)):
@@ -142,9 +140,11 @@ def scores(rows: list[dict]) -> dict:
 
 
 def summary(rows: list[dict]) -> dict:
-    """The scores of a run's rows, and means: of FLOPs, nodes and tokens over the questions, of construction over the
-    documents, each with its interval."""
-    documents = list({row["hash"]: row for row in rows}.values())            # a row of each
+    """The scores of a run's rows, and means with their intervals.
+
+    FLOPs, nodes and tokens are means over questions; construction FLOPs are a mean over documents.
+    """
+    documents = list({row["hash"]: row for row in rows}.values())            # one row of each
     nodes = [row["nodes"] for row in rows]
     found = scores(rows) | {
         "documents": len(documents), "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
@@ -155,7 +155,7 @@ def summary(rows: list[dict]) -> dict:
         found[name] = mean(values)
         found[f"{name}_interval"] = interval(values)
 
-    # Replies that a method asked for, for its documents and its questions.
+    # Replies that the method asked for, and those it refused, for documents and questions together.
     for name in ("calls", "refused"):
         found[name] = sum(row[name] for row in rows) + sum(row[f"construction_{name}"] for row in documents)
     return found
@@ -164,7 +164,7 @@ def summary(rows: list[dict]) -> dict:
 def read_predictions(path: str | Path) -> list[dict]:
     """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
 
-    Raises InputError, which names the line that is neither.
+    Raises InputError that names the first line without them.
     """
     with reading(path):
         lines = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")

@@ -1,14 +1,15 @@
-"""The published figures of Tables 1, 2, 3, A3 and A4, to be printed next to what is measured.
+"""The published figures of Tables 1, 2, 3, A3 and A4, which are printed next to the measured ones.
 
-Figures 3 and 4 are pictures without numbers. Scores are percentages, FLOPs are TFLOPs, all for Llama-3.1-8B.
+Figures 3 and 4 are pictures without numbers. Scores are percentages, FLOPs are TFLOPs. The model is Llama-3.1-8B unless
+another is named.
 """
 from typing import NamedTuple
 
 DATASETS = ("NarrativeQA", "Qasper", "HotpotQA", "MuSiQue")
-OTHER_DATASETS = ("2WikiMultihopQA", "QuALITY", "multifieldqa_en")         # of the other papers' systems
+OTHER_DATASETS = ("2WikiMultihopQA", "QuALITY", "multifieldqa_en")         # data sets of the other papers' systems
 
 
-# How much the Top-X methods retrieve: chunks (BM25, SBERT, Dragon), nodes (RAPTOR-CT). The caption of Table 1.
+# What the Top-X methods retrieve (caption of Table 1): chunks for BM25, SBERT and Dragon, nodes for RAPTOR-CT.
 TOP_X = {"NarrativeQA": (7, 20), "Qasper": (14, 42), "HotpotQA": (4, 12), "MuSiQue": (7, 22)}
 
 # Nodes read without dynamic progress control (GARLIC 4.4).
@@ -16,7 +17,7 @@ FIXED_NODES = {"NarrativeQA": 48, "Qasper": 36, "HotpotQA": 17, "MuSiQue": 30}
 
 
 class Figures(NamedTuple):
-    """The figures of one method on one data set; `ratio` is TFLOPs over PECAN's."""
+    """The figures of one method on one data set; `ratio` is its TFLOPs / PECAN's TFLOPs."""
     f1: float
     rouge_l: float
     tflops: float | None = None
@@ -26,7 +27,7 @@ class Figures(NamedTuple):
 def table(text: str, kind=float) -> dict:
     """Name -> data set -> figure, from lines "name | NarrativeQA | Qasper | HotpotQA | MuSiQue".
 
-    A cell holds the numbers that `kind` is made from, separated by blanks.
+    A cell holds the arguments of `kind`, separated by blanks.
     """
     rows = {}
     for line in text.strip().splitlines():
@@ -36,7 +37,7 @@ def table(text: str, kind=float) -> dict:
     return rows
 
 
-# F1, ROUGE-L, TFLOPs of a query, ratio. The last row is from GARLIC's own Table 1, which prints what PECAN's does.
+# F1, ROUGE-L, TFLOPs of a query, ratio. The last row is from GARLIC's Table 1; its figures equal PECAN's.
 TABLE1: dict[str, dict[str, Figures]] = table("""
 BM25 Top-5       | 52.7 51.8   26.7   0.86 | 41.0 39.6  26.3 0.39 | 40.8 40.9 22.9 1.43 | 28.7 28.7  26.3 0.85
 SBERT Top-5      | 36.5 35.8   26.8   0.86 | 44.4 42.4  26.0 0.39 | 40.9 40.8 22.6 1.41 | 30.7 30.8  26.1 0.84
@@ -54,7 +55,7 @@ PECAN            | 61.1 60.2   31.0   1.00 | 49.7 47.9  66.9 1.00 | 43.5 43.5 16
 GARLIC           | 61.1 60.2   31.0   1.00 | 49.7 47.9  66.9 1.00 | 43.5 43.5 16.0 1.00 | 36.9 36.8  30.9 1.00
 """, Figures)
 
-# F1; the model that builds the graph + the model that searches it
+# F1. The left model builds the graph, the right one searches it.
 TABLE2: dict[str, dict[str, float]] = table("""
 Llama-3.1-8B + Llama-3.1-8B | 61.1 | 49.7 | 43.5 | 36.9
 Llama-3.2-3B + Llama-3.2-3B | 56.7 | 47.6 | 40.0 | 29.8
@@ -63,7 +64,7 @@ Llama-3.2-1B + Llama-3.2-1B | 28.8 | 33.5 | 27.5 | 15.3
 Llama-3.1-8B + Llama-3.2-1B | 41.8 | 37.2 | 28.5 | 15.6
 """)
 
-# F1, ROUGE-L. (PECAN's ROUGE-L on HotpotQA and MuSiQue differs from Table 1's by 0.1 in the paper itself.)
+# F1, ROUGE-L. (In the paper itself, PECAN's ROUGE-L on HotpotQA and MuSiQue differs from Table 1 by 0.1.)
 TABLE3: dict[str, dict[str, Figures]] = table("""
 PECAN                          | 61.1 60.2 | 49.7 47.9 | 43.5 43.4 | 36.9 36.9
 w/o Attention-Guided Retrieval | 53.0 52.4 | 46.9 45.5 | 41.9 41.7 | 33.1 32.9
@@ -90,8 +91,8 @@ PECAN Graph Search                 |   31.0 |  66.9 | 16.0 | 30.9
 8 queries per document             |  286.4 |  84.0 | 21.0 | 39.2
 """)
 
-# Whole systems, name -> data set -> (figures, the data, the model that made them). PECAN and GARLIC: Table 1.
-# GraphReader: Tables 2 and 7. JERR: its main results. Most of MKRAG's data sets are Chinese.
+# Whole systems: name -> data set -> (figures, data, model). PECAN and GARLIC are from Table 1, GraphReader from its
+# Tables 2 and 7, JERR from its main results. Most of MKRAG's data sets are Chinese.
 PECAN = {name: (f"F1 {row.f1}", "official file", "Llama-3.1-8B") for name, row in TABLE1["PECAN"].items()}
 GPT_4 = "GPT-4-128k, window 4k"
 SYSTEMS: dict[str, dict[str, tuple[str, str, str]]] = {

@@ -1,7 +1,7 @@
-"""Figures 3 and 4 of the paper, a PNG and an SVG for each data set. matplotlib is an extra: requirements-extra.txt.
+"""Draws Figures 3 and 4 of the paper, a PNG and an SVG for each data set, with matplotlib (requirements-extra.txt).
 
-Whiskers are 95 % bootstrap intervals. The colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which the
-colour-blind tell apart.
+Whiskers are 95 % bootstrap intervals. Colour-blind readers can tell the colours apart; they are from Okabe and Ito
+(jfly.uni-koeln.de/color).
 """
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def check(table: str | None):
 
 
 def draw(table: str, dataset: str, runs: dict, path: Path):
-    """Draw what `table` shows of a data set, and write path.png and path.svg."""
+    """Draw the figure of `table` for a data set; write path.png and path.svg."""
     from matplotlib import pyplot
     with pyplot.rc_context(STYLE):
         figure = pyplot.figure(figsize=(5, 4), layout="constrained")
@@ -38,7 +38,7 @@ def draw(table: str, dataset: str, runs: dict, path: Path):
 
 
 def whiskers(runs: list[dict], name: str) -> list[list[float]]:
-    """Intervals as matplotlib wants them: distances below and above the means, not negative by a rounding error."""
+    """Intervals for matplotlib: the distances below and above the means. Rounding errors below 0 become 0."""
     ends = [(run[name], *run[f"{name}_interval"]) for run in runs]
     return [[max(0.0, mean - low) for mean, low, _ in ends], [max(0.0, high - mean) for mean, _, high in ends]]
 
@@ -70,5 +70,5 @@ def paint_patience(figure, dataset: str, runs: dict):
     bottom.yaxis.set_major_formatter(lambda value, _: quantity(value))
 
 
-# --table -> what paints it.
+# --table -> the function that paints it.
 DRAW = {"patience": paint_patience, "nodes": paint_nodes}

@@ -1,7 +1,7 @@
-"""From the command line to a list of runs: which method, under which settings, over which data set, into which file.
+"""Turns the command line into a list of runs. A run has a method, settings, a data set and a file of answers.
 
-Everything is decided here, before a weight is loaded, except one number: how much a run reads if that depends on what
-PECAN costs. `settle` enters it when PECAN's run is done.
+Everything is decided here, before weights are loaded, except one number: how much a run reads if that depends on
+PECAN's run. `settle` sets this number after PECAN's run.
 """
 import argparse
 from dataclasses import dataclass, replace
@@ -26,9 +26,9 @@ class Run:
     label: str
     checkpoints: Checkpoints
     settings: Settings
-    top_k: int | str | None       # how much is retrieved, by methods that retrieve
+    top_k: int | str | None       # how much is retrieved; None: the method decides
     file: Path                    # of the answers
-    graphs: Path                  # folder of what is kept of documents
+    graphs: Path                  # folder of the documents' graphs and trees
 
 
 def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
@@ -49,7 +49,7 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
         label = ", ".join([label, *(f"w/o {name}" for name in args.without)])
         label += f", {args.nodes} nodes" if args.nodes else ""
 
-    # The window is no longer than the models were made for.
+    # The window may not exceed the length that the models were made for.
     names = [checkpoints.model, checkpoints.builder if row.is_pecan else None]
     longest = max_length(*(read_config(locate(name)) for name in names if name))
     changes = {name: value for name, value in row.changes.items() if value != "mean"}
@@ -65,22 +65,22 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
 
 
 def of_tree(row: Row) -> bool:
-    """Whether a method of Top-X retrieves nodes of a tree, and not chunks."""
+    """Whether a Top-X method retrieves nodes of a tree instead of chunks."""
     return row.name == "raptor-ct-x"
 
 
 def settle(run: Run, pecan: dict | None) -> Run:
-    """The run with the number that PECAN's result decides; `pecan` is its summary on the same data set.
+    """The run with the number that depends on PECAN; `pecan` is the summary of PECAN's run on the same data set.
 
-    Top-X retrieves about as much as costs what PECAN's searches do, which is what the paper chose its own by (caption
-    of Table 1), if a token costs what it costs in a pass over one chunk. (From the paper's own TFLOPs this gives its X
-    to within 15 % on all four data sets.) The number is part of the file's name: it changes with the number of
-    documents. InputError if PECAN was not run.
+    A Top-X search costs about as much as a PECAN search, as in the paper (caption of Table 1). We assume that a token
+    costs as much as in a pass over one chunk. (With the paper's TFLOPs this gives its X to within 15 % on all four data
+    sets.) The number changes with the number of documents, so it is part of the file's name. InputError if PECAN was
+    not run.
     """
     if run.top_k != "X" and run.row.changes.get("fixed_nodes") != "mean":
         return run
     if pecan is None:
-        raise InputError(f"{run.label} reads as much as costs what PECAN does: run PECAN too (--method pecan,"
+        raise InputError(f"{run.label} depends on PECAN's result: run PECAN too (--method pecan,"
                          f"{run.row.name}), or say how much with --top")
 
     if run.top_k == "X":

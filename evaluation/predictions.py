@@ -1,8 +1,8 @@
-"""The answers of a run on disk, one line each, and the setup that they were given under.
+"""The answers of a run on disk, one line each, and the setup of the run.
 
-OUTPUT/DATASET/METHOD.jsonl is in the order of the questions when a run has ended. Before that it may not be, and with
-several processes each but the first writes METHOD.part-N.jsonl. A line is on the disk when its question counts as
-answered, so a killed run loses none.
+During a run, every process but the first writes its own file METHOD.part-N.jsonl. At the end all answers are in
+OUTPUT/DATASET/METHOD.jsonl, in the order of the questions. A question counts as answered only when its line is on disk,
+so a killed run loses no answer.
 """
 import json
 from collections.abc import Iterator
@@ -48,10 +48,9 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
 
 
 class Predictions:
-    """The answers of one run. `rows` holds those on disk, and those added since, without their traces.
+    """The answers of one run. `rows` holds the answers on disk and those added since, without their traces.
 
-    Raises InputError if a line is no prediction. A last line that a kill has torn is none: its question is answered
-    again.
+    Raises InputError if a line is not a prediction. If a kill has torn the last line, its question is answered again.
     """
 
     def __init__(self, path: Path, rank: int = 0):
@@ -104,7 +103,7 @@ def answer_files(path: Path) -> list[Path]:
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Each answer's place, in words, and its line."""
+    """Yield each answer's file and line number, as text, and its line."""
     for file in answer_files(path):
         with reading(file):
             lines = complete_lines(file)
@@ -113,9 +112,9 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def claim_file(path: Path, setup: dict, overwrite: bool):
-    """Write the setup of a file of answers; InputError if it holds answers that were given under another one.
+    """Write the setup of a file of answers; InputError if the file holds answers of another setup.
 
-    With `overwrite`, what is there is renamed to NAME.old.
+    With `overwrite`, existing files are renamed to NAME.old.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

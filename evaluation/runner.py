@@ -1,4 +1,4 @@
-"""Does planned runs: document by document, resumed where one was killed, shared out over processes."""
+"""Carries out planned runs document by document. A killed run resumes; processes share the documents."""
 import datetime
 import os
 import sys
@@ -16,7 +16,7 @@ from evaluation.predictions import Predictions, claim_file, prediction
 # --- processes ------------------------------------------------------------------------------------------------------
 
 class Team:
-    """The processes of a run: one, or those that torchrun started. All of them must see the output folder."""
+    """The processes of a run: one, or those that torchrun started. All must see the same output folder."""
 
     def __init__(self):
         self.rank, self.size, self.local_rank = (int(os.environ.get(name, default)) for name, default in (
@@ -32,9 +32,9 @@ class Team:
         return wanted
 
     def together(self, function) -> list:
-        """The results of `function` in each process. No process goes on before all are here.
+        """Call a function in each process and return all results. Each process waits for the others.
 
-        If it raises InputError in one of them, all raise it, so that none goes on to other work alone.
+        If one process raises InputError, all raise it, so that none continues alone.
         """
         try:
             found = [function()]
@@ -65,7 +65,7 @@ class Team:
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 class Runner:
-    """Does runs. The models of the latest one stay in memory. With `overwrite`, answers on disk are put aside."""
+    """Carries out runs. The models of the latest run stay in memory. With `overwrite`, answers on disk are renamed."""
 
     def __init__(self, team: Team, overwrite: bool = False):
         self.team = team
@@ -76,22 +76,22 @@ class Runner:
         """The models of a run."""
         here = run.checkpoints._replace(device=self.team.device(run.checkpoints.device))
         if self.models is None or self.models.checkpoints != here:
-            self.models = None                                    # not two at a time
+            self.models = None                                    # free them before others are loaded
             with enough_memory():
                 self.models = Models(here)
         return self.models
 
     def setup(self, run: Run) -> dict:
-        """The setup that kept answers must agree with: all but the number of documents, the batch, the device."""
+        """The models and settings that answers on disk must share: not the batch, device and number of documents."""
         models = self.load(run)
         used = {name: getattr(models, name) for name in ("model", *run.row.uses)}
         settings = run.settings.of_pecan() if run.row.is_pecan else run.settings.of_reader()
         return {name: model and model.fingerprint for name, model in used.items()} | {"top": run.top_k} | settings
 
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
-        """Answer what is not answered yet. Returns the rows of all answers, their setup, and what was not answered.
+        """Answer the open questions. Returns the rows of all answers, their setup, and why others are missing.
 
-        Raises InputError if nothing could be answered, OutputError if nothing more can be written.
+        Raises InputError if nothing could be answered, OutputError if the output cannot be written.
         """
         team = self.team
         setup = team.together(lambda: self.setup(run))[0]
@@ -101,14 +101,14 @@ class Runner:
         with writing(run.graphs):
             run.graphs.mkdir(parents=True, exist_ok=True)
 
-        # All processes read what is there before one of them writes.
+        # All processes read the answers on disk before one of them writes.
         predictions = Predictions(run.file, team.rank)
         team.first(lambda: None)
         documents = run.dataset.documents[team.rank::team.size]
         failed = team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0))
         team.first(lambda: predictions.finish(run.dataset.questions))
 
-        # A reason that several questions share, such as their document's, is given once.
+        # Several questions may share a reason, such as a failed document. It is given once.
         reasons = list(dict.fromkeys(reason for _, reason in sorted(sum(failed, []))))
         answered = Predictions(run.file).rows
         rows = [answered[id] for id in run.dataset.questions if id in answered]
@@ -119,9 +119,9 @@ class Runner:
 
 def answer_all(method: Method, documents: list[Document], predictions: Predictions, run: Run,
                shown: bool) -> list[tuple[int, str]]:
-    """Answer what is not answered yet, document by document.
+    """Answer the open questions, document by document.
 
-    Returns what could not be answered: the place of the question in the data set, and the reason.
+    Returns the questions that could not be answered: the place in the data set, and the reason.
     """
     places = {id: place for place, id in enumerate(run.dataset.questions)}
     failures = []
@@ -131,7 +131,7 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
         if not left:
             continue
 
-        # A document that cannot be prepared takes all of its questions with it. A full disk ends the run.
+        # If a document cannot be prepared, its questions stay open. A full disk ends the run.
         name = method.file_name(document)
         try:
             with enough_memory():

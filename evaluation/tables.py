@@ -1,7 +1,7 @@
-"""The tables and figures of the paper: measured results next to published ones (cells.py says how they are shown).
+"""The tables and figures of the paper: measured results next to published ones (cells.py describes the format).
 
-Results are data set -> {"runs": name of a run -> its summary}; of Table A3, data set -> {"lengths": ...}. A run that
-could not be done is missing.
+Results are data set -> {"runs": name of a run -> its summary}; for Table A3, data set -> {"lengths": ...}. A run that
+failed is missing.
 """
 from collections import Counter
 
@@ -11,7 +11,7 @@ from evaluation.methods import TABLE_1, rows_of
 
 
 def tables_of(table: str | None, results: dict) -> list[Table]:
-    """The tables of --table (None: a run without it). The paper's data sets come last if they were not run."""
+    """The tables of --table (None: a run without it). The paper's data sets that were not run are last."""
     if table is None:
         return [overview(results)]
     datasets = dict.fromkeys([*results, *paper.DATASETS])
@@ -37,16 +37,16 @@ def overview(results: dict) -> Table:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 def compared(title: str, header: list[str], columns: list[str], rows: list, runs: dict) -> Table:
-    """A table of runs; each of `rows` is a label, the name of its run, and published cells.
+    """A table of runs. Each row has a label, the name of its run, and published cells.
 
-    `header` has a title for the labels, and one for each of the published cells, which come after `columns`.
+    `header` has the title of the labels, then the titles of the published cells. `columns` are between the two.
     """
     cells = [[label, *measured(runs.get(name), columns), *figures] for label, name, figures in rows]
     return Table(title, [header[0], *columns, *header[1:]], cells)
 
 
 def published(row: dict, dataset: str) -> list[str]:
-    """F1, ROUGE-L, FLOPs and ratio of a row of the paper; the last two are in Table 1 only."""
+    """The published F1, ROUGE-L, FLOPs and ratio of a row. Only Table 1 has the last two."""
     figures = row.get(dataset)
     if figures is None:
         return [NONE] * 4
@@ -54,7 +54,7 @@ def published(row: dict, dataset: str) -> list[str]:
     return [one_decimal(figures.f1), one_decimal(figures.rouge_l), *cost]
 
 
-# The run of each row of Table 1. The paper calls the whole document by the name of its reader.
+# Label of a row of Table 1 -> name of its run. The paper labels the whole document with the name of its model.
 TABLE1_RUNS = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8B": "whole"}
 
 
@@ -70,13 +70,13 @@ def table1(dataset: str, runs: dict) -> Table:
 
 
 def label_of_whole(dataset: str) -> str:
-    """The label of the whole document's row, with the paper's if it has the data set."""
+    """The label of the whole document's row, with the paper's label if the paper has the data set."""
     cut = f", {paper.CUT[dataset]} % cut" if dataset in paper.CUT else ""
     return "whole document" + (f" (published: Llama-3.1-8B{cut})" if dataset in paper.DATASETS else "")
 
 
 def systems(dataset: str, runs: dict) -> Table:
-    """Whole systems of several papers, each figure of theirs with its metric, data and model, which are not ours."""
+    """Whole systems of several papers. Published figures name their metric, data and model, which differ from ours."""
     rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
             for row in rows_of("systems")]
     return compared(f"Systems, {dataset}", ["system", "published", "on", "by"],
@@ -85,7 +85,7 @@ def systems(dataset: str, runs: dict) -> Table:
 
 
 def table2(dataset: str, runs: dict) -> Table:
-    """One model builds the graph, another searches it: F1. What the paper publishes of other pairs comes last."""
+    """F1 if one model builds the graph and another searches it. Pairs that only the paper has are last."""
     figures = {pair: one_decimal(row[dataset]) for pair, row in paper.TABLE2.items() if dataset in row}
     rows = []
     for name, run in runs.items():
@@ -105,7 +105,7 @@ def table3(dataset: str, runs: dict) -> Table:
 
 
 def table_a3(datasets: dict, results: dict) -> Table:
-    """Lengths: average, least and most tokens of a document, and how many there are."""
+    """Lengths: average, least and most tokens of a document, and the numbers of documents and questions."""
     rows = []
     for dataset in datasets:
         lengths = results[dataset]["lengths"].values() if dataset in results else [None] * 5
@@ -117,7 +117,7 @@ def table_a3(datasets: dict, results: dict) -> Table:
 
 
 def table_a4(dataset: str, runs: dict) -> Table:
-    """FLOPs: construction of a document, search of a query, both for 1 to 8 queries."""
+    """FLOPs: the whole document, construction, search, and both stages per query for 1 to 8 queries a document."""
     whole, pecan = runs.get("whole"), runs.get("pecan")
     rows = [[label_of_whole(dataset), *measured(whole, ["FLOPs/query", "n"])],
             ["PECAN Attention Graph Construction", *measured(pecan, ["FLOPs/document", "documents"])],
@@ -126,7 +126,7 @@ def table_a4(dataset: str, runs: dict) -> Table:
         both = NOT_RUN if pecan is None else quantity(pecan["flops"] + pecan["construction_flops"] / queries)
         rows.append([f"both, {queries} queries per document", both, *measured(pecan, ["n"])])
 
-    # The rows are in the order of the paper's.
+    # The rows are in the paper's order.
     for row, figures in zip(rows, paper.TABLE_A4.values(), strict=True):
         row.append(f"{figures[dataset]:.1f}T" if dataset in figures else NONE)
     return Table(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows)
@@ -155,7 +155,7 @@ def nodes(dataset: str, runs: dict) -> Table:
 
 
 def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
-    """A row with a bar for every five numbers of nodes."""
+    """One row with a bar for each range of five: 0-4 nodes, 5-9 nodes, and so on."""
     counts = Counter()
     for n, queries in histogram.items():
         counts[n // 5] += queries
@@ -167,7 +167,7 @@ def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
     return rows
 
 
-# --table -> what shows a data set.
+# --table -> the function that makes a data set's table.
 SHOW = {"1": table1, "2": table2, "3": table3, "A4": table_a4, "patience": patience, "nodes": nodes,
         "systems": systems}
 TABLES = [*SHOW, "A3"]
