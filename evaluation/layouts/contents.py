@@ -1,4 +1,4 @@
-"""The contents of files: bytes, rows of JSON, text in mended encodings, and the text of pages in HTML.
+"""The contents of files: bytes, rows of JSON, text with mended encodings, and the text of HTML pages.
 
 A file is a path on disk or in a zip file. Defects that can be mended are counted in the report.
 """
@@ -34,7 +34,7 @@ def read_bytes(file: File) -> bytes:
 
 
 def rows_of(file: File, report: Report) -> Iterator[tuple[str, object]]:
-    """The rows of a file and where they are: of one list, or one row a line. Lines that are not JSON are skipped."""
+    """Yield each row with its place: the items of one list, or one row a line. Lines that are not JSON are skipped."""
     content = read_bytes(file)
     if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
         for number, row in enumerate(parse_json(content, file, list)):
@@ -66,7 +66,7 @@ def decode(content: bytes, report: Report, where: str) -> str:
 
 
 def mend(text: str, report: Report, where: str) -> str:
-    """Put text right whose UTF-8 was once read as latin-1 or Windows-1252; other text stays as it is."""
+    """Repair text whose UTF-8 was once read as latin-1 or Windows-1252; return other text unchanged."""
     for wrong in ("latin-1", "cp1252"):
         try:
             mended = text.encode(wrong).decode("utf-8")
@@ -92,7 +92,7 @@ class Page(HTMLParser):
     def __init__(self, page: str):
         super().__init__()
         self.text = ""
-        self.hidden = None            # the tag whose content is no text
+        self.hidden = None            # the tag whose content is not text
         self.feed(page)
         self.close()
 

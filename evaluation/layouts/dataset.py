@@ -1,6 +1,6 @@
-"""A data set on disk: which layout it has, its documents with their questions, and a report of what was found.
+"""A data set on disk: its layout, its documents with their questions, and a report.
 
-Defects of the data are mended, or what has them is left out; both are counted and reported.
+A defect is mended, or the row or question that has it is left out. The report counts both.
 """
 import itertools
 import re
@@ -22,7 +22,7 @@ from evaluation.layouts.quality import QuALITY
 from evaluation.layouts.report import Report
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
-# In the order in which they are tried: the first that recognises a file is its layout.
+# They are tried in this order. The first that recognises a file is its layout.
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
                                        LongBench(), Own())}
@@ -32,9 +32,9 @@ TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs", "lock")       # names with an
 
 
 class Dataset:
-    """A data set: its first `limit` documents that have questions, and a report of all that was found.
+    """A data set: its first `limit` documents that have questions, and a report about all of it.
 
-    Documents are recognised by their text: rows about the same text are one document, so that its graph is built once.
+    Rows with the same text are one document, so its graph is built once.
     `name` is the data set's name in the paper, or the name of the file. `questions` are the ids of the questions, in
     order.
     """
@@ -54,13 +54,13 @@ class Dataset:
         self.questions = [question.id for document in self.documents for question in document.questions]
 
     def lengths(self, split: Callable) -> dict:
-        """How many words or tokens the documents have (Table A3), as `split` cuts a text into them."""
+        """The lengths of the documents in words or tokens (Table A3); `split` cuts a text into them."""
         counts = [sum(len(split(passage)) for passage in document.passages) for document in self.documents]
         return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts),
                 "documents": len(counts), "questions": len(self.questions)}
 
     def _read(self) -> list[Document]:
-        """The documents that have questions. A question id that occurs again gets a number."""
+        """The documents that have questions. A repeated question id gets a number."""
         documents = {}
         used = set()
         for document in self._rows():
@@ -75,7 +75,7 @@ class Dataset:
         return [document for document in documents.values() if document.questions]
 
     def _rows(self) -> Iterator[Document]:
-        """The document of each row. A row that is not of the layout's form is skipped."""
+        """The document of each row. A row of another form is skipped."""
         for where, row in self.layout.rows(self.files, self.report):
             self.report.rows += 1
             try:
@@ -95,7 +95,7 @@ class Dataset:
 def find(path: str) -> tuple[str, list[File]]:
     """The layout at `path`, and the files to read: a file, or those in a folder or a zip file.
 
-    The layout is given by a name in LAYOUTS, followed by the part that is read, if there is one. PATH:SET is one of
+    The layout is a name in LAYOUTS, followed by the part that is read, if any. PATH:SET is one of
     NarrativeQA's sets, PATH:TASK one task of LongBench's zip file.
     """
     place, part = path, ""
@@ -121,9 +121,9 @@ def find(path: str) -> tuple[str, list[File]]:
 
 
 def recognise(file: File) -> str | None:
-    """The layout of a file, with the part that it names; None if it is unknown. InputError if it is not JSON.
+    """The layout of a file, with the part that its first row names; None if unknown. InputError if it is not JSON.
 
-    Its first row decides: that of its first line, or else the first that the file's only JSON value holds.
+    The first row is the first line, or else the first row in the file's only JSON value.
     """
     text = read_bytes(file).decode("utf-8-sig", "replace").lstrip()
     try:
@@ -141,7 +141,7 @@ def recognise(file: File) -> str | None:
 
 
 def name_of(label: str, path: str | Path) -> str:
-    """The data set's name: the paper's, or that of the file. The paper's names are kept for the official layouts."""
+    """The data set's name: the paper's for an official layout, else the file's."""
     name = label.removeprefix(f"{LongBench.name} ").split()[0]
     if name in (*DATASETS, *OTHER_DATASETS):
         return name

@@ -12,10 +12,10 @@ from evaluation.layouts.report import Report
 class Layout:
     """A form in which data sets are published: how it is recognised, what its rows are, and what a row says.
 
-    If a layout does not say otherwise, a file holds one list of rows or one row a line, and the first has all its keys.
+    Unless a subclass says otherwise, a file holds one list of rows or one row a line, and the first row has all `keys`.
     """
     name: str                     # one word
-    keys: set                     # by which a row is recognised
+    keys: set                     # a row that has them is of this layout
 
     def recognise(self, row: dict) -> str | None:
         """`name` if a file's first row has this layout, else None. A part that the row names follows the name."""
@@ -63,10 +63,10 @@ def paragraph(title: str, text: str) -> str:
 
 
 def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:
-    """The document that a layout returns: encodings are mended, and what is empty is left out.
+    """The document that a layout returns: encodings are mended, and empty texts are left out.
 
-    `passages` and `questions` come as they are in the row. An answer that occurs again counts once. Questions without a
-    text or without an answer, or of another form, are left out and counted.
+    `passages` and `questions` are as in the row. A repeated answer counts once. Questions without a text or an answer,
+    or of another form, are left out and counted.
     """
     document = Document(name, [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
 

@@ -2,8 +2,8 @@
 
     {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
 
-Some copies say "question" for "input". Four of the tasks are data sets of the paper. From data.zip, PATH:TASK reads a
-task, whichever it is. A task without questions (a summary is wanted) has no rows that can be read.
+Some copies say "question" for "input". Four of the tasks are data sets of the paper. PATH:TASK reads any
+task from data.zip, except the tasks without questions (they want a summary).
 """
 import re
 
@@ -38,7 +38,7 @@ class LongBench(Layout):
 
 
 def choose_longbench_task(path: str, place: str, task: str, files: list[File]) -> list[File]:
-    """The files to read: those of the task, or all files if no task is named and they are not all of LongBench.
+    """The files to read: the task's file, or all files if no task is named and this is not the whole of LongBench.
 
     Raises InputError if a task has to be named, or if there is no file of this name.
     """

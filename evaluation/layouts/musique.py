@@ -3,7 +3,7 @@
     {"id": ..., "question": ..., "answer": ..., "answer_aliases": [...], "answerable": true,
      "paragraphs": [{"idx": 0, "title": ..., "paragraph_text": ...}, ...]}
 
-Paragraphs are known by their idx, because titles repeat. A test set has no answers.
+Paragraphs are identified by idx, because titles repeat. A test set has no answers.
 """
 from data import Document, Question
 from evaluation.layouts.layout import Layout, checked, of_kind, paragraph, texts

@@ -18,7 +18,7 @@ TABLE = "qaps.csv"
 
 class NarrativeQA(Layout):
     name = "NarrativeQA"
-    keys = {TABLE}                # the name of a file; rows are not of JSON
+    keys = {TABLE}                # a file's name, because rows are not JSON
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """A row is a document, in the order of the table: its questions and the file of its story."""

@@ -3,7 +3,7 @@
     {"article_id": ..., "set_unique_id": ..., "title": ..., "article": ...,
      "questions": [{"question": ..., "options": [4 texts], "gold_label": 1 to 4, ...}, ...]}
 
-An article is in several lines, and one document. A test set has no labels.
+Several lines may hold the same article; they become one document. A test set has no labels.
 """
 from core.files import check_values
 from data import OF_OPTIONS, Document, Question
@@ -16,7 +16,7 @@ class QuALITY(Layout):
     keys = {"article", "article_id", "questions"}
 
     def document(self, where: str, row: dict, report: Report) -> Document:
-        """A question carries its options as lines "(A) ..". The answer is the text of the right one.
+        """A question carries its options as lines "(A) ..". The answer is the text of the right option.
 
         `extra` has options and gold (its place among them), for the accuracy.
         """

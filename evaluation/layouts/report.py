@@ -8,7 +8,7 @@ class Report:
     path: str
     layout: str = ""              # its name, and the part of it that is read: "NarrativeQA test"
     sha256: str = ""              # of the files that were read
-    rows: int = 0                 # as the layout counts them: questions, or papers (Qasper), or documents (own)
+    rows: int = 0                 # of the layout: questions, papers (Qasper) or documents (own)
     documents: int = 0
     questions: int = 0
     skipped: dict = field(default_factory=dict)
