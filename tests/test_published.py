@@ -342,9 +342,9 @@ def test_the_walk_on_real_text(smollm2, settings):
 # --- attention sinks ------------------------------------------------------------------------------------------------
 
 def test_the_sink_is_in_the_template_and_not_in_the_first_node(smollm2, theirs, prompt):
-    """A prompt's first token draws a third of the attention. In Table A1 it belongs to the chat template, not to a node:
-    the first token of the first node draws a thousandth. Without a template the first node would contain the sink, and
-    its edges would rise from .39 to .71."""
+    """A prompt's first token draws a third of the attention. In Table A1 it belongs to the chat template, not to a
+    node: the first token of the first node draws a thousandth. Without a template the first node would contain the
+    sink, and its edges would rise from .39 to .71."""
     ids, spans = prompt
     rows = attention_of_layers(theirs, ids).mean(0)[-100:]                                 # of the last 100 tokens
     sink = rows[:, 0].mean().item()
