@@ -281,7 +281,7 @@ def test_a_real_encoder(variable, tiny):
 
 @pytest.mark.parametrize("kind", ["bert"], indirect=True)
 def test_two_towers_equal_hugging_face(folder, copy, hf, tiny):
-    """A vector is the state of the first token, [CLS], not normalised. Questions and passages have own weights."""
+    """A vector is the state of the first token, [CLS], not normalised. The two towers have different weights."""
     change_tensors(copy, {NORM: torch.full([D], 2.0)})
     questions, passages = load_towers([folder, copy], tiny)
     ours = questions.encode(SENTENCES)

@@ -220,8 +220,8 @@ def test_a_top_level_too_large_for_the_window(tiny, question, settings, times):
 
 
 def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, settings):
-    """A top level that just fills the room is read whole. Of a larger one exactly five chunks stay free, or half of the
-    room if that is less."""
+    """If the top level does not fit, exactly five chunks stay free, or half of the room if that is less. A top level
+    that just fits is read whole."""
     def visited(lengths, chunk):
         texts = ["road " * (length - 2) for length in lengths]                 # a line has two more tokens, "\n*"
         graph = Graph([Node(1, text.strip()) for text in texts], edge_matrix([], len(texts)), "", "", {})
