@@ -418,7 +418,7 @@ def test_walks_of_published_weights(smollm2, monkeypatch):
 def elsewhere(request, smollm2):
     """Our model and Hugging Face's, both on another device or in another dtype. (The paper ran bfloat16.)
 
-    Rounding differs there. So our error against float32 on the CPU may be 1.1 times that of Hugging Face.
+    Rounding differs there. So our error against float32 on the CPU may be at most 1.1 times Hugging Face's.
     """
     device, dtype = request.param
     if device == "cuda" and not torch.cuda.is_available():
@@ -428,7 +428,10 @@ def elsewhere(request, smollm2):
 
 
 def assert_as_close(ours, hf, exact, what, times=1.1):
-    """Our error against `exact`, float32 on the CPU, is below `times` Hugging Face's: 2 for values read in parts."""
+    """Assert that our error against `exact` (float32 on the CPU) is below `times` Hugging Face's.
+
+    `times` is 2 for values read in parts, because they round differently.
+    """
     error, allowed = relative(ours.cpu(), exact.cpu()), relative(hf.cpu(), exact.cpu())
     assert error < times * allowed + 1e-6, f"{what}: {error}, Hugging Face {allowed}"
 
@@ -446,7 +449,7 @@ def short(smollm2):
 
 
 def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):
-    """They are close in every layer. A node read after a probe equals one read without a probe, bit by bit."""
+    """All four are as exact as Hugging Face's. A node read after a probe equals one read without, bit by bit."""
     model, hf = elsewhere
     ids, spans = ids_and_spans(short)
     exact, other = passed(theirs, ids), passed(hf, ids)
@@ -477,7 +480,7 @@ def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):
 
 
 def test_elsewhere_a_reply_and_its_edges(elsewhere, theirs, short):
-    """Each token is Hugging Face's best, up to Hugging Face's rounding. The reply's e to both nodes is close."""
+    """Each token is Hugging Face's best, up to its rounding. The reply's e is as exact as Hugging Face's."""
     model, hf = elsewhere
     ids, spans = ids_and_spans(short)
     cache = Cache(model, 1, len(ids) + 24)
@@ -496,7 +499,7 @@ def test_elsewhere_a_reply_and_its_edges(elsewhere, theirs, short):
 
 
 def test_elsewhere_r_of_a_search(elsewhere, theirs):
-    """r of every top-level node is close."""
+    """r of every top-level node is as exact as Hugging Face's."""
     model, hf = elsewhere
     t = model.tokenizer
     texts = [*PASSAGES[0][1][:300].split(". "), *PASSAGES[0][0][:300].split(". ")]

@@ -252,8 +252,8 @@ def levels(lengths: list[int], room: int, limit: int, node: int):
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
     """The estimate for two documents of several windows and four questions follows from their texts.
 
-    A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds. A batch has fewer
-    groups if a level has no more.
+    A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds. A batch holds at
+    most the groups of one level.
     """
     monkeypatch.setattr(dataset, "TAKEN", ())
     documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
@@ -310,8 +310,8 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
 
 
 def test_table_a4_at_the_papers_lengths():
-    """The dry run computes it for the 8B shape: chunks of 300 tokens, nodes of 60, prompts of 150, answers of 10, and
-    GARLIC's numbers of nodes."""
+    """The dry run computes Table A4 for the 8B shape: chunks of 300 tokens, nodes of 60, prompts of 150, answers of 10,
+    and GARLIC's numbers of nodes."""
     folder = ROOT / "tests" / "llama-3.1-8b"
     config = read_config(folder)
     header, *lines = (re.split("  +", line) for line in run(
@@ -335,7 +335,7 @@ def test_table_a4_at_the_papers_lengths():
 
 
 def test_the_whole_document_of_a_dry_run_has_its_own_window(tmp_path, monkeypatch):
-    """It is 100,000 tokens (4.1) if the model was made for more. PECAN's window is smaller."""
+    """The window is 100,000 tokens (4.1) if the model was made for more. PECAN's own window is smaller."""
     folder = shutil.copytree(ROOT / "tiny", tmp_path / "long", ignore=shutil.ignore_patterns("*.safetensors", "*.py"))
     config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 1 << 17}
     (folder / "config.json").write_text(json.dumps(config))
@@ -422,7 +422,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
 
 
 def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similarity, settings):
-    """Chunks fill the budget up to less than the longest chunk. By similarity, the most similar chunks are read."""
+    """Less of the budget is left than the longest chunk costs. By similarity, the most similar chunks are read."""
     c = similarity(question)
     rows = collect.without_search(tiny, graph, Question("q", question, ["x"]), c, [0], 300, settings)
     t = tiny.tokenizer

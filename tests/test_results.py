@@ -16,7 +16,7 @@ from evaluation.predictions import prediction
 from llama import Cache, flops_of, length_of
 from pecan import node_line
 
-BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)        # the paper's with tiny/pecan.json
+BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)  # the paper's, changed by tiny/pecan.json
 
 # --- from answers to a summary --------------------------------------------------------------------------------------
 

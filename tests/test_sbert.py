@@ -102,7 +102,7 @@ def write(folder, name, **content):
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
 def test_hidden_states_equal_hugging_face(kind, folder, hf):
-    """One padded batch has the hidden states of single sentences. In float64 rounding is 1e-13, and a bug is larger."""
+    """One padded batch gives Hugging Face's hidden states. In float64 rounding is 1e-13, and a bug is larger."""
     encoder = MODELS[kind][2](folder)
     encoder.weights = {name: weight.double() for name, weight in encoder.weights.items()}
     ids = [ids_of(sentence) for sentence in SENTENCES]
@@ -123,7 +123,7 @@ def test_hidden_states_equal_hugging_face(kind, folder, hf):
     ({"pooling_mode": "mean"}, "mean"),
     ({"pooling_mode": "cls"}, "cls")])
 def test_vectors_equal_hugging_face(kind, copy, hf, pooling, mode):
-    """They agree in float32. Rounding some hundred products of size 0.1 gives 1e-7; 1e-6 allows for other kernels."""
+    """Vectors agree in float32. Rounding some hundred products of size 0.1 gives 1e-7; 1e-6 allows other kernels."""
     if pooling is not None:
         write(copy, "1_Pooling/config.json", word_embedding_dimension=D, **pooling)
 
@@ -149,7 +149,7 @@ def test_buckets_equal_hugging_face():
 
 @pytest.mark.parametrize("length", [None, 3, 150, 10_000])
 def test_long_sentences_are_cut(kind, copy, hf, length):
-    """They are cut at max_seq_length, special tokens included, or at the end of the position table."""
+    """Sentences are cut at max_seq_length, special tokens included, or at the end of the position table."""
     if length is not None:
         write(copy, "sentence_bert_config.json", max_seq_length=length, do_lower_case=False)
     cut = min(length or POSITIONS, MODELS[kind][3])
@@ -222,7 +222,7 @@ def test_mean_of_own_embeddings(tiny):
 
 
 def test_embeddings_are_whitened(tiny):
-    """Over the vocabulary their mean is 0 and their covariance the unit matrix, unlike the checkpoint's."""
+    """Over the vocabulary the vectors have mean 0 and the unit matrix as covariance, unlike the checkpoint's."""
     encoder = TokenMean(tiny, unit=False)
     whitened = (encoder.table.double() - encoder.mean) @ encoder.whitening.double()
     error = (whitened.T @ whitened / len(whitened) - torch.eye(whitened.shape[1])).abs().max().item()
@@ -253,7 +253,7 @@ def test_rare_tokens_count_more(tmp_path):
 
 
 def test_equal_vectors_have_equal_similarities(tiny):
-    """They are equal although a matrix product may round each row differently. NaN and infinity are refused."""
+    """Similarities are equal although a matrix product may round each row differently. NaN and infinity are refused."""
     encoder = TokenMean(tiny)
     vectors, query = encoder.encode(["The road was long."] * 7), encoder.encode(["Who?"])[0]
     ours = similarities(vectors, query)

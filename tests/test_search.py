@@ -54,7 +54,7 @@ def expected_choice(graph, r, c, visited, fits):
 
 def test_a_search_recomputed_from_hugging_face(tiny, tiny_hf, graph, question, similarity, settings):
     """Every r, z, final score, candidate and p_yes of a trace follows from Hugging Face's passes over the nodes."""
-    s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a high one: a long search
+    s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a high threshold
     end = s.room + s.cache.lengths[0]                                             # nodes fill the cache up to here
     t = tiny.tokenizer
     top = graph.top_level
@@ -96,7 +96,7 @@ def test_a_search_recomputed_from_hugging_face(tiny, tiny_hf, graph, question, s
 
 
 def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, question, similarity, settings):
-    """A search in one cache answers like one prompt, and counts exactly the tokens that were run."""
+    """A search in one cache gives Hugging Face's answer to one prompt, and counts exactly the tokens that were run."""
     t = tiny.tokenizer
     answer = Search(tiny, graph, question, similarity(question), settings).answer()
     prompt = token_ids(nodes_prompt(t, graph, question, answer.nodes)

@@ -34,7 +34,7 @@ def stated(text: str) -> set:
 # --- attention of each head -----------------------------------------------------------------------------------------
 
 def test_heads_of_a_construction_give_its_graph(tiny, document, settings):
-    """The mean of their attention over layers and heads is E."""
+    """The mean over layers and heads is E."""
     graph, pairs, e = seen.construct(tiny, document, settings)
     E = collect.edges_of(pairs, e.mean((1, 2)), len(graph.nodes))
     assert e.shape[1:] == (6, 4) and (E - graph.E.to_dense()).abs().max() < 1e-5
@@ -277,8 +277,8 @@ def test_heads_are_chosen_on_other_documents():
 
 @pytest.mark.parametrize("prefix", ["", " Mara "])
 def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
-    """It equals that of one pass over conversation and answer, also if the template has a prefix. Cache and counters do
-    not change."""
+    """The likelihood equals that of one pass over conversation and answer, with and without a template's prefix. Cache
+    and counters do not change."""
     t = tiny.tokenizer
     monkeypatch.setattr(t, "reply_prefix", prefix)
     prompt = [*pecan.question_prompt(t, question), *pecan.node_line(t, 0, "Anna's job is baker")]
@@ -334,7 +334,8 @@ def test_what_is_known_of_a_bullet(tmp_path):
 
 
 def test_the_window_of_a_search(tiny, settings):
-    """It is larger than the construction's if the model allows it. The paper's data sets have the paper's settings."""
+    """A search's window is larger than the construction's if the model allows it. The paper's data sets have the
+    paper's settings."""
     def of_search(model, data="own", **changes):
         return Bench(model, None, replace(settings, **changes), None, False).of_search(data)
 
@@ -346,7 +347,7 @@ def test_the_window_of_a_search(tiny, settings):
 
 @pytest.mark.slow
 def test_ways_of_a_short_document(tiny, settings, tmp_path):
-    """Every way equals a search of its graph with its settings. BM25 reads eight nodes. A stored result is kept.
+    """Every way equals a search of its graph with its settings. BM25 reads eight nodes. Stored results are reused.
 
     HotpotQA's settings are a short answer and GARLIC's 17 nodes.
     """
@@ -411,7 +412,7 @@ def test_the_rows_that_ship():
 
 
 def test_what_the_options_choose(tmp_path, monkeypatch):
-    """They choose how many documents and questions there are, and the short form."""
+    """Options choose the number of documents and questions, and the short form."""
     seen = []
     monkeypatch.setattr(study_command, "report", lambda records: {})
     monkeypatch.setattr(study_command, "collect", lambda bench, data, document: seen.append(

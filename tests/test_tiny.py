@@ -229,8 +229,8 @@ def test_training_resumes_where_it_stopped(tmp_path):
 def test_a_shipped_model_does_its_job(tiny, settings, folder):
     """On five held-out documents at least half of the answers are right, and over 95 % of the bullets are true.
 
-    The second model searches the first one's graphs (Table 2). tiny/README.md has the figures for all documents. (The
-    F1 of 35 questions scatters by 8 points, and processors round differently.)
+    The second model searches the first one's graphs (Table 2). tiny/README.md has the figures for all documents. (35
+    questions scatter by 8 points, and processors round differently.)
     """
     method = Pecan(Llama.load(folder, "cpu"), TokenMean(tiny), settings, builder=tiny)
     right = []

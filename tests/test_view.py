@@ -176,7 +176,7 @@ def test_tampering_is_refused(copied, kind):
 
 
 def test_a_changed_graph_is_refused(copied):
-    """It is refused even with its new hash, because the scores do not follow from it."""
+    """A changed graph is refused even with its new hash, because the scores do not follow from it."""
     row, graph, check = copied
     swap_weights(graph)
     assert "its hash" in check()
@@ -185,7 +185,7 @@ def test_a_changed_graph_is_refused(copied):
 
 
 def test_a_better_node_that_was_left_out_is_refused(copied):
-    """The eleventh node takes the place of the tenth candidate: with its true score, then with the tenth's."""
+    """The eleventh node in place of the tenth candidate is refused, with its true score and with the tenth's."""
     row, graph, check = copied
     trace, = read_traces(graph.parent / "trace.jsonl")
     n = next(n for n, step in enumerate(trace.answer.trace) if step.candidates)
@@ -200,7 +200,7 @@ def test_a_better_node_that_was_left_out_is_refused(copied):
 
 
 def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
-    """The first two nodes are exchanged in a search that ends after its start, so that no score contradicts this."""
+    """Two exchanged nodes are refused even if the search ends after its start, so that no score contradicts them."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     record(tmp_path, tiny, settings, document, document.questions[:1], confidence=0.0)
@@ -217,7 +217,7 @@ def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
 
 
 def test_a_search_that_went_on_after_its_end_is_refused(recorded, tmp_path, tiny, settings):
-    """The search reads one node too many, and every figure of this step follows."""
+    """One node too many is refused, although every figure of its step follows."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     record(tmp_path, tiny, settings, document, document.questions[:1], confidence=0.0, patience=2)

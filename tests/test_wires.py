@@ -36,7 +36,7 @@ from tiny.facts import posts_in
 
 WORLD = [json.loads(line) for line in EMBEDDED.read_text().splitlines()]
 DEVICE = ["--device", "cpu"]
-BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)        # the paper's with tiny/pecan.json
+BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)  # the paper's, changed by tiny/pecan.json
 
 
 def run(*arguments):
@@ -220,7 +220,7 @@ def test_an_option_reaches_the_run(options, changes):
 
 
 def test_the_window_of_the_whole_document(tmp_path):
-    """It is the model's length, at most 100,000 tokens. Other methods' window does not matter; --window overrides it."""
+    """The window is the model's length, at most 100,000 tokens, not that of other methods. --window overrides it."""
     config = json.loads((Path(__file__).parent / "llama-3.1-8b" / "config.json").read_text())
     for longest, option, windows in ((131072, [], [8192, 8192, 100_000]), (131072, ["--window", 4096], [4096] * 3),
                                      (2048, [], [2048] * 3)):
@@ -263,7 +263,7 @@ def test_top_x_is_the_papers(tmp_path):
 
 
 def test_the_pairs_of_table_2(tmp_path, folder):
-    """They are: the model with its own graph, the searcher with its own, and the searcher with the model's."""
+    """Table 2 pairs the model with its own graph, the searcher with its own, and the searcher with the model's."""
     found = runs("--table", 2, "--searcher", folder)
     assert [(run.checkpoints.model, run.checkpoints.builder) for run in found.values()] == [
         (str(TINY), None), (str(folder), None), (str(folder), str(TINY))]
@@ -272,7 +272,7 @@ def test_the_pairs_of_table_2(tmp_path, folder):
 
 
 def test_the_window_is_no_longer_than_the_builder_was_made_for(folder):
-    """This holds for PECAN alone."""
+    """The builder limits PECAN's window alone."""
     found = settings_of("--method", "pecan,whole", "--model", folder, "--builder", TINY, "--chunk", 32)
     assert read_config(folder).max_length == 2048
     assert (found["pecan"].window, found["whole"].window) == (512, 2048)
@@ -306,7 +306,7 @@ def write_bert(folder: Path, seed: int) -> Path:
 
 
 def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
-    """It has its class, its top_k and the command line's checkpoints. Its setup on disk names them."""
+    """Each method has its class, its top_k and the command line's checkpoints. Its setup on disk names them."""
     berts = [write_bert(tmp_path / name, seed) for seed, name in enumerate(("sbert", "questions", "passages"))]
     encoder, *dragon = [Bert(bert).fingerprint for bert in berts]
     arguments = ["--encoder", berts[0], "--dragon", *berts[1:], "--builder", folder, "--scorer", folder, "--top", 2,
