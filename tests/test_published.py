@@ -38,7 +38,7 @@ from view.dump import dumping
 from view.replay import replay
 from view.trace import read_traces, tracing
 
-# All tests run in one process, so the file is converted once and the model is loaded once.
+# One process runs all tests, so the file is converted once and the model loaded once.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published")]
 
 ROWS = json.loads((Path(__file__).parent / "hotpotqa_3.json").read_text(encoding="utf-8"))
@@ -113,7 +113,7 @@ def test_settings_of_a_small_model(smollm2):
 def test_ids_of_real_hostile_and_cjk_text(smollm2):
     """The ids equal those of a naive BPE over the file's merges and those of transformers. Decoding restores the text.
 
-    (If a text spells a special token, transformers reads it as that token. Such texts are not compared with it.)
+    (transformers reads the name of a special token as that token. Such texts are not compared with it.)
     """
     model = json.loads((smollm2.folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
     fields = {"tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": sorted(model["vocab"], key=model["vocab"].get),
@@ -393,7 +393,7 @@ def test_systems_on_published_weights(smollm2, tmp_path, capsys):
 
 
 def test_walks_of_published_weights(smollm2, monkeypatch):
-    """GraphReader walks from two nodes. The fact and the choice of nodes are given; other replies are the model's."""
+    """GraphReader walks from two nodes. The fact and the nodes are given; all other replies are the model's."""
     pytest.importorskip("snowballstemmer")
     title, _ = ROWS[0]["context"][0]
     given = {EXTRACT: f"0. {title} is in the text. | {title} | text",
@@ -428,10 +428,7 @@ def elsewhere(request, smollm2):
 
 
 def assert_as_close(ours, hf, exact, what, times=1.1):
-    """Assert that our error against `exact` (float32 on the CPU) is below `times` Hugging Face's.
-
-    `times` is 2 for values read in parts, because they round differently.
-    """
+    """Assert that our error is below `times` Hugging Face's: 2 for values read in parts, which round differently."""
     error, allowed = relative(ours.cpu(), exact.cpu()), relative(hf.cpu(), exact.cpu())
     assert error < times * allowed + 1e-6, f"{what}: {error}, Hugging Face {allowed}"
 

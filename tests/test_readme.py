@@ -24,7 +24,7 @@ MODULES = {path.stem: path.relative_to(ROOT).as_posix()          # name -> file,
 
 
 def line_of(file: str, name: str) -> int:
-    """The line that defines the last part of a dotted name. The search starts at the class that the name contains."""
+    """The line that defines the last part of a dotted name, searched for from the class before it."""
     parts = name.split(".")
     *parents, last = parts[1:] if parts[0] == Path(file).stem else parts
     source = (ROOT / file).read_text(encoding="utf-8").splitlines()

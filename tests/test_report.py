@@ -48,7 +48,7 @@ def raw(data: str, name: str) -> list[dict]:
 
 
 def ends(items, form: str, statistic=np.mean) -> list[str]:
-    """Both ends of a statistic's 95 % bootstrap interval over items, as text of this form."""
+    """Both ends of a statistic's 95 % bootstrap interval over items, in this form."""
     drawn = np.sort(np.random.default_rng(0).integers(0, len(items), (1000, len(items)))).tolist()
     of = {row: statistic([items[i] for i in row]) for row in set(map(tuple, drawn))}
     return [form.format(end) for end in np.percentile([of[tuple(row)] for row in drawn], [2.5, 97.5])]
@@ -118,7 +118,7 @@ def printed(tmp_path, monkeypatch):
 
 TOP = ["bm25 BM25", "sbert SBERT", "dragon Dragon", "raptor-ct RAPTOR-CT"]
 TOP_5, TOP_X = ([row.replace(" ", f"{end} ", 1) + f" Top-{x}" for row in TOP] for end, x in (("", 5), ("-x", "X")))
-# For each table its measured columns, then the names and labels of its rows, in order.
+# For each table its measured columns, then its rows' names and labels.
 TABLES = {
     None: ("F1|95 %|accuracy|ROUGE-L|nodes|FLOPs/query|ratio|FLOPs/document|cut|n|F1 - PECAN",
            ["pecan PECAN", "bm25 BM25 Top-5", "whole whole document"]),
@@ -143,8 +143,7 @@ PUBLISHED = {"pecan-without-graph": ["47.3", "45.5"], "pecan t_n": ["49.7", "66.
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_from_raw_rows(printed, table):
-    """Each row shows its label, figures from its own raw rows, and the paper's figures for this row and data set. The
-    refused replies of each row are printed below."""
+    """Each row shows its label, the figures of its raw rows, and the paper's figures. Its refused replies are below."""
     titles, names = TABLES[table]
     searchers = ["--searcher", ROOT / "tiny" / "small"] if table == "2" else []
     found = printed(*(["--table", table] if table else []), *searchers)
@@ -173,8 +172,8 @@ def test_a_table_from_raw_rows(printed, table):
 
 
 def test_what_top_x_retrieves(printed):
-    """On Qasper, X is the paper's. Elsewhere it is the number of chunks that the search's FLOPs pay for. RAPTOR's nodes
-    are a third of a chunk."""
+    """On Qasper, X is the paper's. Elsewhere it is the number of chunks, or of RAPTOR's nodes of a third of a chunk,
+    that the search's FLOPs pay for."""
     printed("--table", "1")
     chunk = resolve(ROOT / "tiny", 512).chunk
     config = cost.unloaded(str(ROOT / "tiny")).config
@@ -185,7 +184,7 @@ def test_what_top_x_retrieves(printed):
 
 
 def test_costs_lengths_and_nodes_from_raw_rows(printed):
-    """Raw rows give the cells of Tables A4 and A3 and of Figure 3."""
+    """Raw rows give Tables A4 and A3 and Figure 3."""
     rows, whole = raw("mine", "pecan"), raw("mine", "whole")
     flops, of_whole = (sum(row["flops"] for row in of) / 3 for of in (rows, whole))
     built = (rows[0]["construction_flops"] + rows[2]["construction_flops"]) / 2
@@ -233,10 +232,7 @@ def generated(config, prompt: int, tokens: int) -> int:
 
 
 def levels(lengths: list[int], room: int, limit: int, node: int):
-    """The groups of each level, each as (tokens of its nodes, tokens of its summary: half, at most `limit`).
-
-    `lengths` are the tokens of the chunks.
-    """
+    """The groups of each level, each as (tokens of its nodes, tokens of its summary: half, at most `limit`)."""
     groups = []
     while len(groups) != 1:
         groups = [[]]
@@ -250,7 +246,7 @@ def levels(lengths: list[int], room: int, limit: int, node: int):
 
 
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
-    """The estimate for two documents of several windows and four questions follows from their texts.
+    """The estimate follows from the texts of two documents and four questions.
 
     A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds. A batch holds at
     most the groups of one level.
@@ -368,8 +364,8 @@ def stop(endless: dict, t_p: float) -> tuple:
 def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
     """Each figure is over its own items, and each interval over documents.
 
-    One data set has two documents. The other has one, with the id of one of these. Each document is measured with the
-    heads that are best on other documents, not with its own best.
+    One data set has two documents, the other one document of the same id. A document is measured with the heads that
+    are best on others, not with its own best.
     """
     monkeypatch.setattr(study_command, "STEPS", (steps.edges, steps.progress, steps.answers))     # other steps are slow
     monkeypatch.setattr(steps, "THRESHOLDS", (.5, .8))
@@ -451,8 +447,8 @@ def test_the_level_above_the_chunks_is_compared_at_one_position():
 # --- the page -------------------------------------------------------------------------------------------------------
 
 def test_each_question_of_a_page_has_its_graph():
-    """Each question is shown with the nodes of its own document and with its own figures. Each graph is stored once.
-    The first question is the title."""
+    """Each question is shown with its own figures and its document's nodes. Each graph is stored once. The first
+    question is the title."""
     def trace(name, nodes, n):
         return SimpleNamespace(graph=name, nodes=nodes, edges=[[len(nodes), 0, 1]], c=[n / 2], lengths=[n + 5],
                                question=f"q{n}", settings=Settings(patience=n + 1), answer=Answer(f"x{n}", [n], 1, 1))

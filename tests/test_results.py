@@ -1,4 +1,4 @@
-"""From answers to a line of predictions, a summary, and the cells of a table. And the estimate of what a run costs.
+"""From answers to a line of predictions, a summary and the cells of a table. And the estimate of a run's cost.
 
 All numbers are chosen by hand, and all differ, so that no mix-up goes unnoticed.
 """
@@ -135,7 +135,7 @@ def test_a_histogram_loses_no_query():
 
 @pytest.mark.parametrize("name", tables.TABLES)
 def test_nothing_is_blank(name):
-    """Every cell of every table has text, with and without runs. Every table has a column of published figures."""
+    """With and without runs, every cell has text, and every table has a column of published figures."""
     runs = {row.name: RESULT for row in rows_of(name, "", "m/a", ["m/b"])}
     measured = {"runs": runs, "lengths": dict.fromkeys("abcde", 9)}
     for results in ({}, {"Qasper": measured}, {"mine": measured}):

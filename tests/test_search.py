@@ -322,7 +322,7 @@ def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, 
     for step in answer.trace:
         (start if step.score is None else after).append(token_ids(node_line(t, step.node, graph.nodes[step.node].text)))
 
-    # Groups of the top level have at most `most` tokens. The next node would not have fitted.
+    # Groups of the top level have at most `most` tokens, and the next node would not have fitted.
     groups = [[]]
     for line in start:
         if len(groups[-1]) + len(line) > most:

@@ -72,8 +72,7 @@ def test_needed_chunks():
 
 
 def test_what_leads_where():
-    """A node leads along its heaviest edge, of equal ones the last. In the embedded world, a bullet about the right
-    person leads."""
+    """A node leads along its heaviest edge, of equal ones the last. In the world, a bullet leads to its person."""
     E = [[EDGES.get((i, j), 0) for j in range(6)] for i in range(6)]
     assert truth.leading(NODES, E, asked([]), [0], None) == [True, False, False, True, False, False]
     assert truth.leading(NODES, E, asked([]), [2], None) == [False, False, True, False, True, True]
@@ -105,8 +104,8 @@ def test_the_embedded_world_has_exact_truth():
 
 
 def test_enough():
-    """A fact about "Lima's cook" counts once a text that names the cook was read. A fact about a name always counts.
-    Outside the embedded world, chunks count."""
+    """A fact about "Lima's cook" counts once the cook's name was read, a fact about a name at once. Elsewhere chunks
+    count."""
     texts = ["Otto has a goat", "Lima's cook has a goat.", "Otto is Lima's cook"]
     needs = asked([f"{texts[2]}.", texts[1]], facts=texts[:1])
     assert [truth.enough(needs, texts, nodes, [], stated) for nodes in ([0], [1], [2], [1, 2])] == [
@@ -277,8 +276,7 @@ def test_heads_are_chosen_on_other_documents():
 
 @pytest.mark.parametrize("prefix", ["", " Mara "])
 def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
-    """The likelihood equals that of one pass over conversation and answer, with and without a template's prefix. Cache
-    and counters do not change."""
+    """One pass over conversation and answer gives the same, with and without a prefix. Cache and counters stay."""
     t = tiny.tokenizer
     monkeypatch.setattr(t, "reply_prefix", prefix)
     prompt = [*pecan.question_prompt(t, question), *pecan.node_line(t, 0, "Anna's job is baker")]
@@ -298,8 +296,8 @@ def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
 
 
 def test_what_is_read_without_a_search(tiny, settings, monkeypatch):
-    """A way reads at least one text, and as many as fit into the budget together with the prompt. BM25's budget is the
-    window, for the best eight nodes. Random chunks are the same each time."""
+    """A way reads as many texts as fit its budget with the prompt, but at least one. BM25 reads its best eight nodes
+    that fit the window. Random chunks are the same each time."""
     t = tiny.tokenizer
     question, texts = Question("q", "Who likes tea?", ["Bob"]), [f"{node.text} {n}" for n, node in enumerate(NODES)]
     used = length_of([*pecan.question_prompt(t, question.text), *pecan.answer_turn(t, t.first("Yes"))])
@@ -434,7 +432,7 @@ def test_two_files_of_one_name(tmp_path):
 
 
 def test_the_pictures(tmp_path, monkeypatch):
-    """Pictures show every way with its figure and interval, the best on top, and three shares for each threshold."""
+    """Pictures show every way with figure and interval, the best on top, and three shares for each threshold."""
     pytest.importorskip("matplotlib")
     from study import draw
     drawn = []
@@ -460,8 +458,7 @@ def test_the_pictures(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_short_form(tmp_path, capsys):
-    """python -m study --short prints every figure for two data sets and for both together, and draws two pictures each.
-    """
+    """python -m study --short prints all figures for two data sets and both together, and draws two pictures each."""
     names = ["one", "two"]
     for name, line in zip(names, EMBEDDED.read_text().splitlines()):
         (tmp_path / f"{name}.jsonl").write_text(line)

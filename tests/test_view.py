@@ -59,8 +59,8 @@ def refused(path) -> str:
     ({"similarity": False}, "window"), ({"patience": 3}, "yes"), ({"window": 125, "confidence": 0.9999999}, "window"),
     ({"window": 4000, "confidence": 0.9999999}, "all")], ids=str)
 def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, changes, end):
-    """A trace passes for every way to start, choose and end, and holds the whole answer. The top level does not fit
-    into a window of 125 tokens."""
+    """A trace passes for every way to start, choose and end, and holds the whole answer. The window of 125 is too small
+    for the top level."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     answer, = record(tmp_path, tiny, settings, document, document.questions[1:2], **changes)
@@ -71,7 +71,7 @@ def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, c
 
 
 def test_an_answer_in_words_and_for_a_program():
-    """Both forms show every figure of the steps and the text of each node read. Only the second node was chosen."""
+    """Both forms show every figure of the steps and the text of each node read."""
     steps = [Step(2, 2, 2, .5, 1.0, 40, 10, 9, p_yes=.25, verdict="No"),
              Step(0, 1, 3, .1, .3, 60, 20, 30, z=.0625, c=.5, score=.75, candidates=[(0, .0625, .75)], p_yes=.9,
                   verdict="Yes")]
@@ -97,8 +97,8 @@ def test_an_answer_in_words_and_for_a_program():
 
 @pytest.fixture
 def copied(recorded, tmp_path):
-    """The row of a long trace that ends with a Yes, a copy of its graph's file, and a function that writes the row to a
-    trace and replays it."""
+    """A long trace that ends with a Yes, a copy of its graph's file, and a function that writes and replays the trace.
+    """
     rows = [json.loads(line) for line in (recorded / "trace.jsonl").read_text().splitlines()]
     row = max((row for row in rows if row["answer"]["end"] == "yes"), key=lambda row: len(row["answer"]["nodes"]))
     row["question"] += "\u2028\u2029\x85\x0b"                  # line ends for Python, not for JSON
@@ -133,7 +133,7 @@ def swap_weights(path: Path):
     path.write_text(json.dumps(graph))
 
 
-# How each kind of tampering changes t.row, the row of a trace; t.steps, its steps; or t.chosen, the first chosen step.
+# How each kind of tampering changes t.row (a trace), t.steps (its steps) or t.chosen (the first chosen step).
 TAMPERING = {
     "r": lambda t: scale(t.steps[2], "r"),
     "r and attention together": lambda t: scale(t.steps[2], "r", "attention"),

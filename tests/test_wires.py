@@ -60,7 +60,7 @@ QUESTIONS = (3, 1)                # of each document
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """The output folder of a run over two documents, with a high threshold. Their graphs have equally large levels.
+    """The output folder of two documents whose graphs have equally large levels, run with a high threshold.
 
     The second document is the first with other names: each person has the name of the next.
     """
@@ -91,8 +91,7 @@ def answers(two):
 def cosine():
     """A function: the similarity of two texts, by numpy, from the files of the embedded model.
 
-    It is the cosine of two means of embeddings that are centred and whitened over the vocabulary. So products of the
-    means contain the inverse covariance.
+    It is the cosine of two means of embeddings, centred and whitened over the vocabulary by the inverse covariance.
     """
     table = load_file(TINY / "model.safetensors")["model.embed_tokens.weight"].double().numpy()
     tokenizer = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
@@ -114,7 +113,7 @@ def cosine():
 
 
 def test_a_graph_is_that_of_its_document(answers):
-    """Each graph holds the words of its document. Both have equally large levels, so they could be confused."""
+    """Each graph holds its document's words. Both have equally large levels, so they could be confused."""
     for _, document, graph in answers:
         chunks = [node["text"] for node in graph["nodes"] if node["level"] == 1]
         assert " ".join(chunks).split() == " ".join(document["passages"]).split()
@@ -170,7 +169,7 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(tiny,
 # --- kept vectors ---------------------------------------------------------------------------------------------------
 
 def test_kept_vectors_are_those_of_their_encoder_and_texts(tmp_path, tiny):
-    """Each of two models and each of two lists of texts gets its own vectors, although the graph's path is the same."""
+    """Two models of one shape and two lists of texts, under one graph's path: each pair has its own vectors."""
     weights = {name: tensor.roll(1, 0) for name, tensor in tiny.weights.items()}
     other = SimpleNamespace(weights=weights, tokenizer=tiny.tokenizer, fingerprint="another", folder=None)
     for model in (tiny, other):
@@ -196,8 +195,8 @@ def settings_of(*arguments, dataset="mine"):
 @pytest.mark.parametrize("dataset, t_p, tokens", [("NarrativeQA", .5, 128), ("Qasper", .98, 128), ("HotpotQA", .5, 32),
                                                   ("MuSiQue", .55, 32)])
 def test_settings_of_the_papers_data_sets(dataset, t_p, tokens):
-    """t_p is Appendix E's and the answer's length LongBench's: they override the checkpoint's 4 tokens, and options
-    override them. GARLIC has no t_p: it follows the likelier word."""
+    """t_p is Appendix E's. The answer's length is LongBench's, not the checkpoint's 4 tokens. Options override both.
+    GARLIC has no t_p: it follows the likelier word."""
     wanted = replace(BASE, confidence=t_p, answer_tokens=tokens)
     whole = replace(wanted, window=512)                                               # what the model was made for
     found = settings_of("--method", "pecan,whole,garlic", dataset=dataset)
