@@ -72,7 +72,7 @@ def test_needed_chunks():
 
 
 def test_what_leads_where():
-    """A node leads along its heaviest edge, of equal ones the last. In the world, a bullet leads to its person."""
+    """A node leads along its heaviest edge, of equal ones the last. In the world, bullets lead by person."""
     E = [[EDGES.get((i, j), 0) for j in range(6)] for i in range(6)]
     assert truth.leading(NODES, E, asked([]), [0], None) == [True, False, False, True, False, False]
     assert truth.leading(NODES, E, asked([]), [2], None) == [False, False, True, False, True, True]
