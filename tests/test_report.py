@@ -1,4 +1,4 @@
-"""Every table and report a second time: each cell from raw rows, outside the code that makes it."""
+"""Every table and report is computed a second time: each cell from raw rows, without the code that makes it."""
 import json
 import random
 import re
@@ -28,7 +28,7 @@ from view.page import page, page_data
 
 # --- raw rows -------------------------------------------------------------------------------------------------------
 
-# A prediction, with F1, ROUGE-L and exact match against Mara Lee, and whether it names option B.
+# A prediction; its F1, ROUGE-L and exact match against Mara Lee; and whether it names option B.
 WORKED = (("Mara Lee", 1, 1, 1, 0), ("Lee Mara", 1, .5, 0, 0), ("(B) old Mara", .4, .4, 0, 1), ("Tom", 0, 0, 0, 0))
 
 
@@ -48,7 +48,7 @@ def raw(data: str, name: str) -> list[dict]:
 
 
 def ends(items, form: str, statistic=np.mean) -> list[str]:
-    """The 95 % bootstrap interval of a statistic, over items that are drawn with replacement, in this form."""
+    """Both ends of a statistic's 95 % bootstrap interval over items, in this form."""
     drawn = np.sort(np.random.default_rng(0).integers(0, len(items), (1000, len(items)))).tolist()
     of = {row: statistic([items[i] for i in row]) for row in set(map(tuple, drawn))}
     return [form.format(end) for end in np.percentile([of[tuple(row)] for row in drawn], [2.5, 97.5])]
@@ -60,7 +60,7 @@ def short(flops: float) -> str:
 
 
 def columns(data: str, name: str) -> dict[str, str]:
-    """What each column says of a run."""
+    """The cell of each column for a run."""
     rows, first = raw(data, name), raw(data, "pecan")
     documents = rows[1:]                                    # one row of each
     f1, rouge_l, em, accuracy = 100 * np.array([row["worked"] for row in rows]).T
@@ -83,7 +83,7 @@ def columns(data: str, name: str) -> dict[str, str]:
 
 
 class Recorded:
-    """In place of eval.py's Runner: its rows are those of `raw`, and it keeps how much each run retrieves."""
+    """Replaces eval.py's Runner: returns the rows of `raw`, and keeps how many chunks each run retrieves."""
     top = {}
 
     def __init__(self, *_):
@@ -96,7 +96,7 @@ class Recorded:
 
 @pytest.fixture
 def printed(tmp_path, monkeypatch):
-    """Runs eval.py over two data sets, Qasper and mine; gives the tables as lists of cells, by their titles."""
+    """A function that runs eval.py over two data sets, Qasper and mine, and returns {title: rows of cells}."""
     def tables(*arguments):
         monkeypatch.setattr(command_line, "Runner", Recorded)
         monkeypatch.setattr(dataset, "TAKEN", ())           # the file may have the paper's name
@@ -118,7 +118,7 @@ def printed(tmp_path, monkeypatch):
 
 TOP = ["bm25 BM25", "sbert SBERT", "dragon Dragon", "raptor-ct RAPTOR-CT"]
 TOP_5, TOP_X = ([row.replace(" ", f"{end} ", 1) + f" Top-{x}" for row in TOP] for end, x in (("", 5), ("-x", "X")))
-# Of each table the columns that are measured, and the name and label of its rows, in this order.
+# For each table its measured columns, then its rows' names and labels.
 TABLES = {
     None: ("F1|95 %|accuracy|ROUGE-L|nodes|FLOPs/query|ratio|FLOPs/document|cut|n|F1 - PECAN",
            ["pecan PECAN", "bm25 BM25 Top-5", "whole whole document"]),
@@ -136,15 +136,14 @@ TABLES = {
     "systems": ("F1|95 %|EM|accuracy|ROUGE-L|FLOPs/query|FLOPs/document|refused|n|F1 - PECAN",
                 ["pecan PECAN", "garlic GARLIC", "graphreader GraphReader", "mkrag MKRAG (reconstruction)",
                  "jerr JERR (reconstruction)"])}
-# Of some rows what the paper prints of Qasper.
+# The paper's figures on Qasper, for some rows.
 PUBLISHED = {"pecan-without-graph": ["47.3", "45.5"], "pecan t_n": ["49.7", "66.9T"], "garlic": [
     "49.7", "47.9", "66.9T", "1.00x"]}
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_from_raw_rows(printed, tmp_path, table):
-    """Each row has its label, what its own rows say, and what the paper prints of this row and data set. Below is how
-    many replies of each were refused."""
+    """Each row shows its label, the figures of its raw rows, and the paper's figures. Its refused replies are below."""
     titles, names = TABLES[table]
     small = shutil.copytree(ROOT / "tiny", tmp_path / "small")          # a second checkpoint, for Table 2
     found = printed(*(["--table", table] if table else []), *(["--searcher", small] if table == "2" else []))
@@ -173,7 +172,8 @@ def test_a_table_from_raw_rows(printed, tmp_path, table):
 
 
 def test_what_top_x_retrieves(printed):
-    """Qasper's is the paper's. Elsewhere the search's FLOPs buy chunks, or RAPTOR's nodes of a third of their size."""
+    """On Qasper, X is the paper's. Elsewhere it is the number of chunks, or of RAPTOR's nodes of a third of a chunk,
+    that the search's FLOPs pay for."""
     printed("--table", "1")
     chunk = resolve(ROOT / "tiny", 512).chunk
     config = cost.unloaded(str(ROOT / "tiny")).config
@@ -184,7 +184,7 @@ def test_what_top_x_retrieves(printed):
 
 
 def test_costs_lengths_and_nodes_from_raw_rows(printed):
-    """Tables A4 and A3 and Figure 3."""
+    """Raw rows give Tables A4 and A3 and Figure 3."""
     rows, whole = raw("mine", "pecan"), raw("mine", "whole")
     flops, of_whole = (sum(row["flops"] for row in of) / 3 for of in (rows, whole))
     built = (rows[0]["construction_flops"] + rows[2]["construction_flops"]) / 2
@@ -227,12 +227,12 @@ def test_scores_from_raw_rows(tmp_path):
 # --- the dry run ----------------------------------------------------------------------------------------------------
 
 def generated(config, prompt: int, tokens: int) -> int:
-    """FLOPs of a prompt and a reply, whose last token is not run."""
+    """FLOPs of a prompt and a reply. The reply's last token is not run."""
     return flops_of(config, prompt, prompt, 1) + sum(flops_of(config, 1, prompt + n, 1) for n in range(1, tokens))
 
 
 def levels(lengths: list[int], room: int, limit: int, node: int):
-    """The groups of each level, of nodes of these tokens: (their tokens, those of the summary, which is half of it)."""
+    """The groups of each level, each as (tokens of its nodes, tokens of its summary: half, at most `limit`)."""
     groups = []
     while len(groups) != 1:
         groups = [[]]
@@ -246,8 +246,11 @@ def levels(lengths: list[int], room: int, limit: int, node: int):
 
 
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
-    """Two documents of several windows, four questions; GARLIC's 17 nodes for HotpotQA, 30 for other data, or as many
-    as the window holds; a batch of groups, or fewer if a level has no more."""
+    """The estimate follows from the texts of two documents and four questions.
+
+    A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds. A batch holds at
+    most the groups of one level.
+    """
     monkeypatch.setattr(dataset, "TAKEN", ())
     documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
                  for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
@@ -303,7 +306,8 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
 
 
 def test_table_a4_at_the_papers_lengths():
-    """Of the 8B shape: chunks of 300 tokens, nodes of 60, 150 of prompt and 10 of answer, GARLIC's number of nodes."""
+    """The dry run computes Table A4 for the 8B shape: chunks of 300 tokens, nodes of 60, prompts of 150, answers of 10,
+    and GARLIC's numbers of nodes."""
     folder = ROOT / "tests" / "llama-3.1-8b"
     config = read_config(folder)
     header, *lines = (re.split("  +", line) for line in run(
@@ -327,7 +331,7 @@ def test_table_a4_at_the_papers_lengths():
 
 
 def test_the_whole_document_of_a_dry_run_has_its_own_window(tmp_path, monkeypatch):
-    """100,000 tokens (4.1), beyond the window of PECAN, if the model is made for more."""
+    """The window is 100,000 tokens (4.1) if the model was made for more. PECAN's own window is smaller."""
     folder = shutil.copytree(ROOT / "tiny", tmp_path / "long", ignore=shutil.ignore_patterns("*.safetensors", "*.py"))
     config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 1 << 17}
     (folder / "config.json").write_text(json.dumps(config))
@@ -345,7 +349,7 @@ def area(checks) -> float:
 
 
 def checks(endless: dict) -> list[tuple]:
-    """p_yes, and whether chunks 0 and 3 were read before, of each check of a search."""
+    """For each check of a search: p_yes, and whether chunks 0 and 3 had been read."""
     return [(p, {0, 3} <= set(endless["nodes"][:n])) for n, p in enumerate(endless["p_yes"], 1) if p is not None]
 
 
@@ -358,12 +362,12 @@ def stop(endless: dict, t_p: float) -> tuple:
 
 
 def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
-    """Two documents of one data set, one of another and of the same id: each figure over its items, intervals over
-    documents.
+    """Each figure is over its own items, and each interval over documents.
 
-    The head that is best on a document is not the one that it is measured with: others chose it.
+    One data set has two documents, the other one document of the same id. A document is measured with the heads that
+    are best on others, not with its own best.
     """
-    monkeypatch.setattr(study_command, "STEPS", (steps.edges, steps.progress, steps.answers))     # the others take long
+    monkeypatch.setattr(study_command, "STEPS", (steps.edges, steps.progress, steps.answers))     # other steps are slow
     monkeypatch.setattr(steps, "THRESHOLDS", (.5, .8))
 
     def record(id, e, *questions):
@@ -388,7 +392,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
         found[name, way] = counts, [[float(x) for x in re.findall(r"-?\d*\.?\d+", cell)] for cell in cells]
 
     def check(name, way, items, statistic=lambda documents: np.mean(np.concatenate(documents))):
-        """`items` gives those of a record."""
+        """Compare a printed row with the statistic of `items(record)` and its interval."""
         groups = [*records.values(), sum(records.values(), [])]
         wanted = [[items(record) for record in group] for group in groups]
         counts, cells = found[name, way]
@@ -414,7 +418,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
 
 
 def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similarity, settings):
-    """The budget holds what is read, and no further chunk would have fitted; similarity reads the most similar."""
+    """Less of the budget is left than the longest chunk costs. By similarity, the most similar chunks are read."""
     c = similarity(question)
     rows = collect.without_search(tiny, graph, Question("q", question, ["x"]), c, [0], 300, settings)
     t = tiny.tokenizer
@@ -429,8 +433,8 @@ def test_chunks_of_the_bench_cost_what_pecan_does(tiny, graph, question, similar
 
 
 def test_the_level_above_the_chunks_is_compared_at_one_position():
-    """Right are bullets of r .25 and .3, wrong is one of .2, at the second of three positions: without these both pairs
-    are in order."""
+    """Bullets with attention .25 and .3 are right; the second of the three, with .2, is wrong. Position factors put it
+    before the first. Without them both pairs are in order."""
     row = record_of()
     attention = torch.tensor([0, 0, 0, 0, .25, .2, .3])[:, None, None].expand(7, 2, 1)
     asked_, = row.asked
@@ -443,8 +447,8 @@ def test_the_level_above_the_chunks_is_compared_at_one_position():
 # --- the page -------------------------------------------------------------------------------------------------------
 
 def test_each_question_of_a_page_has_its_graph():
-    """Questions about two documents: each is shown over the nodes of its own, with its own figures. A graph is there
-    once, and the first question is the title."""
+    """Each question is shown with its own figures and its document's nodes. Each graph is stored once. The first
+    question is the title."""
     def trace(name, nodes, n):
         return SimpleNamespace(graph=name, nodes=nodes, edges=[[len(nodes), 0, 1]], c=[n / 2], lengths=[n + 5],
                                question=f"q{n}", settings=Settings(patience=n + 1), answer=Answer(f"x{n}", [n], 1, 1))
@@ -461,6 +465,6 @@ def test_each_question_of_a_page_has_its_graph():
 
 
 def test_dtype_auto_on_a_cpu():
-    """float32 on a CPU, whatever the weights are stored in; a dtype that is named is taken."""
+    """auto is float32 on a CPU, whatever the dtype of the stored weights. A named dtype is used."""
     assert choose_device("cpu", "auto", "bfloat16")[1] == torch.float32
     assert choose_device("cpu", "float16", "bfloat16")[1] == torch.float16

@@ -1,6 +1,6 @@
-"""What becomes of answers: a line, a summary, the cells of a table. And the estimate of what all of it would cost.
+"""From answers to a line of predictions, a summary and the cells of a table. And the estimate of a run's cost.
 
-All by hand: every number is another one, so that none can be taken for another.
+All numbers are chosen by hand, and all differ, so that no mix-up goes unnoticed.
 """
 
 import pytest
@@ -16,13 +16,13 @@ from evaluation.predictions import prediction
 from llama import Cache, flops_of, length_of
 from pecan import node_line
 
-BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)        # tiny/pecan.json over the paper's
+BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)  # the paper's, changed by tiny/pecan.json
 
 # --- from answers to a summary --------------------------------------------------------------------------------------
 
 
 def test_a_line_of_predictions():
-    """Scored against all gold answers; steps without their candidates."""
+    """A line is scored against all gold answers. It leaves out the candidates of each step."""
     step = Step(3, 1, 2, .1, .2, 30, 40, 50, candidates=[(3, .5, .6)], verdict="Yes")
     answer = Answer("Lee Mara", [3, 4], 6, 7, "yes", calls=8, refused=9, trace=[step])
     question = Question("q", "Who?", ["Tom", "Mara Lee"], {"options": ["a"], "gold": 0, "else": 1})
@@ -37,7 +37,7 @@ def test_a_line_of_predictions():
 
 
 def test_a_summary_by_hand():
-    """Means, not medians; documents are counted once, however many of their questions were answered or cut."""
+    """Figures are means, not medians. A document counts once, however many of its questions were answered or cut."""
     def row(document, text, nodes, cut=False):
         return {"hash": document, "prediction": text, "answers": ["Mara Lee"], "nodes": nodes, "tokens": 10 * nodes,
                 "flops": 100 * nodes, "construction_flops": {"a": 7, "b": 1}[document], "cut": cut, "calls": 2,
@@ -66,10 +66,10 @@ WHERE = {"F1": "21.0", "95 %": "20.0-22.0", "ROUGE-L": "31.0", "EM": "41.0", "ac
 
 @pytest.mark.parametrize("name", [None, "1", "2", "3", "patience", "systems"])
 def test_each_number_is_under_its_header(name):
-    """Every number of a summary is another one here, so that none can be shown for another."""
+    """Each cell shows the number that its header names. All numbers of this summary differ."""
     table = tables.tables_of(name, {"mine": {"runs": {"pecan": RESULT}}})[0]
     row, = (row for row in table.rows if "21.0" in row)
-    found = dict(zip(table.header[::-1], row[::-1]))          # of two columns of one name the first, the measured one
+    found = dict(zip(table.header[::-1], row[::-1]))          # if two have one name, the first, which is measured
     assert {title: found[title] for title in found if title in WHERE}.items() <= WHERE.items()
     assert {"F1", "95 %", "n"} <= found.keys()
 
@@ -81,7 +81,7 @@ def of(table, first):
 
 
 def test_measured_next_to_published():
-    """Table 1 shows what was run, the paper's figure of the same cell, and that the others were not run."""
+    """Table 1 shows each run next to the paper's figures, and "not run" in all other rows."""
     results = {"Qasper": {"runs": {"pecan": RESULT, "whole": RESULT}}}
     qasper, *others = tables.tables_of("1", results)
     assert of(qasper, "PECAN")[-4:] == ["49.7", "47.9", "66.9T", "1.00x"]
@@ -105,7 +105,7 @@ def test_systems_show_published_figures_with_their_data_and_model():
 
 
 def test_table_2_knows_its_models():
-    """A checkpoint's name with and without -Instruct is the paper's. The pairs that were not run come last."""
+    """The paper's checkpoints are recognised with and without -Instruct. Pairs that were not run are the last rows."""
     label = "Meta-Llama-3.1-8B-Instruct + Llama-3.2-3B-Instruct"
     table = tables.tables_of("2", {"Qasper": {"runs": {"a": RESULT | {"label": label}, "b": RESULT}}})[0]
     assert [(row[0], row[-1]) for row in table.rows[:2]] == [(label, "49.6"), ("x", "none")]
@@ -135,7 +135,7 @@ def test_a_histogram_loses_no_query():
 
 @pytest.mark.parametrize("name", tables.TABLES)
 def test_nothing_is_blank(name):
-    """Every cell of every table has text, with runs and without, and a published figure has its column."""
+    """With and without runs, every cell has text, and every table has a column of published figures."""
     runs = {row.name: RESULT for row in rows_of(name, "", "m/a", ["m/b"])}
     measured = {"runs": runs, "lengths": dict.fromkeys("abcde", 9)}
     for results in ({}, {"Qasper": measured}, {"mine": measured}):
@@ -153,12 +153,12 @@ def test_flops_have_three_digits():
 # --- what a run would cost ------------------------------------------------------------------------------------------
 
 def test_the_cost_of_a_generation_is_what_it_costs(tiny, ids):
-    """A prompt and a reply that is not ended early, counted by the model."""
+    """The estimate for a prompt and a reply of full length equals the model's own count."""
     before = tiny.flops
     cache = Cache(tiny, 1, 64)
     hidden, _ = tiny.read(cache, [[(None, ids(40))]])
     reply, _ = tiny.generate(cache, hidden, 9)
-    assert len(reply[0]) == 9, "another prompt is needed: this reply ends"
+    assert len(reply[0]) == 9, "this reply ends early: choose another prompt"
     assert cost.generation(tiny.config, 40, 9) == tiny.flops - before
 
 
@@ -176,7 +176,7 @@ def planned(data, settings=BASE):
 
 
 def test_the_estimate_counts_every_part(tiny, monkeypatch):
-    """A document of one window and one question, part by part."""
+    """Every part is right for a document of one window with one question."""
     monkeypatch.setitem(paper.FIXED_NODES, "mine", 9)
     document = Document("d", read_jsonl(EMBEDDED, 1)[0].passages[:3], [Question("q", "Who is it?", ["x"])])
     t, c = tiny.tokenizer, tiny.config
@@ -196,7 +196,7 @@ def test_the_estimate_counts_every_part(tiny, monkeypatch):
     assert found["whole"] == cost.generation(c, prompt, 4)
     assert found["of the whole"] == cost.bytes_of_pass(c, 4, prompt, prompt + 4)
     assert found["of a search"] == cost.bytes_of_pass(c, 4, read, 380, prompt)
-    cut = cost.expected(planned(Data(document)), prompt)        # the whole document's window holds the answer too
+    cut = cost.expected(planned(Data(document)), prompt)        # this window must hold the answer too
     assert cut["whole"] == cost.generation(c, prompt - 4, 4)
 
     answer = sum(flops_of(c, 1, prompt + n, 1) for n in range(4))

@@ -29,7 +29,7 @@ def size(request, tmp_path):
 
 
 def test_inverse_frequencies(size):
-    """Golden sums and last entries, the sizes of the three bands, and Hugging Face's own table, bit by bit."""
+    """Frequencies have the golden sums, last entries and band sizes, and equal Hugging Face's bit by bit."""
     ours, theirs, (bands, total, last) = size
     f = inverse_frequencies(ours)
     assert f.double().sum().item() == pytest.approx(total, rel=1e-7)       # the golden sums have nine digits
@@ -45,7 +45,7 @@ def test_inverse_frequencies(size):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_cos_and_sin_equal_hugging_face(size, dtype):
-    """At positions 0, 1, 8k and 100k, in the model's dtype, bit by bit."""
+    """The tables equal Hugging Face's bit by bit at positions 0, 1, 8k and 100k, in the model's dtype."""
     ours, theirs, _ = size
     cos, sin = rope_tables(POSITIONS, inverse_frequencies(ours), dtype)
     wanted = LlamaRotaryEmbedding(theirs)(torch.zeros(1, dtype=dtype), POSITIONS)
@@ -55,8 +55,8 @@ def test_cos_and_sin_equal_hugging_face(size, dtype):
 
 
 def test_cos_and_sin_are_those_of_the_angle(size):
-    """Against float64. Position times frequency is rounded to float32, to 2^-24 of itself: 0.006 rad for the largest
-    angle, 100,000. Angles rounded to bfloat16 would be wrong by whole turns."""
+    """The tables equal float64 up to the rounding of the angle to float32. That is 2^-24 of the angle: 0.006 rad for
+    the largest, 100,000 rad. Angles in bfloat16 would be wrong by whole turns."""
     f = inverse_frequencies(size[0])
     cos, sin = (table[0, 0].double() for table in rope_tables(POSITIONS, f, torch.float32))
     for row, position in enumerate(POSITIONS[0].tolist()):
@@ -89,8 +89,8 @@ def test_rotation_equals_hugging_face(size, dtype):
 
 
 def test_scores_depend_on_the_distance_alone(size):
-    """The purpose of the rotation: q at position m and k at position n give a score that only m - n decides, up to the
-    rounding of the angles, 130 x 2^-24, times |q| |k|, about 100."""
+    """The score of q at position m and k at position n depends only on m - n: the purpose of the rotation. The
+    tolerance is the rounding of the angles, 130 x 2^-24, times |q| |k|, about 100."""
     c = size[0]
     g = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 1, c.head_width, generator=g, dtype=torch.float64) for _ in range(2))

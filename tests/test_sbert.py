@@ -1,4 +1,4 @@
-"""Ring 9, sentence encoders: our BERT and MPNet against Hugging Face's on random weights, and the mean of a model's own
+"""Ring 9, sentence encoders: our BERT and MPNet against Hugging Face's on random weights, and the mean of a Llama's own
 embeddings.
 
 The weights have a standard deviation of 0.15, so that attention is peaky enough to show a bug. One sentence is longer
@@ -64,7 +64,7 @@ def folder(kind, tmp_path_factory):
         for name, weight in model.named_parameters():
             weight.normal_(1.0 if "LayerNorm.weight" in name else 0.0, 0.15)
             if "relative_attention_bias" in name:
-                weight.mul_(10)                               # as large as the scores, or a wrong bucket hardly shows
+                weight.mul_(10)                               # as large as the scores, so that a wrong bucket shows
     model.save_pretrained(folder)
     return folder
 
@@ -78,7 +78,7 @@ def encoder(kind, folder, tiny):
 
 @pytest.fixture(scope="module")
 def hf(kind, folder):
-    """Makes the last hidden states [T, D] of token ids: Hugging Face's forward pass, one sentence, no padding."""
+    """A function: token ids -> last hidden states [T, D] of Hugging Face, for one sentence without padding."""
     model = MODELS[kind][1].from_pretrained(folder, attn_implementation="eager").eval()
 
     @torch.no_grad()
@@ -102,7 +102,7 @@ def write(folder, name, **content):
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
 def test_hidden_states_equal_hugging_face(kind, folder, hf):
-    """In float64, because there rounding is 1e-13 and a bug is larger. Ours run in one padded batch."""
+    """One padded batch gives Hugging Face's hidden states. In float64 rounding is 1e-13, and a bug is larger."""
     encoder = MODELS[kind][2](folder)
     encoder.weights = {name: weight.double() for name, weight in encoder.weights.items()}
     ids = [ids_of(sentence) for sentence in SENTENCES]
@@ -123,7 +123,7 @@ def test_hidden_states_equal_hugging_face(kind, folder, hf):
     ({"pooling_mode": "mean"}, "mean"),
     ({"pooling_mode": "cls"}, "cls")])
 def test_vectors_equal_hugging_face(kind, copy, hf, pooling, mode):
-    """In float32. The rounding of some hundred products of size 0.1 is 1e-7; 1e-6 leaves room for other kernels."""
+    """Vectors agree in float32. Rounding some hundred products of size 0.1 gives 1e-7; 1e-6 allows other kernels."""
     if pooling is not None:
         write(copy, "1_Pooling/config.json", word_embedding_dimension=D, **pooling)
 
@@ -149,7 +149,7 @@ def test_buckets_equal_hugging_face():
 
 @pytest.mark.parametrize("length", [None, 3, 150, 10_000])
 def test_long_sentences_are_cut(kind, copy, hf, length):
-    """At max_seq_length, special tokens included, or at the end of the position table."""
+    """Sentences are cut at max_seq_length, special tokens included, or at the end of the position table."""
     if length is not None:
         write(copy, "sentence_bert_config.json", max_seq_length=length, do_lower_case=False)
     cut = min(length or POSITIONS, MODELS[kind][3])
@@ -172,7 +172,7 @@ def test_flops_by_hand(kind, folder):
 
 
 def test_names_may_have_a_prefix(kind, copy, encoder):
-    """Checkpoints with a head have one. The table of position ids comes from old versions of transformers."""
+    """Checkpoints with a head have a prefix. Old versions of transformers also wrote a table of position ids."""
     path = copy / "model.safetensors"
     tensors = load_file(path) | {"embeddings.position_ids": torch.arange(POSITIONS)[None]}
     save_file({f"{kind}.{name}": tensor for name, tensor in tensors.items()}, path)
@@ -182,7 +182,7 @@ def test_names_may_have_a_prefix(kind, copy, encoder):
 NORM = "encoder.layer.1.output.LayerNorm.weight"
 
 
-# What each row changes in a checkpoint, and what the error says (a regular expression).
+# Each row: a change to a checkpoint, and the error's text as a regular expression.
 @pytest.mark.parametrize("damage, words", [
     (partial(change, model_type="distilbert"), "config.json: model_type 'distilbert' is not implemented"),
     (partial(change, hidden_act="relu"), "config.json: hidden_act is 'relu'; only 'gelu'"),
@@ -222,14 +222,14 @@ def test_mean_of_own_embeddings(tiny):
 
 
 def test_embeddings_are_whitened(tiny):
-    """Over the vocabulary their mean is 0 and their covariance the unit matrix, unlike the checkpoint's."""
+    """Over the vocabulary the vectors have mean 0 and the unit matrix as covariance, unlike the checkpoint's."""
     encoder = TokenMean(tiny, unit=False)
     whitened = (encoder.table.double() - encoder.mean) @ encoder.whitening.double()
     error = (whitened.T @ whitened / len(whitened) - torch.eye(whitened.shape[1])).abs().max().item()
     assert whitened.mean(0).abs().max() < 1e-5 and error < 1e-4, f"covariance off by {error:.1e}"
 
     before = torch.cov(encoder.table.T.double(), correction=0)
-    assert before.diagonal().max() > 2 * before.diagonal().min(), "the checkpoint's own are whitened already"
+    assert before.diagonal().max() > 2 * before.diagonal().min(), "the checkpoint's embeddings are whitened already"
 
     ids = tiny.tokenizer.encode("Where is Mara?")
     vector, = encoder.encode(["Where is Mara?"])
@@ -239,7 +239,7 @@ def test_embeddings_are_whitened(tiny):
 
 
 def test_rare_tokens_count_more(tmp_path):
-    """Half for a token that is 3 of 1000; all alike where no counts are."""
+    """A token that is 3 of 1000 has weight one half. Without counts all weights are 1."""
     copy = Llama.load(write_checkpoint(tmp_path / "copy"), "cpu")
     alike = TokenMean(copy)
     assert (alike.weights == 1).all()
@@ -253,7 +253,7 @@ def test_rare_tokens_count_more(tmp_path):
 
 
 def test_equal_vectors_have_equal_similarities(tiny):
-    """A matrix product may round each row differently. A number that is not finite in any vector is refused."""
+    """Similarities are equal although a matrix product may round each row differently. NaN and infinity are refused."""
     encoder = TokenMean(tiny)
     vectors, query = encoder.encode(["The road was long."] * 7), encoder.encode(["Who?"])[0]
     ours = similarities(vectors, query)
@@ -269,7 +269,7 @@ def test_equal_vectors_have_equal_similarities(tiny):
 
 @pytest.mark.parametrize("variable", ["PECAN_MINILM", "PECAN_MPNET"])
 def test_a_real_encoder(variable, tiny):
-    """One MiniLM and one MPNet of sentence-transformers, in the folders that the variables name."""
+    """A published MiniLM and a published MPNet give similar sentences the larger cosine."""
     if variable not in os.environ:
         pytest.skip(f"set {variable} to the folder of a checkpoint")
     a, b, c = load_encoder(os.environ[variable], tiny).encode(
@@ -281,7 +281,7 @@ def test_a_real_encoder(variable, tiny):
 
 @pytest.mark.parametrize("kind", ["bert"], indirect=True)
 def test_two_towers_equal_hugging_face(folder, copy, hf, tiny):
-    """The state of the first token, [CLS], without normalisation, and separate weights for each side."""
+    """A vector is the state of the first token, [CLS], not normalised. The two towers have different weights."""
     change_tensors(copy, {NORM: torch.full([D], 2.0)})
     questions, passages = load_towers([folder, copy], tiny)
     ours = questions.encode(SENTENCES)

@@ -53,9 +53,9 @@ def expected_choice(graph, r, c, visited, fits):
 
 
 def test_a_search_recomputed_from_hugging_face(tiny, tiny_hf, graph, question, similarity, settings):
-    """Every r, z, final score, candidate and p_yes of a trace, from one Hugging Face pass over what was read."""
-    s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a hard threshold: a long search
-    end = s.room + s.cache.lengths[0]                                             # the slot that nodes may fill up to
+    """Every r, z, final score, candidate and p_yes of a trace follows from Hugging Face's passes over the nodes."""
+    s = search(tiny, graph, question, similarity, settings, confidence=0.999)     # a high threshold
+    end = s.room + s.cache.lengths[0]                                             # nodes fill the cache up to here
     t = tiny.tokenizer
     top = graph.top_level
     assert s.visited[:len(top)] == top and len(s.visited) > len(top) + 3
@@ -67,7 +67,7 @@ def test_a_search_recomputed_from_hugging_face(tiny, tiny_hf, graph, question, s
 
     r = [0.0] * len(graph.nodes)
     for position, step in enumerate(s.trace, 2):
-        # The choice of the node, from what was read before it. (The top level is not chosen.)
+        # The choice of the node, from the nodes read before it. (The top level is not chosen.)
         if step.score is not None:
             visited = s.visited[:position - 2]
             used = spans[visited[-1]].stop
@@ -96,7 +96,7 @@ def test_a_search_recomputed_from_hugging_face(tiny, tiny_hf, graph, question, s
 
 
 def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, question, similarity, settings):
-    """One cache from the first word to the answer equals one prompt; and the tokens counted are those that were run."""
+    """A search in one cache gives Hugging Face's answer to one prompt, and counts exactly the tokens that were run."""
     t = tiny.tokenizer
     answer = Search(tiny, graph, question, similarity(question), settings).answer()
     prompt = token_ids(nodes_prompt(t, graph, question, answer.nodes)
@@ -160,7 +160,7 @@ def test_the_window_keeps_room_for_the_answer(tiny, graph, question, similarity,
 
 
 def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
-    """w/o dynamic progress control: no checks; a large top level is held to the number divided by the levels."""
+    """Without dynamic progress control there are no checks. At most number / levels nodes of the top level start."""
     s = search(tiny, graph, question, similarity, settings, fixed_nodes=9)
     assert len(s.visited) == 9 and all(step.verdict is None for step in s.trace)
 
@@ -173,7 +173,7 @@ def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
 
 
 def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, similarity, settings):
-    """After a search that ended without a Yes the answer follows a "No"; after one that ended with it, a "Yes"."""
+    """The answer follows a "Yes" if the search ended with one, else a "No"."""
     for satisfied in (True, False):
         s = Search(tiny, graph, question, similarity(question), settings)
         verdict = "Yes" if satisfied else "No"
@@ -193,8 +193,8 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, simil
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_top_level_too_large_for_the_window(tiny, question, settings, times):
-    """A top level that just fits is read whole. Of one more node, or twice as many, the least similar are left out, so
-    that five nodes of chunk size still fit. The others are read in document order."""
+    """A top level that just fits is read whole. If it has one more node, or twice as many, the least similar are left
+    out, so that five nodes of chunk size still fit. The others are read in document order."""
     names = ("Mara", "Theo", "Ada", "Igor", "Ulla") * 40
 
     def started(nodes):
@@ -220,8 +220,8 @@ def test_a_top_level_too_large_for_the_window(tiny, question, settings, times):
 
 
 def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, settings):
-    """Nodes made to measure: what must stay free is five chunks, or half of the room if that is less; not a token more
-    or less. A top level that fills the room is read whole."""
+    """If the top level does not fit, exactly five chunks stay free, or half of the room if that is less. A top level
+    that just fits is read whole."""
     def visited(lengths, chunk):
         texts = ["road " * (length - 2) for length in lengths]                 # a line has two more tokens, "\n*"
         graph = Graph([Node(1, text.strip()) for text in texts], edge_matrix([], len(texts)), "", "", {})
@@ -265,8 +265,8 @@ def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
 # --- what it costs --------------------------------------------------------------------------------------------------
 
 def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, settings):
-    """The counter against a formula over what was read: 2 x parameters a token, 4 L H K T S for attention, the output
-    matrix for each probe and each generated token (the one that ends the answer too)."""
+    """The counter equals a formula: 2 x parameters for each token read, 4 L H K T S for attention, and the output
+    matrix for each probe and each generated token, including the one that ends the answer."""
     answer = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9)).answer()
     c = tiny.config
     t = tiny.tokenizer
@@ -280,7 +280,7 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
         length += tokens
         reads.append((tokens, length))
 
-    # The top level is one pass, and every other node; a check's tokens are part of its pass.
+    # The top level is one pass, and so is every later node. A check's tokens are part of the pass before it.
     read(length_of(pecan.question_prompt(t, question)))
     line = 0
     for step in answer.trace:
@@ -291,7 +291,7 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
             line = 0
     read(length_of(pecan.answer_turn(t, t.first("Yes"))))
 
-    # The last of the answer's tokens is chosen, not run.
+    # The answer's last token is chosen, not run.
     words = answer.tokens - sum(tokens for tokens, _ in reads)
     for _ in range(min(words, settings.answer_tokens - 1)):
         read(1)
@@ -305,8 +305,8 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
 
 @pytest.mark.parametrize("most", [512, 20])
 def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, settings, monkeypatch, most):
-    """A pass for the question, for each group of the top level, for each node after it and for each word of the answer.
-    A check takes none, and is the last thing of a pass. What a group is changes no choice and no count."""
+    """There is one pass for the question, each group of the top level, each later node, the answer's turn and each word
+    of the answer. A check has no pass of its own: it ends another. However nodes are grouped, the counts are right."""
     monkeypatch.setattr(pecan, "PASS", most)
     passes = []
     append = tiny.append
@@ -322,7 +322,7 @@ def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, 
     for step in answer.trace:
         (start if step.score is None else after).append(token_ids(node_line(t, step.node, graph.nodes[step.node].text)))
 
-    # The top level in groups of at most so many tokens, and no group that the next node would have fitted.
+    # Groups of the top level have at most `most` tokens, and the next node would not have fitted.
     groups = [[]]
     for line in start:
         if len(groups[-1]) + len(line) > most:
@@ -334,7 +334,7 @@ def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, 
               token_ids(pecan.answer_turn(t, t.first(answer.trace[-1].verdict)))]
     assert passes[:len(wanted)] == wanted and all(len(word) == 1 for word in passes[len(wanted):])
 
-    # Prompt, nodes, probes and answer, no token more; and each step's share of it.
+    # The answer's tokens: prompt, nodes, probes and answer. A step's tokens: all up to the end of its pass.
     words = t.encode(answer.text)
     probes = (1 + len(after)) * len(t.frame.close)
     assert answer.tokens == sum(map(len, wanted)) + len(words)
@@ -342,5 +342,5 @@ def test_a_search_in_as_few_passes_as_it_can(tiny, graph, question, similarity, 
     so_far = [opening + sum(map(len, (start + after)[:n + 1])) for n in range(len(answer.trace))]
     checked = [max(0, n + 2 - len(start)) * len(t.frame.close) for n in range(len(answer.trace))]
     read = [a + b for a, b in zip(so_far, checked)]
-    assert [step.tokens for step in answer.trace[len(start) - 1:]] == read[len(start) - 1:], "the end of a pass"
+    assert [step.tokens for step in answer.trace[len(start) - 1:]] == read[len(start) - 1:], "tokens up to a step"
     assert probes == checked[-1]

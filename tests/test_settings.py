@@ -8,7 +8,7 @@ from core.files import InputError
 from core.settings import PAPER, WHOLE_DOCUMENT, WINDOW, Settings, resolve
 
 SOURCES = ["defaults", "pecan.json", "paper", "options", "run"]          # in rising order of precedence
-VALUES = {"pecan.json": 0.1, "paper": 0.2, "options": 0.3, "run": 0.4}   # of the confidence
+VALUES = {"pecan.json": 0.1, "paper": 0.2, "options": 0.3, "run": 0.4}   # confidences
 
 
 def resolved(folder, max_length=100_000, **sources):
@@ -21,7 +21,7 @@ def resolved(folder, max_length=100_000, **sources):
 
 @pytest.mark.parametrize("lower, higher", itertools.combinations(SOURCES, 2))
 def test_precedence(tmp_path, lower, higher):
-    """Of two sources that set a value, the later one wins. What the higher leaves open (None) is the lower's."""
+    """If two sources set a value, the higher one wins. If the higher one has None, the lower one's value stays."""
     def sources(values):
         return {name.replace(".", "_"): {"confidence": value} for name, value in values.items() if name != "defaults"}
     both = {lower: VALUES.get(lower), higher: VALUES[higher]}

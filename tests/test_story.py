@@ -1,9 +1,9 @@
-"""Figure 20 of the GraphReader paper ("Casa Loma") walked by each system: every prompt as a whole, from first to last.
+"""Each system answers Figure 20 of the GraphReader paper ("Casa Loma"). Every prompt is compared as a whole.
 
-A script says the replies. The conversations are in tests/story/, to be read; a prompt that changes by a letter is red.
-So is a change of what the reader gets at the end.
+A script gives the replies. The expected conversations are in tests/story/, for reading. A test fails if one letter of a
+prompt, or of the text that the reader gets at the end, differs.
 
-    python tests/test_story.py        writes them anew
+    python tests/test_story.py        writes the conversations anew
 """
 import json
 import sys
@@ -42,7 +42,7 @@ def acts(action: str, notebook: str = "") -> str:
     return f"{book}*Rationale for Next Action*: the plan asks for it.\n*Chosen Action*: {action}"
 
 
-# As in Figures 21 to 24, with the chunks' numbers here.
+# As in Figures 21 to 24, but with the numbers of our chunks.
 GRAPHREADER = [
     "1. \"Never Too Loud\" is the fourth studio album by Canadian hard rock band Danko Jones. | Never Too Loud | "
     "studio album | Canadian | hard rock band | Danko Jones",
@@ -95,7 +95,7 @@ JERR_SAYS = [
 # --- the systems ----------------------------------------------------------------------------------------------------
 
 def mkrag(model) -> MKRAG:
-    """With shared words in the place of p_yes: the model knows none of these words."""
+    """MKRAG with the number of shared words in place of p_yes, because the model knows none of these words."""
     method = MKRAG(model, TokenMean(model), settings(24))
     method.p_yes = lambda query, texts: [len({*query.lower().split()} & {*text.lower().split()}) for text in texts]
     return method
@@ -111,7 +111,7 @@ SYSTEMS = {"graphreader": (GRAPHREADER, lambda model: GraphReader(model, setting
 
 
 def conversation(model, name: str) -> str:
-    """Prompts and replies in the order in which they were said, and what the reader gets."""
+    """All prompts and replies in order, and the text that the reader gets."""
     replies, make = SYSTEMS[name]
     method = make(model)
     read = []

@@ -1,4 +1,4 @@
-"""The bench: what is seen of each head, what is taken for true, each figure by hand, and a short run."""
+"""The bench: the attention of each head, the truth about each question, each figure by hand, and a short run."""
 import json
 import math
 from dataclasses import replace
@@ -41,7 +41,7 @@ def test_heads_of_a_construction_give_its_graph(tiny, document, settings):
 
 
 def test_r_of_heads_is_that_of_the_search(tiny, graph, question, similarity, settings):
-    """For the top level and for the first node that is read after it."""
+    """The mean over heads gives r of the top level and of the first node after it."""
     search = Search(tiny, graph, question, similarity(question), settings)
     search.start()
     search.next()
@@ -62,7 +62,7 @@ def asked(evidence, **extra):
 
 
 def test_needed_chunks():
-    """A sentence that a cut went through needs both chunks; one that is not there is refused."""
+    """A sentence cut in two needs both chunks. Evidence that is not in the document is an error."""
     document = Document("d", ["Ann A.\nAnn was born  in Rome in 1901.", "Bob\nBob likes tea."])
     chunks = [node.text for node in NODES[:3]]
     assert truth.needed_chunks(document, chunks, asked(["Ann was born in Rome in 1901."])) == [0, 1]
@@ -72,7 +72,7 @@ def test_needed_chunks():
 
 
 def test_what_leads_where():
-    """By the heaviest edge, of equal ones the last; in the world, a bullet about the right person."""
+    """A node leads along its heaviest edge, of equal ones the last. In the world, bullets lead by person."""
     E = [[EDGES.get((i, j), 0) for j in range(6)] for i in range(6)]
     assert truth.leading(NODES, E, asked([]), [0], None) == [True, False, False, True, False, False]
     assert truth.leading(NODES, E, asked([]), [2], None) == [False, False, True, False, True, True]
@@ -82,7 +82,7 @@ def test_what_leads_where():
 
 
 def test_sources_of_a_bullet():
-    """In the world by facts; elsewhere by words, and only if they point to one node."""
+    """In the embedded world facts give the sources. Elsewhere words do, if they clearly point to one node."""
     assert truth.sources("Mara is Sofia's baker",
                          ["Mara is Sofia's baker.", "Mara has a goat.", "Bells rang. Mara is Sofia's baker."],
                          stated) == [0, 2]
@@ -93,7 +93,7 @@ def test_sources_of_a_bullet():
 
 
 def test_the_embedded_world_has_exact_truth():
-    """What a question needs is stated by all its chunks, not by all but one."""
+    """All needed chunks together are enough for a question. Without the first they are not."""
     document = read_jsonl(EMBEDDED, limit=1)[0]
     facts = truth.facts_reader(document)
     for question in document.questions:
@@ -104,7 +104,8 @@ def test_the_embedded_world_has_exact_truth():
 
 
 def test_enough():
-    """By town and job a fact counts once the post was read, by name without it; elsewhere chunks count."""
+    """A fact about "Lima's cook" counts once the cook's name was read, a fact about a name at once. Elsewhere chunks
+    count."""
     texts = ["Otto has a goat", "Lima's cook has a goat.", "Otto is Lima's cook"]
     needs = asked([f"{texts[2]}.", texts[1]], facts=texts[:1])
     assert [truth.enough(needs, texts, nodes, [], stated) for nodes in ([0], [1], [2], [1, 2])] == [
@@ -126,7 +127,7 @@ def test_intervals_are_over_documents():
     assert figures.figure([[1.0] * 50, [0.0] * 50]) == (.5, 0, 1, 100)
     assert figures.figure([[1.0, 1.0, 1.0], [0.0]]).value == .75, "each item weighs the same"
 
-    # Of a hundred documents the interval is nearly that of a normal distribution, 1.96 standard errors to each side.
+    # For a hundred documents the interval is nearly that of a normal distribution, 1.96 standard errors to each side.
     found = figures.figure([[float(d)] for d in range(100)])
     assert found.high - found.low == pytest.approx(2 * 1.96 * np.std(range(100)) / 10, rel=0.05)
 
@@ -155,7 +156,7 @@ def found(step, record, chosen=Chosen([0], [1])) -> dict:
 
 
 def test_edges_by_hand():
-    """The means .1, .4 and .1; head 0 alone has .1, .3 and .2; a negative cosine counts as 0."""
+    """Bullet 4's means are .1, .4 and .1; head 0 alone has .1, .3 and .2. A negative cosine counts as 0."""
     items = found(steps.edges, record_of())
     for way, mass, precision in (("the paper", 4 / 6, 1), ("uniform", 1 / 3, 1 / 3), ("similarity", .25, 0),
                                  ("chosen heads", .5, 1)):
@@ -173,7 +174,7 @@ def test_relevance_by_hand():
 
 
 def test_a_replay_chooses_as_the_search_does(tiny, graph, question, similarity, settings):
-    """The first choice is the program's."""
+    """A replay's first choice is that of the program's search."""
     c, pairs = similarity(question), graph.E.indices().T
     row = Asked(Question("q", question, []), seen.to_question(tiny, graph, question), c, [], c, {}, {})
     record = Record(None, None, graph.nodes, pairs, graph.E.values()[:, None, None], c[pairs[:, 1]], {}, [])
@@ -186,12 +187,12 @@ def test_a_replay_chooses_as_the_search_does(tiny, graph, question, similarity, 
 
 
 def test_every_order_by_loops():
-    """E and r of each way, from the figures of each head: the order in which its replay reads."""
+    """For each way, loops over its E and r give the order in which its replay reads."""
     record = record_of()
     row, = record.asked
 
     def order(e, r, position=0, similarity=None):
-        """From the top, until chunks 0 and 3 were read; `position` is how much the place in S counts."""
+        """Read from the top until chunks 0 and 3 were read; `position` is the exponent of the place in S."""
         sums = {i: sum(x for (k, _), x in zip(PAIRS.tolist(), e) if k == i) for i in (4, 5, 6)}
         S = [6]
         while not {0, 3} <= set(S):
@@ -215,19 +216,19 @@ def test_every_order_by_loops():
 
 
 def test_the_order_of_a_replay(monkeypatch):
-    """Ties go to the lower id; it ends when all that is needed was read."""
+    """Ties go to the lower id. A replay ends when all needed nodes were read."""
     scores = torch.tensor([.1, .5, .5, 9])
     assert steps.replay(lambda S: scores, [3], [0]) == [1, 2, 0]
     assert steps.replay(lambda S: scores, [3], [1]) == [1] and steps.replay(lambda S: scores, [], [2, 1]) == [3, 1, 2]
 
-    # Needed are chunks 0 and 3: among the chunks they are read third and second.
+    # Chunks 0 and 3 are needed. Of the chunks, 0 is read third and 3 second.
     monkeypatch.setattr(steps, "orders", lambda *_: {"x": [4, 2, 3, 5, 0]})
     assert found(steps.retrieval, record_of()) == {("rank of the needed chunk", "x"): [3, 2],
                                                    ("steps to all needed chunks", "x"): [5]}
 
 
 def test_progress_by_hand():
-    """The top level is read in one pass of two nodes; enough is read at the third check (chunks 0 and 3)."""
+    """The first pass reads two nodes, the top level. At the third check enough was read (chunks 0 and 3)."""
     items = found(steps.progress, record_of(endless={
         "nodes": [6, 5, 0, 3, 1], "p_yes": [None, .3, .55, .65, .7]}))
     assert items["p_yes: area", ""] == [(.3, False), (.55, False), (.65, True), (.7, True)]
@@ -235,7 +236,7 @@ def test_progress_by_hand():
              for t_p in steps.THRESHOLDS}
     assert stops[.3] == stops[.5] == [[True], [False], [False]]
     assert stops[.6] == [[False], [False], [False]]
-    assert stops[.7] == stops[.98] == [[False], [True], [True]], "p_yes at the threshold is no Yes"
+    assert stops[.7] == stops[.98] == [[False], [True], [True]], "p_yes equal to the threshold is not a Yes"
 
 
 def test_answers_by_hand():
@@ -247,7 +248,7 @@ def test_answers_by_hand():
 
 
 def test_heads_are_chosen_by_their_mass():
-    """Half of head 2's attention is right. With head 0 it is .58 (14 of 20, 5 of 11), with head 1 too .67."""
+    """Half of head 2's attention is right. Adding head 0 makes it .58 (14 of 20, 5 of 11), adding head 1 too .67."""
     rest = [0.] * 15, [1.] * 15
     first = torch.tensor([[9, 0, 5, *rest[0]], [10, 1, 10, *rest[1]]])
     second = torch.tensor([[0, 9, 5, *rest[0]], [1, 10, 10, *rest[1]]])
@@ -262,7 +263,7 @@ def test_heads_are_chosen_by_their_mass():
 
 
 def test_heads_are_chosen_on_other_documents():
-    """Head 0 is best by the first document, head 1 by the second: each gets the other's; one alone gets none."""
+    """Each document gets the heads that are best on the other one. A single document gets none."""
     first = record_of()
     second = first._replace(e=E_H.flip(1) * torch.tensor([1, 2])[:, None])
     best = [choose.best_heads(choose.on_sources(record))[0] for record in (first, second)]
@@ -275,7 +276,7 @@ def test_heads_are_chosen_on_other_documents():
 
 @pytest.mark.parametrize("prefix", ["", " Mara "])
 def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
-    """By one pass over conversation and answer; cache and counters stay as they were. A template may want a prefix."""
+    """One pass over conversation and answer gives the same, with and without a prefix. Cache and counters stay."""
     t = tiny.tokenizer
     monkeypatch.setattr(t, "reply_prefix", prefix)
     prompt = [*pecan.question_prompt(t, question), *pecan.node_line(t, 0, "Anna's job is baker")]
@@ -295,8 +296,8 @@ def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
 
 
 def test_what_is_read_without_a_search(tiny, settings, monkeypatch):
-    """At least one text, then as many as the budget allows, the prompt included. BM25 reads the best eight that fit,
-    and random chunks are the same each time."""
+    """A way reads as many texts as fit its budget with the prompt, but at least one. BM25 reads its best eight nodes
+    that fit the window. Random chunks are the same each time."""
     t = tiny.tokenizer
     question, texts = Question("q", "Who likes tea?", ["Bob"]), [f"{node.text} {n}" for n, node in enumerate(NODES)]
     used = length_of([*pecan.question_prompt(t, question.text), *pecan.answer_turn(t, t.first("Yes"))])
@@ -317,7 +318,7 @@ def test_what_is_read_without_a_search(tiny, settings, monkeypatch):
 
 
 def test_what_is_known_of_a_bullet(tmp_path):
-    """Its sources, if they are not all of its group."""
+    """A bullet's sources are known if it has some and they are not its whole group."""
     nodes = [Node(1, "Mara is Sofia's baker."), Node(1, "Mara has a goat."), Node(2, "Mara has a goat"),
              Node(2, "Mara is Sofia's baker. Mara has a goat"), Node(2, "Bells rang")]
     document = Document("d", [" ".join(node.text for node in nodes[:2])], [asked([nodes[0].text])])
@@ -331,7 +332,8 @@ def test_what_is_known_of_a_bullet(tmp_path):
 
 
 def test_the_window_of_a_search(tiny, settings):
-    """Larger than that of the construction if the model is made for it; t_p is the paper's for its data sets."""
+    """A search's window is larger than the construction's if the model allows it. The paper's data sets have the
+    paper's settings."""
     def of_search(model, data="own", **changes):
         return Bench(model, None, replace(settings, **changes), None, False).of_search(data)
 
@@ -343,12 +345,12 @@ def test_the_window_of_a_search(tiny, settings):
 
 @pytest.mark.slow
 def test_ways_of_a_short_document(tiny, settings, tmp_path):
-    """Every way is a search with these settings, of its graph; BM25 reads eight nodes; what is there is not run again.
+    """Every way equals a search of its graph with its settings. BM25 reads eight nodes. Stored results are reused.
 
-    HotpotQA's settings are a shorter answer and 17 nodes (GARLIC).
+    HotpotQA's settings are a short answer and GARLIC's 17 nodes.
     """
     document = read_jsonl(EMBEDDED, limit=1)[0]
-    question = document.questions[1]                        # whose searches all read other nodes
+    question = document.questions[1]                        # all its searches read different nodes
     document.questions[:] = [replace(question, answers=["no one", *question.answers])]
     bench = Bench(tiny, TokenMean(tiny), settings, tmp_path, False)
     record = collect.collect(bench, "hotpotqa", document)
@@ -384,9 +386,9 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
     paths = {path, bench.path("own", document), bench.path("hotpotqa", asked_again),
              *(other.path("hotpotqa", document) for other in others)}
     assert len(paths) == 7, "results of other options have other names"
-    assert bench.path("hotpotqa", replace(document, id="../../victim")) == path, "an id is no path"
+    assert bench.path("hotpotqa", replace(document, id="../../victim")) == path, "an id is not part of the path"
 
-    # Whatever was damaged is said in one line.
+    # Any damage gives an error of one line.
     content = path.read_bytes()
     for n in (0, 100, len(content) // 2, len(content) - 1):
         for damaged in (content[:n], content[:n] + bytes([content[n] ^ 1]) + content[n + 1:]):
@@ -398,7 +400,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
 # --- data and the command -------------------------------------------------------------------------------------------
 
 def test_the_rows_that_ship():
-    """Forty of each, every piece of evidence in its document; the checksums are those in the README."""
+    """Each data set has forty documents, which hold their evidence. The README has the files' checksums."""
     for name in ("hotpotqa", "musique"):
         documents = read_jsonl(DATA / f"{name}.jsonl")
         assert len(documents) == 40
@@ -408,7 +410,7 @@ def test_the_rows_that_ship():
 
 
 def test_what_the_options_choose(tmp_path, monkeypatch):
-    """How many documents, how many questions of each, and whether there are ablations."""
+    """Options choose the number of documents and questions, and the short form."""
     seen = []
     monkeypatch.setattr(study_command, "report", lambda records: {})
     monkeypatch.setattr(study_command, "collect", lambda bench, data, document: seen.append(
@@ -430,7 +432,7 @@ def test_two_files_of_one_name(tmp_path):
 
 
 def test_the_pictures(tmp_path, monkeypatch):
-    """Every way with its figure and interval, the best on top; three shares for every threshold."""
+    """Pictures show every way with figure and interval, the best on top, and three shares for each threshold."""
     pytest.importorskip("matplotlib")
     from study import draw
     drawn = []
@@ -456,7 +458,7 @@ def test_the_pictures(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_short_form(tmp_path, capsys):
-    """python -m study --short: every figure with its interval, two pictures, two data sets and both together."""
+    """python -m study --short prints all figures for two data sets and both together, and draws two pictures each."""
     names = ["one", "two"]
     for name, line in zip(names, EMBEDDED.read_text().splitlines()):
         (tmp_path / f"{name}.jsonl").write_text(line)

@@ -97,7 +97,7 @@ def test_each_window_of_the_construction_holds_a_chapter(documents, tiny, settin
         windows.append(sum(lengths) / settings.window)
     assert min(windows) > 4 and 5.7 < sorted(windows)[len(windows) // 2] < 7
 
-    # A window of posts is one that a summary can repeat.
+    # A summary can repeat all posts that fit into a window.
     post = len(tiny.tokenizer.encode("* Mara is Sofia's baker\n"))
     assert room // post * post <= limit
 
@@ -105,7 +105,7 @@ def test_each_window_of_the_construction_holds_a_chapter(documents, tiny, settin
 # --- training -------------------------------------------------------------------------------------------------------
 
 def test_training_writes_the_files_of_the_checkpoint(documents, training):
-    """Those that come along, byte by byte, but for the weights. Each word of the world is a token."""
+    """All files but the weights equal those of the checkpoint, byte by byte. Each word of the world is a token."""
     for name in ("config.json", "pecan.json", "tokenizer.json", "tokenizer_config.json", "token_counts.json"):
         assert (training.folder / name).read_bytes() == (TINY / name).read_bytes(), name
     for document in documents:
@@ -114,7 +114,7 @@ def test_training_writes_the_files_of_the_checkpoint(documents, training):
 
 
 def test_no_held_out_fact_is_ever_taught(training):
-    """No lesson states a fact or a post that is held out, and the held-out files state no other."""
+    """No lesson states a held-out fact or post, and the held-out files state only held-out ones."""
     def told(texts):
         found = {(person, *rest) for text in texts for person, *rest in statements(text)}
         return {(person, relation, value) for person, relation, value in found
@@ -136,7 +136,7 @@ def test_no_held_out_fact_is_ever_taught(training):
 
 
 def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
-    """The verdicts of a lesson agree with the truth of the text before them; and every lesson fits the positions."""
+    """A lesson's verdicts agree with the text before them, and every lesson fits the model's positions."""
     tokenizer = training.teacher.tokenizer
     rng = random.Random(3)
     seen = Counter()
@@ -189,7 +189,7 @@ def test_the_structured_start_looks_back(training, spy):
 
 @pytest.mark.slow
 def test_a_search_counts_twice(tmp_path, monkeypatch):
-    """Its gradient is twice that of the same lesson of another kind."""
+    """A search lesson's gradient is twice that of the same lesson of another kind."""
     training = Training(tmp_path, 0, 1e6)
     training.optimizers = []
     rng = random.Random(5)
@@ -226,9 +226,9 @@ def test_training_resumes_where_it_stopped(tmp_path):
 
 @pytest.mark.slow
 def test_the_shipped_model_does_its_job(tiny, settings):
-    """On five held-out documents half of the answers are right, and 95 % of the bullets are true.
+    """On five held-out documents at least half of the answers are right, and over 95 % of the bullets are true.
 
-    tiny/README.md has the figures of all documents. (35 questions scatter by 8 points, and processors round
+    tiny/README.md has the figures for all documents. (35 questions scatter by 8 points, and processors round
     differently.)
     """
     method = Pecan(tiny, TokenMean(tiny), settings)

@@ -1,4 +1,4 @@
-"""Traces and their replay: what is written is what ran and follows, and what was changed is refused."""
+"""Traces and their replay: a trace holds what ran and passes the replay; a changed trace is refused."""
 import json
 import os
 import shutil
@@ -43,7 +43,7 @@ def recorded(tmp_path_factory, tiny, settings):
 
 
 def refused(path) -> str:
-    """What view.replay says against a file; "" if everything follows."""
+    """The error of view.replay for a file, or "" if the file passes."""
     try:
         for trace in read_traces(path):
             replay(trace)
@@ -59,7 +59,8 @@ def refused(path) -> str:
     ({"similarity": False}, "window"), ({"patience": 3}, "yes"), ({"window": 125, "confidence": 0.9999999}, "window"),
     ({"window": 4000, "confidence": 0.9999999}, "all")], ids=str)
 def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, changes, end):
-    """Every way to start, choose and end, and the whole answer is in the trace. The top level does not fit in 125."""
+    """A trace passes for every way to start, choose and end, and holds the whole answer. The window of 125 is too small
+    for the top level."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     answer, = record(tmp_path, tiny, settings, document, document.questions[1:2], **changes)
@@ -70,7 +71,7 @@ def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, c
 
 
 def test_an_answer_in_words_and_for_a_program():
-    """Two steps, one of them chosen: every figure, and the text of each node that was read."""
+    """Both forms show every figure of the steps and the text of each node read."""
     steps = [Step(2, 2, 2, .5, 1.0, 40, 10, 9, p_yes=.25, verdict="No"),
              Step(0, 1, 3, .1, .3, 60, 20, 30, z=.0625, c=.5, score=.75, candidates=[(0, .0625, .75)], p_yes=.9,
                   verdict="Yes")]
@@ -96,10 +97,11 @@ def test_an_answer_in_words_and_for_a_program():
 
 @pytest.fixture
 def copied(recorded, tmp_path):
-    """One long trace that ends by a Yes, its graph's file, both copied, and a function that writes and checks them."""
+    """A long trace that ends with a Yes, a copy of its graph's file, and a function that writes and replays the trace.
+    """
     rows = [json.loads(line) for line in (recorded / "trace.jsonl").read_text().splitlines()]
     row = max((row for row in rows if row["answer"]["end"] == "yes"), key=lambda row: len(row["answer"]["nodes"]))
-    row["question"] += "\u2028\u2029\x85\x0b"                  # ends of lines to Python, not to JSON
+    row["question"] += "\u2028\u2029\x85\x0b"                  # line ends for Python, not for JSON
     shutil.copy(recorded / "graph.json", tmp_path)
 
     def check():
@@ -131,7 +133,7 @@ def swap_weights(path: Path):
     path.write_text(json.dumps(graph))
 
 
-# A kind of tampering: what it does to the line of a trace, its t.steps, and the first step that was t.chosen.
+# How each kind of tampering changes t.row (a trace), t.steps (its steps) or t.chosen (the first chosen step).
 TAMPERING = {
     "r": lambda t: scale(t.steps[2], "r"),
     "r and attention together": lambda t: scale(t.steps[2], "r", "attention"),
@@ -170,11 +172,11 @@ def test_tampering_is_refused(copied, kind):
     assert said and "\n" not in said
     with pytest.raises(InputError) as error:
         page_main([str(folder / "trace.jsonl"), "-o", str(folder / "t.html")])
-    assert str(error.value) == said, "a page of what does not follow"
+    assert str(error.value) == said, "the page gives another error"
 
 
 def test_a_changed_graph_is_refused(copied):
-    """Also with its new hash, because the scores do not follow from it."""
+    """A changed graph is refused even with its new hash, because the scores do not follow from it."""
     row, graph, check = copied
     swap_weights(graph)
     assert "its hash" in check()
@@ -183,7 +185,7 @@ def test_a_changed_graph_is_refused(copied):
 
 
 def test_a_better_node_that_was_left_out_is_refused(copied):
-    """The eleventh node in the place of the tenth, with its true score and with the score of the tenth."""
+    """The eleventh node in place of the tenth candidate is refused, with its true score and with the tenth's."""
     row, graph, check = copied
     trace, = read_traces(graph.parent / "trace.jsonl")
     n = next(n for n, step in enumerate(trace.answer.trace) if step.candidates)
@@ -198,7 +200,7 @@ def test_a_better_node_that_was_left_out_is_refused(copied):
 
 
 def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
-    """A search that ends after its start, with two of its nodes exchanged: no score speaks against it."""
+    """Two exchanged nodes are refused even if the search ends after its start, so that no score contradicts them."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     record(tmp_path, tiny, settings, document, document.questions[:1], confidence=0.0)
@@ -215,7 +217,7 @@ def test_another_start_is_refused(recorded, tmp_path, tiny, settings):
 
 
 def test_a_search_that_went_on_after_its_end_is_refused(recorded, tmp_path, tiny, settings):
-    """By one node: every figure of its step follows."""
+    """One node too many is refused, although every figure of its step follows."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     record(tmp_path, tiny, settings, document, document.questions[:1], confidence=0.0, patience=2)
@@ -244,8 +246,8 @@ def test_what_is_no_trace_is_refused(tmp_path, text, said):
     "d.safetensors"), ("d.json", None, "d.safetensors"), ("new", None, "d.pt"), ("config.json", None, None),
     ("new", None, "tokenizer.safetensors"), ("new", None, "model.safetensors"), ("new", "pipe.jsonl", None)])
 def test_no_file_is_lost(tmp_path, graph, trace, dump):
-    """What exists and is no trace, a folder that is missing, another ending, two names for one file; what a dump needs;
-    what would become a file of a checkpoint; a pipe.
+    """Refused: a file that exists and is no trace, a missing folder, a wrong ending, one file under two names, the name
+    of a checkpoint's file, a pipe; for a dump, any file that exists.
 
     mine.json would be the description of mine.safetensors.
     """
@@ -260,7 +262,7 @@ def test_no_file_is_lost(tmp_path, graph, trace, dump):
 
 
 def test_a_dump_of_an_interrupted_construction_is_refused(tmp_path, monkeypatch):
-    """What was kept holds no attention, so the dump would lack it."""
+    """The summaries that were kept hold no attention, so a dump would lack it."""
     class Killed(Exception):
         pass
 
@@ -287,7 +289,7 @@ def test_a_walk_without_summaries(tiny, settings, tmp_path):
 
 
 def test_every_question_of_every_file(recorded, tmp_path, capsys):
-    """Each is replayed and is on the page, in order; what does not follow is found wherever it stands."""
+    """Every question is replayed and is on the page, in order. An error in the last line of the last file is found."""
     path, output = str(recorded / "trace.jsonl"), tmp_path / "t.html"
     shutil.copytree(recorded, tmp_path / "again")
     again = tmp_path / "again" / "trace.jsonl"
@@ -313,7 +315,7 @@ def test_every_question_of_every_file(recorded, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_commands_of_view(tmp_path, monkeypatch, capsys):
-    """Those of view/README.md, in a folder with a copy of the story; the first one twice, for its trace is replaced."""
+    """The commands of view/README.md work in a folder with the story. The first runs twice and replaces its trace."""
     (tmp_path / "tiny").mkdir()
     shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)

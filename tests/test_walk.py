@@ -1,4 +1,4 @@
-"""The walk: what docs/walk.md shows is what runs, and every function is as it was afterwards."""
+"""The walk: docs/walk.md shows what runs, and the walk leaves every function as it was."""
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ def numbers(values: str) -> list[float]:
 
 @pytest.mark.slow
 def test_the_walk_in_the_documents_is_the_one_that_is_made(capsys):
-    """Refreshed by: python -m view.walk > docs/walk.md"""
+    """docs/walk.md equals a new walk. It is made by: python -m view.walk > docs/walk.md"""
     walk.main(["--device", "cpu"])
     made = walk.rows(capsys.readouterr().out)
     written = walk.rows((ROOT / "docs" / "walk.md").read_text(encoding="utf-8"))
@@ -30,14 +30,14 @@ def test_the_walk_in_the_documents_is_the_one_that_is_made(capsys):
 
 
 def test_whole_numbers_stay_whole():
-    """Token ids have up to six digits; a decimal has four. Zeros among many decimals are passed over."""
+    """Token ids keep up to six digits, decimals four. Zeros among many decimals are left out."""
     assert walk.few(torch.tensor([19060, 0, 128256])) == "19060 0 128256"
     assert walk.few(torch.tensor([0, 0, 0.000123, 19060.5, 1, 2, 3])) == "0.000123 1.906e+04 1 2 .."
     assert walk.few(torch.zeros(5)) == "0" and walk.few(torch.zeros(3)) == "0 0 0" and walk.few(torch.tensor(7)) == "7"
 
 
 def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, graph, question, similarity):
-    """Its tensors come from the functions that make them, and it leaves these as they were."""
+    """The walk's tensors are those of such a search, and the watched functions are restored."""
     watched = [(owner, name) for owner, name, *_ in (*walk.STAGE_1, *walk.START)]
     before = [getattr(owner, name) for owner, name in watched]
     found = walk.rows(walk.walk(tiny, TokenMean(tiny), settings, document, question))

@@ -1,8 +1,8 @@
 """The wires between the parts, from the command line to the numbers in the results.
 
-Two documents that could be confused are run from the command line. Every number of their searches is computed again
-from texts, graph files and weights. Then one test for each wire: what an option, a data set or a table's row asks for
-is what the run is planned with, and what is planned is what the method is made of.
+The command line runs two documents that could be confused. Every number of their searches is computed again from texts,
+graph files and weights. The other tests follow one wire each: from an option, a data set or a table's row to the
+planned run, and from the planned run to its method.
 """
 import json
 import re
@@ -36,11 +36,11 @@ from tiny.facts import posts_in
 
 WORLD = [json.loads(line) for line in EMBEDDED.read_text().splitlines()]
 DEVICE = ["--device", "cpu"]
-BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)        # tiny/pecan.json over the paper's
+BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)  # the paper's, changed by tiny/pecan.json
 
 
 def run(*arguments):
-    """eval.py in this process; everything must be answered."""
+    """Run eval.py in this process. Every question must be answered."""
     assert command.main([*map(str, arguments), *DEVICE]) == 0
 
 
@@ -60,9 +60,9 @@ QUESTIONS = (3, 1)                # of each document
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """The output folder of two documents with as many nodes, level by level, under a hard threshold.
+    """The output folder of two documents whose graphs have equally large levels, run with a high threshold.
 
-    The second tells the first one's story of other people: each has the name of the next.
+    The second document is the first with other names: each person has the name of the next.
     """
     folder = tmp_path_factory.mktemp("two")
     names = list(posts_in(WORLD[3]["passages"]).values())
@@ -79,7 +79,7 @@ def two(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(two):
-    """The predictions of this run, each with its document and the content of its graph's file."""
+    """This run's predictions, each with its document and the content of its graph's file."""
     documents = {row["id"]: row for row in lines_of(two / "mine.jsonl")}
     rows = lines_of(two / "r" / "mine" / "pecan.jsonl")
     assert [row["document"] for row in rows] == ["test-3"] * QUESTIONS[0] + ["other"] * QUESTIONS[1]
@@ -89,10 +89,9 @@ def answers(two):
 
 @pytest.fixture(scope="module")
 def cosine():
-    """The similarity of two texts, by numpy, from the files of the embedded model.
+    """A function: the similarity of two texts, by numpy, from the files of the embedded model.
 
-    The cosine of two means of embeddings that are centred and whitened over the vocabulary is a product with the
-    inverse covariance.
+    It is the cosine of two means of embeddings, centred and whitened over the vocabulary by the inverse covariance.
     """
     table = load_file(TINY / "model.safetensors")["model.embed_tokens.weight"].double().numpy()
     tokenizer = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
@@ -114,7 +113,7 @@ def cosine():
 
 
 def test_a_graph_is_that_of_its_document(answers):
-    """Both graphs have as many nodes, so that one could be taken for the other; each holds its document's words."""
+    """Each graph holds its document's words. Both have equally large levels, so they could be confused."""
     for _, document, graph in answers:
         chunks = [node["text"] for node in graph["nodes"] if node["level"] == 1]
         assert " ".join(chunks).split() == " ".join(document["passages"]).split()
@@ -132,7 +131,7 @@ def edges_of(graph: dict) -> np.ndarray:
 
 
 def test_every_number_of_a_search_comes_from_its_own_question_and_document(tiny, tiny_hf, answers, cosine):
-    """Similarity, z, r and score of each step, from the texts, the graph's file and Hugging Face's attention."""
+    """The texts, the graph's file and Hugging Face's attention give each step's similarity, z, r and score."""
     t = tiny.tokenizer
     room = 380 - 4 - length_of(pecan.answer_turn(t, 0))       # tiny/pecan.json: the window and an answer's length
     for row, _, graph in answers:
@@ -167,10 +166,10 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(tiny,
         assert len(visited) > 15, "more than the top level must be read"
 
 
-# --- vectors that are kept ------------------------------------------------------------------------------------------
+# --- kept vectors ---------------------------------------------------------------------------------------------------
 
 def test_kept_vectors_are_those_of_their_encoder_and_texts(tmp_path, tiny):
-    """Two models of one shape, two lists of as many texts, one graph's path: each has its own vectors."""
+    """Two models of one shape and two lists of texts, under one graph's path: each pair has its own vectors."""
     weights = {name: tensor.roll(1, 0) for name, tensor in tiny.weights.items()}
     other = SimpleNamespace(weights=weights, tokenizer=tiny.tokenizer, fingerprint="another", folder=None)
     for model in (tiny, other):
@@ -184,7 +183,7 @@ def test_kept_vectors_are_those_of_their_encoder_and_texts(tmp_path, tiny):
 # --- from an option, a data set or a row to the run -----------------------------------------------------------------
 
 def runs(*arguments, dataset="mine"):
-    """The planned runs over a data set of this name, by their row's name."""
+    """The planned runs over a data set of this name: {name of the row: run}."""
     args = command.parse([*map(str, arguments), *DEVICE])
     return {run.row.name: run for run in plan.plan(args, [SimpleNamespace(name=dataset)])}
 
@@ -196,7 +195,7 @@ def settings_of(*arguments, dataset="mine"):
 @pytest.mark.parametrize("dataset, t_p, tokens", [("NarrativeQA", .5, 128), ("Qasper", .98, 128), ("HotpotQA", .5, 32),
                                                   ("MuSiQue", .55, 32)])
 def test_settings_of_the_papers_data_sets(dataset, t_p, tokens):
-    """t_p (Appendix E), the length of an answer (LongBench), which the checkpoint's 4 tokens give way to; options win.
+    """t_p is Appendix E's. The answer's length is LongBench's, not the checkpoint's 4 tokens. Options override both.
     GARLIC has no t_p: it follows the likelier word."""
     wanted = replace(BASE, confidence=t_p, answer_tokens=tokens)
     whole = replace(wanted, window=512)                                               # what the model was made for
@@ -212,7 +211,7 @@ def test_settings_of_the_papers_data_sets(dataset, t_p, tokens):
     (["--nodes", 4, "--without", "attention"], {"fixed_nodes": 4, "attention": False}),
     (["--without", "similarity", "--without", "graph"], {"similarity": False, "tree": True})])
 def test_an_option_reaches_the_run(options, changes):
-    """It changes its own setting and no other. The row says what was left out."""
+    """An option changes its own setting and no other. The row's label names the parts that are left out."""
     found = runs("--method", "pecan", *options)["pecan"]
     assert found.settings == replace(BASE, **changes)
     assert found.label == "PECAN" + "".join(f", w/o {name}" for name in ("attention", "similarity", "graph")
@@ -220,7 +219,7 @@ def test_an_option_reaches_the_run(options, changes):
 
 
 def test_the_window_of_the_whole_document(tmp_path):
-    """The model's length, but at most 100,000 tokens, and not the other methods' window; or what --window gives."""
+    """The window is the model's length, at most 100,000 tokens, not that of other methods. --window overrides it."""
     config = json.loads((Path(__file__).parent / "llama-3.1-8b" / "config.json").read_text())
     for longest, option, windows in ((131072, [], [8192, 8192, 100_000]), (131072, ["--window", 4096], [4096] * 3),
                                      (2048, [], [2048] * 3)):
@@ -230,7 +229,8 @@ def test_the_window_of_the_whole_document(tmp_path):
 
 
 def test_table_3_takes_one_part_away_a_row():
-    """Each row under its own name; the paper's number of nodes on its data set, PECAN's mean on another."""
+    """Each row has its own name. Without progress control, the number of nodes is the paper's on its data sets, and
+    PECAN's mean on others."""
     found = runs("--table", 3)
     assert {name: run.settings for name, run in found.items()} == {
         "pecan": BASE, "pecan-without-attention": replace(BASE, attention=False), "pecan-without-progress": BASE,
@@ -243,7 +243,7 @@ def test_table_3_takes_one_part_away_a_row():
 
 
 def test_top_x_is_the_papers(tmp_path):
-    """On other data it follows from PECAN's FLOPs, which on the paper's data gives about the paper's."""
+    """On other data X follows from PECAN's FLOPs. From the paper's FLOPs it is about the paper's X."""
     shutil.copy(Path(__file__).parent / "llama-3.1-8b" / "config.json", tmp_path)
     command_line = "--method", "pecan,dragon,bm25-x,raptor-ct-x", "--model", tmp_path
     for dataset, known in paper.TOP_X.items():
@@ -262,7 +262,7 @@ def test_top_x_is_the_papers(tmp_path):
 
 
 def test_the_pairs_of_table_2(tmp_path, folder):
-    """The model and its graph; the searcher and its own; the searcher and the model's."""
+    """Table 2 pairs the model with its own graph, the searcher with its own, and the searcher with the model's."""
     found = runs("--table", 2, "--searcher", folder)
     assert [(run.checkpoints.model, run.checkpoints.builder) for run in found.values()] == [
         (str(TINY), None), (str(folder), None), (str(folder), str(TINY))]
@@ -271,7 +271,7 @@ def test_the_pairs_of_table_2(tmp_path, folder):
 
 
 def test_the_window_is_no_longer_than_the_builder_was_made_for(folder):
-    """For PECAN alone."""
+    """The builder limits PECAN's window alone."""
     found = settings_of("--method", "pecan,whole", "--model", folder, "--builder", TINY, "--chunk", 32)
     assert read_config(folder).max_length == 2048
     assert (found["pecan"].window, found["whole"].window) == (512, 2048)
@@ -281,7 +281,7 @@ def test_the_window_is_no_longer_than_the_builder_was_made_for(folder):
 
 @pytest.fixture
 def made(monkeypatch, tmp_path):
-    """A function: the method that a run is done with, and the setup on disk."""
+    """A function: run -> its method, and its setup on disk."""
     methods = []
     monkeypatch.setattr(runner, "answer_all", lambda method, *_, **__: methods.append(method) or [(0, "recorded")])
 
@@ -305,7 +305,7 @@ def write_bert(folder: Path, seed: int) -> Path:
 
 
 def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
-    """Its class, how much it retrieves, the checkpoints of the command line; by these its setup is known."""
+    """Each method has its class, its top_k and the command line's checkpoints. Its setup on disk names them."""
     berts = [write_bert(tmp_path / name, seed) for seed, name in enumerate(("sbert", "questions", "passages"))]
     encoder, *dragon = [Bert(bert).fingerprint for bert in berts]
     arguments = ["--encoder", berts[0], "--dragon", *berts[1:], "--builder", folder, "--scorer", folder, "--top", 2,
@@ -337,7 +337,7 @@ def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
 
 
 def test_pecan_load_takes_an_encoder(tmp_path):
-    """Without one, the model's own embeddings."""
+    """Without an encoder it takes the model's own embeddings."""
     bert = write_bert(tmp_path / "bert", 0)
     for encoder, wanted in ((bert, Bert(bert)), (None, TokenMean(pecan.Llama.load(TINY)))):
         assert pecan.Pecan.load(TINY, encoder).encoder.fingerprint == wanted.fingerprint
@@ -356,7 +356,7 @@ def test_raptors_rows_differ_by_how_they_retrieve(made):
 
 
 def test_each_process_takes_its_own_gpu(monkeypatch):
-    """As far as there are some; the models of a run are loaded where the team says, not where the option does."""
+    """If there are fewer GPUs, processes share them. Models are loaded on the team's device, not on the option's."""
     def devices(gpus, wanted):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
