@@ -8,7 +8,7 @@ import torch
 
 from data import EMBEDDED, read_jsonl
 from evaluation.metrics import f1
-from llama import Cache, Llama
+from llama import Cache
 from pecan import Pecan, pack, room_for_summary
 from support.token_mean import TokenMean
 from tiny import train
