@@ -175,7 +175,7 @@ def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, change
 
 
 def test_a_row_counts_the_questions_of_its_call(three, undisturbed, tmp_path):
-    """With fewer documents than before, only their questions count. A later call may add documents again."""
+    """A call with fewer documents than before counts only their questions. A later call may add documents."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     for limit in (1, 2):
         assert run("--dataset", three, "--limit", limit, "--output", folder).returncode == 0
@@ -239,10 +239,7 @@ def test_pecan_takes_the_settings_of_a_data_set(tmp_path):
 
 @pytest.mark.slow
 def test_the_tables_of_the_paper_are_run(three, tmp_path):
-    """The ablations, the sweep and the distribution run on one document.
-
-    They share one graph. Only the ablation without information points builds its own.
-    """
+    """They share one graph. Only the ablation without information points builds its own."""
     output = tmp_path / "r"
     for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
         done = run("--dataset", three, "--limit", 1, "--table", table, "--output", output)

@@ -28,7 +28,7 @@ def counted(hf, tokens: int, past=None, logits: int = 1) -> tuple[int, object]:
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "num_key_value_heads": 1, "head_dim": None}],
                          ids=str)
 def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_path, ids, changes):
-    """The counts are exactly equal in the four ways that the method runs the model. So is the formula."""
+    """Counts and formula are exactly equal in the four ways that the method runs the model."""
     folder = write_checkpoint(tmp_path, **changes)
     model, hf = Llama.load(folder, "cpu"), hugging_face(folder)
 

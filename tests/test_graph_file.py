@@ -112,7 +112,7 @@ def test_a_damaged_file_of_summaries_is_named(tmp_path, line):
 
 
 def test_a_second_builder_is_refused(tmp_path):
-    """This holds whatever it builds there. The first goes on and leaves no file; then another may build."""
+    """It is refused whatever it builds. The first goes on and leaves no file; then another may build."""
     path = tmp_path / "g.json"
     for construction in ("a", "b"):
         with kept(path, construction, pecan.summarise):

@@ -32,7 +32,7 @@ def method(tiny):
     ("FACTS", "86aa76e7a9204906"), ("CHUNK", "2dd097b24e6faff2"), ("NEIGHBOURS", "a9616477c52e2b16"),
     ("REASON", "818dd886a83e44d2")])
 def test_prompts_are_the_figures_of_the_paper(name, digest):
-    """The hashes are those of the texts that were compared with the paper, word for word."""
+    """The texts with these hashes were compared with the paper, word for word."""
     assert hashlib.sha256(getattr(graphreader_prompts, name).encode()).hexdigest()[:16] == digest
 
 
@@ -214,10 +214,7 @@ def test_memory_gives_way_to_the_window(method):
 # --- the method -----------------------------------------------------------------------------------------------------
 
 def test_walks_do_not_see_each_other(method, tmp_path):
-    """The walk from the better node is first. Both walks read the chunk, which counts once.
-
-    The facts stay on disk and are not extracted again.
-    """
+    """The walk from the better node is first. Both read the chunk, which counts once. Facts are extracted only once."""
     extracted = "1. f. | Toronto | Danko Jones\n2. g. | Casa Loma | Toronto"
     path = tmp_path / "facts.json"
     script = Script(method, extracted, "the plan", "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",

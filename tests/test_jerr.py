@@ -58,7 +58,7 @@ def test_rollouts_are_short_and_follow_the_edges():
 
 
 def test_how_many_rounds_a_search_has(monkeypatch):
-    """It has a hundred, or ten per node if that is more, and none without nodes."""
+    """A hundred, or ten per node if that is more; none without nodes."""
     rounds = []
     monkeypatch.setattr(TreeSearch, "round", lambda tree: rounds.append(tree))
     for nodes, wanted in ((0, 0), (3, 100), (30, 300)):

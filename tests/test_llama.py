@@ -89,10 +89,9 @@ def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 8},
                                      {"num_key_value_heads": 1}], ids=str)
 def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, changes):
-    """Without attention weights, results equal those of Hugging Face's fused kernel bit by bit.
+    """Prompts of summaries and probes need no attention weights. Their results equal Hugging Face's bit by bit.
 
-    This holds in float32 and bfloat16, for a prompt and for a node read after it. Prompts of summaries and probes run
-    this way.
+    This holds in float32 and bfloat16, for a prompt and for a node read after it.
     """
     folder = write_checkpoint(tmp_path, **changes)
     for dtype in DTYPES:
@@ -131,10 +130,7 @@ def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
 
 
 def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):
-    """If a pass has too many attention weights, each layer runs some tokens at a time, here seven.
-
-    Hidden states and attention stay the same, for two rows of different lengths after a prompt.
-    """
+    """If a pass has too many attention weights, each layer runs some tokens at a time, here seven."""
     def run():
         cache = Cache(model64, 2, 150)
         model64.read(cache, [[("q", ids(50))], [("q", ids(30))]])
@@ -163,7 +159,7 @@ def generate(model, prompt, limit, **options):
 
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
-    """All 64 ids are equal. Token 478 ends a reply instead of the checkpoint's 2; these replies do not contain it."""
+    """Token 478 ends a reply instead of the checkpoint's 2. These replies of 64 tokens do not contain it."""
     prompt = ids(100, seed)
     model = Llama(replace(model.config, eos=(478,)), model.weights)
     theirs = hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0, eos_token_id=478)
@@ -182,10 +178,7 @@ def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
 
 
 def test_rows_of_different_lengths_are_independent(model, ids):
-    """Each row of a batch gives the hidden state, attention and ids that it gives alone.
-
-    This holds after shorter replies have left the batch, too.
-    """
+    """Each row gives the hidden state, attention and ids that it gives alone, even after other rows have ended."""
     rows = [[(None, ids(n, seed=n)), ("node", ids(9, seed=n + 1)), (None, ids(3, seed=5))] for n in (120, 15, 60, 30)]
 
     def reply(rows, model):

@@ -95,10 +95,7 @@ def test_the_memory_in_the_documents():
 
 @pytest.mark.parametrize("shape, layers", [("1B", None), ("8B", None), ("70B", 8)])
 def test_flops_at_full_size(shape, layers):
-    """For a window of 8,192 tokens and its last logits, four counts are equal.
-
-    They are ours, the formula, and PyTorch's counts of our pass and of transformers' eager pass.
-    """
+    """Our count, the formula, and PyTorch's counts of our pass and of transformers' eager pass are equal."""
     model = model_of(shape, torch.bfloat16, layers)
     with WithoutData(fused=False), FlopCounterMode(display=False) as counter:
         model.logits(model.read(Cache(model, 1, WINDOW), [[(None, [5] * WINDOW)]])[0])

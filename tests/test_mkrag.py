@@ -116,7 +116,7 @@ def test_a_reply_that_was_cut_keeps_its_complete_entities(value):
 
 
 def test_an_echo_of_the_example_is_no_text(tiny):
-    """This holds for each prompt, unless the text itself is about the Curies. The rest of the reply is kept."""
+    """This holds unless the text itself is about the Curies. The rest of a reply is kept."""
     def example(prompt, begin, end):
         return prompt[prompt.index(begin):prompt.rindex(end) + len(end)]
     echo = example(mkrag.EXTRACT, '{"Pierre', "}}")
@@ -266,7 +266,7 @@ QUESTIONS = ["Who performed Never Too Loud?", "Which castle is there?", "From wh
     (("Who performed Never Too Loud?", *["Casa Loma"] * 3), [0], 3),
     ((*["an essay."] * 3, "Answer: x"), [2], 3)])
 def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
-    """There are three pairs, each near one sub-question. The question itself is closest to the last pair."""
+    """Each of three pairs is near one sub-question. The question itself is closest to the last pair."""
     monkeypatch.setattr(mkrag, "RERANKED", 1)
     pairs = [(question, "x") for question in QUESTIONS]
     vectors = dict(zip([*QUESTIONS, "all?", "other?", "an essay."], [*torch.eye(3).tolist(), *[[0., 0, 1]] * 3]))

@@ -26,10 +26,7 @@ def test_a_window_is_no_longer_than_both_models_were_made_for():
                                                           ([4096], {}, 3), ([128, 4096], {}, 3),
                                                           ([(128, 4096)], {}, 3), ([(4096, 128)], {}, 3)])
 def test_a_small_model_runs_on_one_thread(monkeypatch, widths, environment, threads):
-    """OMP_NUM_THREADS overrides this.
-
-    A large model has PyTorch's threads, also after a small one, or if one is the model and the other the builder.
-    """
+    """OMP_NUM_THREADS overrides this. A large model has PyTorch's threads, even after or beside a small one."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -174,10 +174,7 @@ def test_graph_invariants(graph, document):
 
 
 def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
-    """They are what the model spends during the build, whatever it spent before (Table A4).
-
-    `prepare` adds what the encoder spends.
-    """
+    """They are what the model spends during the build (Table A4). `prepare` adds what the encoder spends."""
     before = tiny.flops
     encoder = TokenMean(tiny)
     assert before > 0 and build(tiny, document, settings).flops == tiny.flops - before == graph.flops
