@@ -1,4 +1,4 @@
-"""The layouts of the paper's data sets, with the defects of the real files: what is mended, left out and counted.
+"""The layouts of the paper's data sets. Defects of the real files are mended or left out, and counted.
 
 All rows here are made up.
 """
@@ -81,7 +81,7 @@ def counts(reasons):
 # --- the layouts ----------------------------------------------------------------------------------------------------
 
 def test_hotpotqa(tmp_path):
-    """As one list, or in the hub's form, one row a line."""
+    """The file is one list or, in the hub's form, has one row per line."""
     hub = hotpotqa(context={"title": ["Title 0"], "sentences": [["Sentence 0.", " And more."]]}, id="h1")
     del hub["_id"]
     for path in (objects(tmp_path / "hotpot_dev_distractor_v1.json", [hotpotqa()]), lines(tmp_path / "h.jsonl", hub)):
@@ -119,7 +119,7 @@ def test_musique(tmp_path):
 
 
 def test_qasper(tmp_path):
-    """A paper is one text. The answer of each annotator is gold, once, written as Qasper's scorer writes it."""
+    """A paper is one text. Each annotator's answer is gold, in the form of Qasper's scorer; equal ones count once."""
     again = PAPER | {"title": "On seas"}
     name, (document, other), report = read(objects(tmp_path / "qasper-dev-v0.3.json", {"p1": PAPER, "p2": again}))
     assert name == "Qasper" and document.passages == ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."]
@@ -128,7 +128,10 @@ def test_qasper(tmp_path):
 
 
 def test_narrativeqa(tmp_path):
-    """Stories with a byte order mark, in HTML, gzipped, in latin-1, missing, after a script, in a wrong encoding."""
+    """Stories may be HTML, gzipped, latin-1 or wrongly decoded, or begin with a byte order mark or a script.
+
+    A missing story is counted.
+    """
     page = b"<html><title>T</title><script>var x = 1;</script><body><pre>INT. MILL\n<b>ANN</b> enters.</pre>"
     script = b"<!--\nif (window != top)\ntop.location.href=1\n// -->\n\nEXT. SEA"
     name, documents, report = read(narrativeqa(
@@ -155,7 +158,7 @@ def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_longbench(tmp_path, packed):
-    """A task as a file or from data.zip. Questions about the same context are about one document."""
+    """A task is a file or part of data.zip. Questions about the same context belong to one document."""
     copy = longbench(_id="l3", question="And?", answers=["B", "", "B"])
     del copy["input"]                                            # some copies say "question"
     rows = [longbench(), longbench(_id="l2", context="Other."), copy]
@@ -179,7 +182,7 @@ def test_longbench(tmp_path, packed):
 
 
 def test_any_task_of_longbench(tmp_path):
-    """A task has its own name, as a file as well as in data.zip; 2wikimqa has that of the data set."""
+    """A task keeps its name, as a file and in data.zip; 2wikimqa gets the name of its data set."""
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
         for task in ("narrativeqa", "qasper", "hotpotqa", "musique", "2wikimqa", "multifieldqa_en", "lock", "x.y"):
             archive.write(lines(tmp_path / f"{task}.jsonl", longbench(dataset=task, _id=task)), f"{task}.jsonl")
@@ -205,7 +208,7 @@ def quality(**changes):
 
 
 def test_quality(tmp_path):
-    """An article on several lines is one document. A question has its options, and no label in a test set."""
+    """An article on several lines is one document. Questions keep their options; those without a label are left out."""
     unlabelled = [{"question": "Who left?", "options": ["Ann", "Bob", "Cat", "no one"]}]
     bad = [quality(questions=[quality()["questions"][0] | changes]) for changes in (
         {"gold_label": 5}, {"gold_label": 0}, {"options": ["Ann", 2]}, {"options": "Ann"}, {"options": ["Ann"] * 27})]
@@ -222,7 +225,7 @@ def test_quality(tmp_path):
 
 
 def test_ones_own_format(tmp_path):
-    """Gzipped or not. It does not take a name of the paper's; a mistake in it is named."""
+    """It may be gzipped. It cannot take the name of a data set of the paper. A mistake is named with its line."""
     row = {"text": "Ann.", "questions": [{"question": "Who?", "answers": ["Ann"]}]}
     (tmp_path / "HotpotQA.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
     name, (document,), report = read(tmp_path / "HotpotQA.jsonl.gz")
@@ -236,7 +239,7 @@ def test_ones_own_format(tmp_path):
                                    {"options": ["Ann"]}, {"options": "Ann", "gold": 0},
                                    {"options": ["Ann"], "gold": -1}])
 def test_options_that_no_reply_can_name(tmp_path, extra):
-    """Refused before questions are answered: a reply names one of at most 26 letters."""
+    """They are refused before any question is answered: a reply names one of at most 26 letters."""
     row = {"text": "Ann.", "questions": [{"question": "Who?", "answers": ["Ann"]} | extra]}
     with pytest.raises(InputError, match="mine.jsonl, line 1: question 0: "):
         Dataset(lines(tmp_path / "mine.jsonl", row))
@@ -245,7 +248,7 @@ def test_options_that_no_reply_can_name(tmp_path, extra):
 # --- as a whole -----------------------------------------------------------------------------------------------------
 
 def test_the_limit_counts_documents(tmp_path):
-    """The report is that of all."""
+    """The report still covers all documents."""
     path = lines(tmp_path / "m.jsonl", *(musique(id=f"m{n}", paragraphs=[
         {"idx": 0, "title": "T", "paragraph_text": "more " * (n % 4 + 1)}]) for n in range(5)))
     dataset = Dataset(path, limit=3)
@@ -314,7 +317,7 @@ def test_a_zip_file_that_cannot_be_read_to_its_end(tmp_path):
 
 
 def test_a_task_that_cannot_be_printed_is_no_task(tmp_path):
-    """It would be in the report, and results.json could not be written after the work."""
+    """Its name would be in the report, so results.json could not be written at the end of the run."""
     with pytest.raises(InputError, match="rows.jsonl: .*one of these layouts is wanted"):
         Dataset(lines(tmp_path / "rows.jsonl", longbench(dataset="h\ud83d")))
 
@@ -326,7 +329,7 @@ def test_half_a_surrogate_pair_is_skipped(tmp_path):
 
 
 def test_what_is_of_another_kind_drops_itself_alone(tmp_path):
-    """Text in the place of a list, null in the place of text, a table's row with a column too few."""
+    """Only the row is lost that has text instead of a list, null instead of text, or a missing or extra column."""
     good = musique(id="good")
     rows = [good, musique(id="m2", answer_aliases="Ann")]
     for n, part in enumerate(({"title": None}, {"paragraph_text": None})):
@@ -342,7 +345,7 @@ def test_what_is_of_another_kind_drops_itself_alone(tmp_path):
 
 
 def test_a_report_in_words():
-    """Each reason with its count and the place where it was first."""
+    """Each reason has its count and the place where it first occurred."""
     report = Report("m.jsonl", "MuSiQue", "0123456789abcdef" * 4, 5, 2, 3)
     for place in ("line 1", "line 9"):
         report.problem("mended", place)

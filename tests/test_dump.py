@@ -1,4 +1,4 @@
-"""A dump, audited from outside: E and the order of retrieval computed again with numpy alone."""
+"""A dump is checked from outside: numpy alone computes E and the order of retrieval again."""
 import json
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from pecan import Pecan
 from support.token_mean import TokenMean
 from view.dump import dumping
 
-# With other windows the rows of a batch are of different lengths; with a high threshold a search is long.
+# Another window gives batches with rows of different lengths. A high threshold makes a search long.
 CASES = {"embedded": (0, {}), "small windows": (1, {"window": 400}),
          "no answer in sight": (2, {"confidence": 0.99999})}
 
@@ -37,14 +37,14 @@ def dump(request, tmp_path_factory, tiny, settings):
 
 
 def dense(tensors) -> np.ndarray:
-    """E [V, V] as the dump has it."""
+    """E [V, V] from the dump."""
     E = np.zeros((len(tensors["levels"]),) * 2)
     E[tuple(tensors["E.indices"])] = tensors["E.values"]
     return E
 
 
 def numbered(tensors, *name) -> range:
-    """The numbers under which tensors of this kind stand, from 0 on."""
+    """The numbers of the tensors of this kind: 0, 1, 2 .. without a gap."""
     kind = ".".join(name)
     found = {int(re.match(rf"{kind}\.(\d+)\.", each)[1]) for each in tensors if each.startswith(f"{kind}.")}
     assert found == set(range(len(found)))
@@ -52,7 +52,7 @@ def numbered(tensors, *name) -> range:
 
 
 def test_e_from_the_attention_of_every_group(dump):
-    """a(x, j), averaged over the tokens of each point, then normalised: every e' and every row of E."""
+    """Averaging a(x, j) over the tokens of each point gives every e'; normalising e' gives every row of E."""
     tensors, *_ = dump
     E = dense(tensors)
     computed = np.zeros_like(E)
@@ -69,7 +69,7 @@ def test_e_from_the_attention_of_every_group(dump):
 
 
 def test_the_order_of_retrieval(dump):
-    """z, final scores and the node that is read, from E, r and c."""
+    """E, r and c give z, the final scores and the node that is read next."""
     tensors, _, answers, _ = dump
     E = dense(tensors)
     choices = 0

@@ -1,4 +1,4 @@
-"""The evaluation as it is run: tables, resuming, several processes, two runs at once, mistakes."""
+"""Runs of the evaluation: tables, resuming, several processes, two runs at once, mistakes."""
 import contextlib
 import fcntl
 import io
@@ -34,12 +34,12 @@ def in_process(main, *arguments):
 
 
 def run(*arguments):
-    """eval.py in this process, which saves the imports."""
+    """Run eval.py in this process, which saves the time of the imports."""
     return in_process(command_line.main, *arguments)
 
 
 def run_alone(*arguments, processes=None, **options):
-    """eval.py as a user runs it, in its own process, or in several with torchrun."""
+    """Run eval.py as a user does: in its own process, or in several with torchrun."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes else []
     command = [sys.executable, *launcher, str(ROOT / "eval.py"), "--device", "cpu", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
@@ -61,7 +61,7 @@ def three(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(three, tmp_path_factory):
-    """A run over it that nothing has disturbed: its folder and what it printed."""
+    """The folder of an uninterrupted run over `three`, and what the run printed."""
     folder = tmp_path_factory.mktemp("undisturbed") / "r"
     done = run("--dataset", three, "--output", folder)
     assert done.returncode == 0, done.stderr
@@ -95,7 +95,7 @@ def test_a_second_run_answers_nothing_again(three, undisturbed):
 
 
 def test_a_torn_line_is_answered_again(three, undisturbed, tmp_path):
-    """After a kill of several processes: answers are in no order, in two files, and one is torn."""
+    """Killed processes may leave answers unordered, in two files, with a torn line. The next run restores the file."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     path = folder / "embedded" / "bm25.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -107,8 +107,10 @@ def test_a_torn_line_is_answered_again(three, undisturbed, tmp_path):
 
 @pytest.mark.slow
 def test_what_one_process_refuses_all_refuse(tmp_path):
-    """The second process has another text under an old id; the first does not wait for it. What they could not answer
-    is reported in the order of the questions."""
+    """If only the second process finds a changed text, the first does not wait for it.
+
+    Questions that the processes could not answer are reported in the order of the data.
+    """
     data = tmp_path / "mine.jsonl"
     questions = [{"question": text, "answers": ["Ann"]} for text in ("Who?", "Who " * 500)]
     rows = [{"id": name, "text": f"Ann has a cat {name}.", "questions": questions} for name in "abc"]
@@ -125,7 +127,7 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
 
 
 def test_two_runs_on_one_folder(tmp_path):
-    """The second run is refused. The lock goes with the run, also with one that failed, or was killed."""
+    """The second run is refused. The lock ends with its run, even if the run fails."""
     (tmp_path / "r").mkdir()
     arguments = "--limit", 1, "--method", "bm25", "--output", tmp_path / "r"
     with open(tmp_path / "r" / "lock", "w") as file:
@@ -160,7 +162,7 @@ def test_other_settings_do_not_mix(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"question": "Who else?"}, {"answers": ["Tom"]}, {}])
 def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, changes):
-    """U+2028 and its like are characters of a text, not ends of a line."""
+    """A change of any of them is refused. (U+2028 and U+0085 are characters of a text, not line ends.)"""
     def write(passages, **changes):
         question = {"id": "q", "question": "Who?", "answers": ["Ann", "x\u2028y\u0085z"]} | changes
         (tmp_path / "mine.jsonl").write_text(json.dumps({"passages": passages, "questions": [question]}))
@@ -173,7 +175,7 @@ def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, change
 
 
 def test_a_row_counts_the_questions_of_its_call(three, undisturbed, tmp_path):
-    """Fewer documents than before: only theirs; and more documents may follow."""
+    """A call with fewer documents than before counts only their questions. A later call may add documents."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     for limit in (1, 2):
         assert run("--dataset", three, "--limit", limit, "--output", folder).returncode == 0
@@ -208,7 +210,7 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, arguments, words):
 
 @pytest.mark.slow
 def test_command_line_of_pecan(tmp_path, monkeypatch):
-    """A text file and two questions: the graph is built once, in the working directory, and found again."""
+    """The graph of a text file is built once, in the working directory, and reloaded by the next call."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "story.txt").write_text("\n\n".join(FIRST["passages"][:8]))
     arguments = tmp_path / "story.txt", FIRST["questions"][0]["question"]
@@ -225,7 +227,7 @@ def test_command_line_of_pecan(tmp_path, monkeypatch):
 
 
 def test_pecan_takes_the_settings_of_a_data_set(tmp_path):
-    """With Qasper's t_p of .98 the search of the README goes on: its Yes has a p_yes of .84."""
+    """The search of the README stops at a Yes with a p_yes of .84. With Qasper's t_p of .98 it goes on."""
     done = in_process(ask.main, ROOT / "tiny" / "story.txt", "What color is Selma's pet?", "--json", "--graph",
                       tmp_path / "story.graph.json", "--dataset-settings", "Qasper")
     steps = [step for step in json.loads(done.stdout)["steps"] if step["verdict"]]
@@ -237,10 +239,7 @@ def test_pecan_takes_the_settings_of_a_data_set(tmp_path):
 
 @pytest.mark.slow
 def test_the_tables_of_the_paper_are_run(three, tmp_path):
-    """The ablations, the sweep and the distribution, on one document.
-
-    Its graph is built once for all of them; the ablation without information points builds its own.
-    """
+    """They share one graph. Only the ablation without information points builds its own."""
     output = tmp_path / "r"
     for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
         done = run("--dataset", three, "--limit", 1, "--table", table, "--output", output)
@@ -262,8 +261,10 @@ def test_every_row_of_table_1_is_run(three, tmp_path):
 
 
 def test_the_dry_run_estimates_the_cost(three, undisturbed, tmp_path):
-    """It reads text only, writes nothing, and its assumptions are right to a factor of 2. Another builder's layers
-    count in construction, not in searches."""
+    """It needs no weights and writes nothing, and its estimates are right to a factor of 2.
+
+    The layers of another builder count in construction, not in searches.
+    """
     done = run("--dataset", three, "--dry-run", "--json", "--output", tmp_path / "r")
     assert done.returncode == 0 and not (tmp_path / "r").exists(), done.stderr
     estimate = json.loads(done.stdout)["embedded"]
@@ -285,7 +286,7 @@ def test_the_dry_run_estimates_the_cost(three, undisturbed, tmp_path):
 
 
 def test_predictions_are_scored_again(undisturbed, tmp_path):
-    """Without a model, in this project's format and in LongBench's. U+2028 ends no line."""
+    """Files in this project's format and in LongBench's are scored without a model. U+2028 ends no line."""
     folder, printed = undisturbed
     rows = [{"pred": "the old\u2028mill", "answers": ["old mill"]}, {"pred": "a cat", "answers": ["dog"]}]
     (tmp_path / "lb.jsonl").write_text("\n".join(
@@ -308,9 +309,10 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
 
 
 def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
-    """The other methods and data sets go on, the table is printed, exit code 1. One asks for a petabyte of memory.
+    """The other methods and data sets go on, the table is printed, and the exit code is 1.
 
-    If nothing at all could be answered, there is no table, and the exit code is 2.
+    One of the two failing methods asks for a petabyte of memory. If no question at all is answered, there is no table,
+    and the exit code is 2.
     """
     monkeypatch.setitem(sys.modules, "umap", None)
     monkeypatch.setattr(Whole, "answer", lambda *_: torch.empty(1 << 50))

@@ -1,4 +1,4 @@
-"""Ring 10, FLOPs: the forward pass counts what PyTorch counts in Hugging Face's, and what the formula says."""
+"""Ring 10, FLOPs: our count equals PyTorch's count of Hugging Face's forward pass, and the formula."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def counted(hf, tokens: int, past=None, logits: int = 1) -> tuple[int, object]:
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "num_key_value_heads": 1, "head_dim": None}],
                          ids=str)
 def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_path, ids, changes):
-    """Exactly, in the four ways the method runs the model; the formula too."""
+    """Counts and formula are exactly equal in the four ways that the method runs the model."""
     folder = write_checkpoint(tmp_path, **changes)
     model, hf = Llama.load(folder, "cpu"), hugging_face(folder)
 
@@ -68,7 +68,7 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
 
 
 def test_rows_that_run_together_cost_what_they_cost_alone(model, ids):
-    """Rows of 40 and 10 tokens, then of 3 and 6 more: neither padding nor the longer row's keys are counted."""
+    """For rows of 40 and 10 tokens, then 3 and 6 more, neither padding nor the longer row's keys count."""
     cache = Cache(model, 2, 100)
     before = model.flops
     model.read(cache, [[(None, ids(40))], [(None, ids(10))]])
@@ -79,12 +79,12 @@ def test_rows_that_run_together_cost_what_they_cost_alone(model, ids):
 
 @pytest.mark.parametrize("dataset", ["Qasper", "HotpotQA", "MuSiQue"])
 def test_the_whole_document_next_to_the_paper(dataset):
-    """The formula for Llama-3.1-8B's shape at the mean document of Table A3, against Table 1's whole-document row.
+    """The formula, for Llama-3.1-8B and the mean document of Table A3, is close to Table 1's whole-document row.
 
-    The paper does not say how it counted. With the output matrix at every position, as a counter over a plain forward
-    pass would count, the figures agree to 5 %; with ours, at the positions whose logits are used, to 10 %. Both stay
-    below the paper's, because documents longer than the mean cost more than shorter ones save. (NarrativeQA's documents
-    are cut.)
+    The paper does not say how it counted. With logits at every position, as a counter over a plain forward pass would
+    count, the figures agree to 5 %. With only the logits that are used, as we count, they agree to 10 %. Both stay
+    below the paper's, because documents longer than the mean cost more than shorter ones save. (NarrativeQA is left
+    out, because its documents are cut.)
     """
     config = read_config(Path(__file__).parent / "llama-3.1-8b")
     n = TABLE_A3[dataset][0] + PROMPT

@@ -1,4 +1,4 @@
-"""What is kept next to a graph: the summaries of an interrupted construction, and the vectors of its nodes."""
+"""The files next to a graph: the summaries of an interrupted construction, and the vectors of its nodes."""
 import os
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def document():
 
 @pytest.fixture(scope="module")
 def undisturbed(tiny, document, settings, tmp_path_factory):
-    """The file of a graph that was built in one go, and how many batches that took."""
+    """The file of a graph that was built without interruption, and how many batches that took."""
     path = tmp_path_factory.mktemp("graph") / "g.json"
     batches = []
     with watching(pecan, "summarise", lambda _, *arguments: batches.append(arguments)):
@@ -50,7 +50,7 @@ def undisturbed(tiny, document, settings, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["", '["half a li', "doubled"])
 def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturbed, tmp_path, monkeypatch, damage):
-    """Killed after each batch in turn: no batch runs twice, and the graph is that of one go, byte by byte."""
+    """Construction is killed after every batch. Still no batch runs twice, and the file is the same byte by byte."""
     path = tmp_path / "g.json"
     content, batches = undisturbed
     method = Pecan(tiny, TokenMean(tiny), settings)
@@ -74,14 +74,14 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
     try:
         method.prepare(document, path)
     except Killed:
-        pytest.fail("a batch that was kept runs again")
+        pytest.fail("a batch on disk runs again")
     assert path.read_bytes() == content
     assert runs.count("done") == batches > 3, "a batch ran twice"
-    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".vectors"], "what was kept is gone"
+    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".vectors"], "the file of summaries stays"
 
 
 def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undisturbed, tmp_path):
-    """Lines of other texts or of another model in the same file, and one that was lost: the graph is that of one go."""
+    """Lines of other texts or of another model in the same file, and a lost line, do not change the graph."""
     path = tmp_path / "g.json"
     method = Pecan(tiny, TokenMean(tiny), settings)
     other = Document("other", document.passages[::-1])
@@ -112,7 +112,7 @@ def test_a_damaged_file_of_summaries_is_named(tmp_path, line):
 
 
 def test_a_second_builder_is_refused(tmp_path):
-    """Whatever it builds there. The first goes on, and what it leaves is nothing; then the next one may build."""
+    """It is refused whatever it builds. The first goes on and leaves no file; then another may build."""
     path = tmp_path / "g.json"
     for construction in ("a", "b"):
         with kept(path, construction, pecan.summarise):
@@ -123,12 +123,12 @@ def test_a_second_builder_is_refused(tmp_path):
         assert not list(tmp_path.iterdir())
     with pytest.raises(Killed), kept(path, "a", pecan.summarise):
         raise Killed
-    assert not list(tmp_path.iterdir()), "a file that keeps nothing"
+    assert not list(tmp_path.iterdir()), "an empty file stays"
 
 
 @pytest.mark.slow
 def test_two_builders_that_are_killed(document, tmp_path):
-    """Two begin one new graph, three times, and are killed at some moment: the graph is that of one builder alone."""
+    """Three times, two builders of one graph are killed at a random moment. The graph is that of one builder alone."""
     (tmp_path / "d.txt").write_text("\n".join(document.passages * 3))
 
     def builder(graph):
@@ -168,7 +168,7 @@ class Counting(TokenMean):
 
 
 def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
-    """Computed once for each encoder and these texts; the FLOPs are those of the first time."""
+    """They are computed once for each encoder and list of texts. Later calls return the FLOPs of the first."""
     path = tmp_path / "g.json"
     encoder = Counting(tiny)
     texts = ["Mara's job is baker", "Theo's home is Oslo"]
@@ -201,7 +201,7 @@ def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
 
 
 def test_a_graph_that_is_there_is_loaded(model, tiny, document, settings, tmp_path):
-    """For any search; but one of another document, builder or setting of the construction is refused."""
+    """It serves every search. A graph of another document, builder or construction setting is refused."""
     method = Pecan(tiny, TokenMean(tiny), settings)
     built = method.prepare(document, tmp_path / "g.json")
     flops = tiny.flops
@@ -220,7 +220,7 @@ def test_a_graph_that_is_there_is_loaded(model, tiny, document, settings, tmp_pa
 
 
 def test_attention_that_rounds_to_0_is_no_edge(tiny, settings, tmp_path):
-    """Of one node or of all: the graph is written and read again without these edges."""
+    """Attention may round to 0 for one node or for all. The graph is saved and loaded without these edges."""
     def summarise(model, batch, limit, tree):
         return [[("Mara", [0.0] * (len(texts) - 1) + [1.0]), ("Theo", [0.0] * len(texts))] for texts in batch]
     graph = build(tiny, Document("d", ["Mara is Sofia's baker."] * 3), settings, summarise)

@@ -23,7 +23,7 @@ STEM = stemmer()
 
 @pytest.fixture
 def method(tiny):
-    """Windows are large, since scripted replies have words that the embedded model does not know."""
+    """GraphReader with a large window, because scripted replies contain words that the embedded model does not know."""
     return GraphReader(tiny, Settings(window=100_000))
 
 
@@ -32,7 +32,7 @@ def method(tiny):
     ("FACTS", "86aa76e7a9204906"), ("CHUNK", "2dd097b24e6faff2"), ("NEIGHBOURS", "a9616477c52e2b16"),
     ("REASON", "818dd886a83e44d2")])
 def test_prompts_are_the_figures_of_the_paper(name, digest):
-    """Hashes of the texts as they were compared with the paper, word for word."""
+    """The texts with these hashes were compared with the paper, word for word."""
     assert hashlib.sha256(getattr(graphreader_prompts, name).encode()).hexdigest()[:16] == digest
 
 
@@ -70,7 +70,7 @@ def test_facts_of_a_reply():
     assert facts_of(reply, "Casa Loma") == [
         ["Casa Loma is a castle.", "Casa Loma", "castle"], ["Toronto.", "Toronto"], ["1911 was the year.", "1911"]]
     story = "One day, a father and his little son were going home. They sang."
-    assert facts_of(reply, story)[0][1:] == ["father", "going home"], "the prompt's example, unless it is in the text"
+    assert facts_of(reply, story)[0][1:] == ["father", "going home"], "the prompt's example counts if it is in the text"
 
 
 def test_chunks_are_whole_paragraphs_and_lose_nothing(tiny):
@@ -127,7 +127,7 @@ def said(action, notebook=None):
 
 @pytest.fixture
 def walk(method):
-    """Makes one walk from a node of the graph by hand, over chunks c0 .. c13, and runs it by a script."""
+    """Runs one walk from a node of the graph by hand, over chunks c0 to c13, with scripted replies."""
     def go(start, *replies, facts=EVERYWHERE):
         method.begin()
         script = Script(method, *replies)
@@ -135,7 +135,7 @@ def walk(method):
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
         one.run()
         assert not script.replies, "the walk ended early"
-        assert not any(reminder(FORM) in text[1:] for text in script.heard), "it comes before the prompt"
+        assert not any(reminder(FORM) in text[1:] for text in script.heard), "the reminder comes before the prompt"
         assert len(method.trace) == len(one.actions) + method.refused
         return one
     return go
@@ -150,23 +150,24 @@ TO_JONES = said("read_neighbor_node(Danko Jones)")
 
 @pytest.mark.parametrize("replies, read, refused", [
     ((STOP, END), [], 0),
-    # what is inserted goes before the queue; the queue is read from its front
+    # an inserted chunk goes to the front of the queue, which is read first
     ((said("read_chunk([6, 9])"), said("read_subsequent_chunk()"), MORE, END), [6, 7, 9], 0),
     ((said("read_chunk([6, 9])"), said("read_previous_chunk()"), MORE, END), [6, 5, 9], 0),
     ((said("read_chunk([6])\nread_chunk([9])"), MORE, END), [6, 9], 0),
-    # beyond both ends, and read already: nothing is added
+    # a chunk beyond an end, or one that was read already, is not added
     ((said("read_chunk([0])"), said("read_previous_chunk()"), END), [0], 0),
     ((said("read_chunk([13])"), said("read_subsequent_chunk()"), END), [13], 0),
     ((READ_6, said("read_subsequent_chunk()"), said("read_previous_chunk()"), END), [6, 7], 0),
-    # ids: unknown ones are left out, repeated ones are read once; none that exists is refused
+    # unknown ids are left out, repeated ones are read once; a reply without a known id is refused
     ((said("read_chunk([99, 6, 6])"), MORE, END), [6], 0),
     ((said("read_chunk([99])"), said("read_chunk([ID])"), said("x")), [], 3),
-    # read already: as stop_and_read_neighbor
+    # if all chunks were read already, the walk goes on as after stop_and_read_neighbor
     ((READ_6, MORE, TO_JONES, READ_6, END), [6], 0),
-    # ids that are not among the node's facts are left out; none that is there is refused
+    # ids that are not among the node's facts are left out; a reply without any other id is refused
     ((STOP, TO_JONES, said("read_chunk([0, 9])"), END), [9], 0),
     ((STOP, TO_JONES, *[said("read_chunk([0])")] * 3), [], 3),
-    # neighbours: back to one that was visited; invented, no neighbour, itself; three refusals end the walk, two do not
+    # a walk may go back; an invented node, one that is no neighbour and the node itself are refused; the third refusal
+    # in a row ends the walk, the second does not
     ((STOP, TO_JONES, STOP, said("read_neighbor_node(Never Too Loud)"), STOP, END), [], 0),
     ((STOP, *map(said, ("read_neighbor_node(Prague)", "read_neighbor_node(Casa Loma)",
                         "read_neighbor_node(Never Too Loud)"))), [], 3),
@@ -177,13 +178,13 @@ def test_branches_of_a_walk(walk, replies, read, refused):
 
 
 def test_notebooks_of_a_walk(walk):
-    """A missing one leaves the old one; a walk ends where no neighbour is left."""
+    """If a reply has no notebook, the old one stays. A walk ends at a node without neighbours."""
     assert walk("Toronto", said("read_chunk([9])", "old"), END).notebook == "old"
     assert walk("a", said("stop_and_read_neighbor()", "kept"), facts=[[["f", "a"]]]).notebook == "kept"
 
 
 def test_a_walk_has_ten_calls(walk):
-    """At each stage: the notebook of the 10th call is kept, and there is no 11th. A refused reply calls nothing."""
+    """At each stage, the 10th call is the last, and its notebook is kept. A refused reply is not a call."""
     chunks = said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])", "n")
     one = walk("Never Too Loud", chunks, *[said("search_more()", f"n{n}") for n in range(9)])
     assert len(one.actions) == 10 and one.notebook == "n8" and one.queue == [9, 10, 11] and len(one.read) == 9
@@ -191,7 +192,7 @@ def test_a_walk_has_ten_calls(walk):
     hops = [part for n in range(5) for part in (STOP, said(f"read_neighbor_node(k{n + 1})"))]
     assert len(walk("k0", *hops, facts=line).actions) == 10
 
-    # The 10th call fills a queue, or comes after its last chunk: neither the chunk nor the neighbours are shown.
+    # If the 10th call fills the queue or follows its last chunk, neither a chunk nor neighbours are shown after it.
     line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
     node = [[said(f"read_chunk([{n}])"), MORE, said(f"read_neighbor_node(k{n + 1})")] for n in range(4)]
     last = walk("k0", "x", *sum(node[:3], []), said("read_chunk([3])", "tenth"), facts=line)
@@ -201,7 +202,7 @@ def test_a_walk_has_ten_calls(walk):
 
 
 def test_memory_gives_way_to_the_window(method):
-    """First the last facts, then the oldest actions, then the plan."""
+    """The last facts are left out first, then the oldest actions, then the plan."""
     graph = FactGraph([[["f", "a", "b"]]], STEM)
     one = Walk(method, graph, ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
     texts = one.prompts("facts", "Atomic facts:", [f"fact {n}" for n in range(3)])
@@ -213,8 +214,7 @@ def test_memory_gives_way_to_the_window(method):
 # --- the method -----------------------------------------------------------------------------------------------------
 
 def test_walks_do_not_see_each_other(method, tmp_path):
-    """Of two walks, from the best node first: both read the chunk, which counts once. What was extracted is kept, and
-    not extracted again."""
+    """The walk from the better node is first. Both read the chunk, which counts once. Facts are extracted only once."""
     extracted = "1. f. | Toronto | Danko Jones\n2. g. | Casa Loma | Toronto"
     path = tmp_path / "facts.json"
     script = Script(method, extracted, "the plan", "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
@@ -228,7 +228,7 @@ def test_walks_do_not_see_each_other(method, tmp_path):
 
 
 def test_refused_replies(method):
-    """Extraction that echoes its example; starts that are no nodes: nothing is there to answer from."""
+    """If extraction echoes its example, or the starts are no nodes, there is nothing to answer from."""
     echo = "1. One day, a father and his little son were going home. | father | little son | going home"
     for extracted, selected in (([echo] * 3, []), (["1. f. | Toronto"], ["The answer is: Danko Jones"] * 3)):
         script = Script(method, *extracted, "plan", *selected)
@@ -256,9 +256,9 @@ def test_it_cannot_run_on_a_small_window(tiny, settings):
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):
-    """Those of ten documents, with rules in the place of the agent's model; the rules see the prompts alone.
+    """Rules replace the agent's model and answer all questions of ten documents. They see only the prompts.
 
-    One about two facts goes to a name, to the post, to the friend's name and the friend's post, which takes all calls.
+    A question about two facts leads to a name, its post, the friend's name and the friend's post. It takes all calls.
     """
     method = GraphReader(tiny, Settings(chunk=8, window=100_000))
     method.say = by_rules

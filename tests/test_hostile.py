@@ -1,4 +1,4 @@
-"""Bad input by class: one line that names the place, no traceback, nothing lost. And runs that are killed."""
+"""Bad input of each class gives one line that names the place, and nothing is lost. Killed runs go on."""
 import contextlib
 import json
 import os
@@ -61,7 +61,7 @@ def saved(tmp_path_factory, graph):
 
 @given(st.data())
 def test_a_graph_that_was_damaged_anywhere(saved, graph, data):
-    """Lines lost, repeated or cut, another value in the place of one: refused in one line, or still a graph."""
+    """If a line is lost, repeated, cut or changed, the file is refused in one line, or is still a graph."""
     path, text = saved
     lines = text.splitlines(keepends=True)
     n = data.draw(st.integers(0, len(lines) - 1))
@@ -91,7 +91,7 @@ def test_a_bad_file_to_score(line, tmp_path):
     (longbench(_id="bad", answers={"a": 1}), longbench()),
     (longbench(_id="bad", answers=[None]), longbench())])
 def test_a_bad_row_drops_itself_alone(tmp_path, bad, good):
-    """A text is no list of letters, null is no text; what is left out is reported."""
+    """A text is no list of letters, and null is no text. The report counts the row that is left out."""
     (tmp_path / "x.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
     dataset = Dataset(tmp_path / "x.jsonl")
     assert len(dataset.questions) == 1 and "bad" not in dataset.questions[0]
@@ -110,7 +110,7 @@ def test_a_torn_line_is_cut_off_before_the_next(tmp_path):
 
 
 def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path):
-    """No file may be larger than 4 KiB."""
+    """A limit of 4 KiB per file takes the place of a full disk."""
     path = tmp_path / "x.json"
     write_file(path, "whole")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -123,7 +123,7 @@ def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path):
     assert path.read_text() == "whole"
 
 
-# What reads a file that anybody may put there.
+# The functions that read files which anybody may have written.
 READERS = {
     "graph": lambda path: Graph.load(path), "trace": read_traces, "summaries": complete_lines,
     "hash": lambda path: sha256([path]), "data set": Dataset, "own data": read_jsonl,
@@ -132,7 +132,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_pipe_or_a_device_is_refused(tmp_path, reader):
-    """Nobody writes into this pipe, so whoever opens it waits for ever. /dev/zero has no end."""
+    """Opening this pipe would wait for ever, because nobody writes into it. /dev/zero has no end."""
     os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
 
@@ -146,7 +146,7 @@ def test_a_pipe_or_a_device_is_refused(tmp_path, reader):
 
 @given(st.data())
 def test_a_sealed_file_that_was_changed_anywhere(tmp_path_factory, data):
-    """Refused, or nothing is lost."""
+    """The file is refused, or its content is unchanged."""
     path = tmp_path_factory.getbasetemp() / "sealed"
     tensors = {"b": torch.arange(3.), "a": torch.zeros(2, 2, dtype=torch.int64)}
     write_sealed(path, tensors, "é x")
@@ -163,7 +163,7 @@ def test_a_sealed_file_that_was_changed_anywhere(tmp_path_factory, data):
 
 
 def test_two_processes_write_one_file(tmp_path):
-    """The second comes while the first writes: both are done without an error, and the last one's file stays."""
+    """The second writes while the first does. Neither fails, and the file of the one that ends last stays."""
     with contextlib.suppress(OutputError), replacing(tmp_path / "f") as partial:
         write_file(partial, "first")
         assert holds_soon(lambda: write_file(tmp_path / "f", "second") is None)
@@ -219,9 +219,9 @@ def test_a_long_word_is_cut_between_characters(text):
 
 
 def holds_soon(check) -> bool:
-    """Whether check() holds, asked in a process that the kernel kills after 5 seconds of processor time, or 30 in all.
+    """Whether check() holds, in a process that the kernel kills after 5 seconds of CPU time, or 30 seconds in all.
 
-    Linear time is a second at most on a slow machine, quadratic time many minutes. Nothing else stops a regular
+    Linear time takes a second at most on a slow machine, quadratic time many minutes. Only a kill stops a regular
     expression.
     """
     child = os.fork()
@@ -241,7 +241,7 @@ def test_bullets_take_linear_time(text):
     assert holds_soon(lambda: all(text[start:end] == text[start:end].strip() != "" for start, end in bullets(text)))
 
 
-# Of each reader of replies in baselines/: what it would seek again and again.
+# For each reader of replies in baselines/: replies that a careless pattern would search again and again.
 REPLIES = {
     "weights": (lambda reply: weights_of(reply) == {}, [" " * 10 ** 6 + "x|", "|" * 10 ** 6]),
     "notebook": (lambda reply: len(notebook_of(reply)) < len(reply), [
@@ -265,7 +265,7 @@ def test_replies_to_the_systems_take_linear_time(reader):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """A short data set, and the answers of a run over it that nothing has disturbed."""
+    """A short data set, and the answers of an uninterrupted run over it."""
     folder = tmp_path_factory.mktemp("alone")
     data = short_set(folder)
     assert evaluation_main.main([*COMMAND[2:], "--dataset", str(data), "--output", str(folder / "r")]) == 0
@@ -276,10 +276,10 @@ def alone(tmp_path_factory):
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_run_goes_on(sent, processes, alone, tmp_path):
-    """Three signals at some moment, to one process and to torchrun: the next run ends as one left alone.
+    """After each of three signals, to one process or to torchrun, the next run ends like an uninterrupted one.
 
-    It is a run of two processes after kill -9 of two; else it is in this one, which saves the imports. Some kills tear
-    the last line of a file; here each has.
+    It has two processes after kill -9 of two. Otherwise it runs in this process, which saves the imports. A kill may
+    tear the last line of a file; this test tears the last line of every file.
     """
     data, undisturbed = alone
     command, in_time = kill(data, tmp_path / "r", sent, processes, random.Random(sent * processes).uniform(0, 1))

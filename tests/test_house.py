@@ -1,4 +1,4 @@
-"""The house: folders are the architecture. Imports lead down, without circles, and each file name is there once."""
+"""The house: folders are the architecture. Imports lead down, without circles, and each file name occurs once."""
 import ast
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# From the ground up. Nothing below imports the last three, which stand next to each other; study looks at tiny's world.
+# From the ground up. Nothing below imports the last three. View and tiny do not import each other; study imports tiny.
 STOREYS = ["core", "data", "llama", "support", "pecan", "baselines", "evaluation", "eval", "view", "tiny", "study"]
 TOP = {"view", "tiny"}
 
@@ -25,7 +25,7 @@ def storey_of(file: Path) -> str:
 
 
 def imports(file: Path) -> set[Path]:
-    """The files of this project that a file imports, anywhere in it but where a command starts."""
+    """The files of this project that a file imports anywhere but in its `__main__` block."""
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     tree.body = [node for node in tree.body if "__main__" not in ast.unparse(node)]
     modules = set()
@@ -40,9 +40,9 @@ def imports(file: Path) -> set[Path]:
 
 
 def test_imports_lead_down():
-    """To a lower storey or within one, and never round in a circle."""
+    """A file imports from lower storeys or its own, and never in a circle."""
     graph = {file: imports(file) for file in files()}
-    assert Path("core/settings.py") in graph[Path("pecan.py")], "the imports are seen"
+    assert Path("core/settings.py") in graph[Path("pecan.py")], "imports are not found"
     for file, others in graph.items():
         for other in others:
             here, there = storey_of(file), storey_of(other)

@@ -1,4 +1,4 @@
-"""JERR: the search's six rounds by hand, SimHash and the graph against packages, the embedded world by rules.
+"""JERR: six rounds of its search by hand, SimHash and the graph against packages, the embedded world by rules.
 
 A whole conversation is in test_story.py.
 """
@@ -24,7 +24,7 @@ TEXTS = ["Danko Jones made Never Too Loud", "Danko Jones comes from Toronto", "T
 HELD = [{keyword for keyword in ("never too loud", "castle") if holds(text, keyword)} for text in TEXTS]
 AFTER = [[1], [2], [], [], []]
 
-# UCB of the roots 0, 3, 4 before the round; N and W of the nodes after it.
+# UCB of the roots 0, 3, 4 before each round; N and W of the nodes after it.
 INF = float("inf")
 BY_HAND = [((INF, INF, INF), (1, 1, 0, 0, 0), (1, 1, 0, 0, 0)),
            ((1, INF, INF), (1, 1, 0, 1, 0), (1, 1, 0, .5, 0)),
@@ -47,18 +47,18 @@ def test_six_rounds_by_hand():
 
 
 def test_rollouts_are_short_and_follow_the_edges():
-    """A chain of 9 with the keyword at its end: from the root it is out of reach, the second node sees 3 steps on."""
+    """In a chain of 9 nodes, node 5 has the keyword. The first round does not reach it, the second does."""
     held = [set() for _ in range(9)]
     held[5] = {"x"}
     tree = TreeSearch(held, [[v + 1] for v in range(8)] + [[]], 1)
     tree.round()
-    assert tree.W[0] == 0, "root, new node 1, and three steps: 4"
+    assert tree.W[0] == 0, "root, new node 1, and three steps to node 4"
     tree.round()
-    assert tree.W[0] == 1, "new node 2, and three steps: 5"
+    assert tree.W[0] == 1, "new node 2, and three steps to node 5"
 
 
 def test_how_many_rounds_a_search_has(monkeypatch):
-    """A hundred, or ten a node if that is more; none without nodes."""
+    """A hundred, or ten per node if that is more; none without nodes."""
     rounds = []
     monkeypatch.setattr(TreeSearch, "round", lambda tree: rounds.append(tree))
     for nodes, wanted in ((0, 0), (3, 100), (30, 300)):
@@ -78,7 +78,7 @@ def test_simhash_equals_the_package():
 
 
 def test_names_are_joined():
-    """Exact duplicates and near ones; every node keeps a chunk."""
+    """Exact and near duplicates become one node, with the chunks of all of them."""
     nodes, node_of = join_names([["Casa Loma", "Heinkel HD 36"], ["casa  loma", "Casa-Loma", "Toronto"],
                                  ["Heinkel HD 38"]])
     assert nodes == [{"name": "Casa Loma", "chunks": [0, 1]}, {"name": "Heinkel HD 36", "chunks": [0, 2]},
@@ -87,7 +87,7 @@ def test_names_are_joined():
 
 
 def test_the_nearest_node_of_a_chain(monkeypatch):
-    """b is near a and c; c is near b alone, which is no node, so c is one. Of equals the earliest."""
+    """b joins a. c is near b only, and b is no node, so c becomes one. d joins c, its nearest node."""
     values = {"a": 0b0, "b": 0b111, "c": 0b11111, "d": 0b1111}
     monkeypatch.setattr(jerr, "simhash", values.get)
     nodes, node_of = join_names([["a", "b", "c"], ["d"]])
@@ -118,7 +118,7 @@ def test_names_and_relations_in_a_reply():
     for refused in ("No", "* no.", "Prague", prose, ""):
         assert names_of(refused, text) == []
     for chinese in ("孙悟空打败了白骨精。", "* 孙悟空"):
-        assert said_of(chinese, "孙悟空三次打败了白骨精,唐僧却不信他。") == chinese, "no blank stands between its words"
+        assert said_of(chinese, "孙悟空三次打败了白骨精,唐僧却不信他。") == chinese, "there are no blanks between words"
     node_of = {"casa loma": 0, "toronto": 1}
     reply = "* Casa Loma | is in | Toronto\nToronto - has - Casa Loma\nToronto | has | Prague\nToronto | Casa Loma"
     assert relations_of(reply, node_of) == [(0, "is in", 1)]
@@ -141,7 +141,7 @@ def test_keywords():
 # --- the method -----------------------------------------------------------------------------------------------------
 
 def test_questions_with_options(tiny, monkeypatch):
-    """Chunks of 600 tokens, the prompt says so, and five pages may be read again."""
+    """With options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read again."""
     question = "Which castle?\n(A) Casa Loma\n(B) Prague"
     method = JERR(tiny, Settings(window=100_000, chunk=9))
     limits = []
@@ -161,9 +161,9 @@ def test_questions_with_options(tiny, monkeypatch):
 
 
 def test_look_up_refused(tiny, settings):
-    """Without names, pages and synopses ("No" is none): the beginnings of the chunks alone answer.
+    """Without names, pages and synopses ("No" is none), only the beginnings of the chunks are read.
 
-    What is to be shortened stays at the end of a prompt that is repeated, or the reminder would be taken for a part.
+    A repeated prompt still ends with the text to be shortened, or the reminder would be taken for a part of it.
     """
     prose = "These are the words of a sentence that goes on for more than twelve words in a line."
     method = JERR(tiny, replace(settings, window=10_000))
@@ -176,7 +176,7 @@ def test_look_up_refused(tiny, settings):
 
 
 def test_what_does_not_fit_is_cut(tiny, settings):
-    """Synopses have half of the window, chunks with result nodes first; chunks the rest."""
+    """Synopses get half of the window, those of chunks with result nodes first. Chunks get the rest."""
     synopses = [f"{n} " + "word " * 20 for n in range(4)]
     prepared = Prepared(["chunk " * 30] * 4, graph={"synopses": synopses})
     of = [line_ids(tiny.tokenizer, text) for text in synopses]
@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_cut(tiny, settings):
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):
-    """The rules read what the reader would. Synopses lack what is two steps down, so the right chunk is read again."""
+    """The rules see what the reader would. Synopses lack some facts, so the right chunk must be read again."""
     def reader(question, ids):
         _, way, missing = follow(question, known(tiny.tokenizer.decode(ids)))
         return Answer(way[-1] if missing is None else "unknown", [], 0, 0)

@@ -10,8 +10,8 @@ from llama import Cache, Llama, at_least_float32
 from pecan import summary_prompt
 
 DTYPES = [torch.float32, torch.bfloat16]
-# Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width that the config
-# names (H K differs from D) and D / H; the config.json of transformers 4 and 5; one weight file and many.
+# Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width in the config
+# (H K differs from D) or D / H; the config.json of transformers 4 and 5; one weight file and many.
 SHAPES = [{}, {"tie_word_embeddings": True, "shard": "100KB"}, {"num_key_value_heads": 8, "dialect": 4},
           {"num_key_value_heads": 1, "shard": "100KB", "dialect": 4}, {"head_dim": None},
           {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "dialect": 4},
@@ -19,7 +19,7 @@ SHAPES = [{}, {"tie_word_embeddings": True, "shard": "100KB"}, {"num_key_value_h
 
 
 def read(model, ids):
-    """One pass over ids in which every token is a node: logits [T, V] and a [T, T]."""
+    """Logits [T, V] and a [T, T] of one pass over ids in which every token is a node."""
     T = len(ids)
     tokens = torch.tensor([ids])
     positions = torch.arange(T)[None]
@@ -44,8 +44,10 @@ def load(folder, dtype) -> Llama:
 
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_model_equals_hugging_face(tmp_path, ids, spy, changes):
-    """Logits, keys and values of every layer, and every layer's head-mean attention: bit by bit, in float32 and
-    bfloat16. Same operations in the same order on the same shapes leave nothing to round differently."""
+    """Logits, and every layer's keys, values and attention, are equal bit by bit in float32 and bfloat16.
+
+    The same operations in the same order on the same shapes round alike.
+    """
     folder = write_checkpoint(tmp_path, **changes)
     assert (len(list(folder.glob("*.safetensors"))) > 2) == ("shard" in changes)
     for dtype in DTYPES:
@@ -67,14 +69,14 @@ def test_model_equals_hugging_face(tmp_path, ids, spy, changes):
             assert_same(cache.keys[layer], kept.keys, f"keys of layer {layer} (a shift of all positions, say)")
             assert_same(cache.values[layer], kept.values, f"values of layer {layer}")
 
-        # Attention that is nearly uniform shows no bug, here and in all tests that follow. The largest weight of a row,
-        # averaged over the rows that see 256 tokens or more, is .07 here and .003 with the usual initialisation.
+        # Nearly uniform attention would hide bugs, here and in all later tests. The largest weight of a row, averaged
+        # over the rows that see 256 tokens or more, is .07 here and .003 with the usual initialisation.
         largest = torch.stack(theirs.attentions)[..., T // 2:, :].float().max(-1).values.mean()
         assert largest > 0.03, f"{largest}: attention is too flat to show a bug"
 
 
 def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
-    """If every token is a node, a(x, y) is the mean of all that Hugging Face keeps; causal, and of mass 1."""
+    """If every token is a node, a(x, y) is the mean of Hugging Face's weights. It is causal and sums to 1."""
     _, a = read(model, ids(T))
     error = (a - attention_of_layers(hf, ids(T)).mean(0)).abs().max()
     assert error < 1e-6, f"{error}: a sum of {T} products of float32 numbers below 1"
@@ -87,8 +89,10 @@ def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 8},
                                      {"num_key_value_heads": 1}], ids=str)
 def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, changes):
-    """Without attention weights, as for the prompts of summaries and for probes: bit by bit what Hugging Face gets from
-    the same kernel, in float32 and bfloat16; for a prompt, and for a node read after it."""
+    """Prompts of summaries and probes need no attention weights. Their results equal Hugging Face's bit by bit.
+
+    This holds in float32 and bfloat16, for a prompt and for a node read after it.
+    """
     folder = write_checkpoint(tmp_path, **changes)
     for dtype in DTYPES:
         model = load(folder, dtype)
@@ -108,7 +112,7 @@ def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, changes):
 
 
 def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
-    """The two sum in different orders, and differ no more than Hugging Face's own two do."""
+    """The two sum in different orders, and differ about as much as Hugging Face's own two kernels do."""
     cache = Cache(model, 1, T)
     hidden, _ = model.read(cache, [[(None, ids(T))]])
     with torch.no_grad():
@@ -126,8 +130,7 @@ def test_the_fused_kernel_agrees_with_attention_written_out(model, hf, ids):
 
 
 def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):
-    """A pass whose attention weights would be too many runs seven tokens at a time in every layer: the same hidden
-    states and attention. Two rows of different lengths, after a prompt."""
+    """If a pass has too many attention weights, each layer runs some tokens at a time, here seven."""
     def run():
         cache = Cache(model64, 2, 150)
         model64.read(cache, [[("q", ids(50))], [("q", ids(30))]])
@@ -156,7 +159,7 @@ def generate(model, prompt, limit, **options):
 
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
-    """64 steps. Token 478 ends a reply instead of the checkpoint's 2, and none of these replies writes it."""
+    """Token 478 ends a reply instead of the checkpoint's 2. These replies of 64 tokens do not contain it."""
     prompt = ids(100, seed)
     model = Llama(replace(model.config, eos=(478,)), model.weights)
     theirs = hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0, eos_token_id=478)
@@ -166,7 +169,7 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 
 
 def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
-    """Trained weights, Table A1's prompt, and a reply that the model ends itself."""
+    """The weights are trained, the prompt is Table A1's, and the model ends its reply itself."""
     texts = ["Mara is Sofia's baker. Bells rang.", "Sofia's baker has a goat. It is white."]
     prompt = token_ids(summary_prompt(tiny.tokenizer, texts))
     theirs = tiny_hf.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, pad_token_id=0)[0]
@@ -175,8 +178,7 @@ def test_the_embedded_model_generates_what_hugging_face_does(tiny, tiny_hf):
 
 
 def test_rows_of_different_lengths_are_independent(model, ids):
-    """A batch of windows gives, row by row, what each gives alone: hidden state, attention and ids, also after shorter
-    replies have left the batch."""
+    """Each row gives the hidden state, attention and ids that it gives alone, even after other rows have ended."""
     rows = [[(None, ids(n, seed=n)), ("node", ids(9, seed=n + 1)), (None, ids(3, seed=5))] for n in (120, 15, 60, 30)]
 
     def reply(rows, model):
@@ -184,7 +186,7 @@ def test_rows_of_different_lengths_are_independent(model, ids):
         hidden, _ = model.read(cache, rows)
         return hidden, *model.generate(cache, hidden, 40, cache.averaging_matrix([["node"]] * len(rows)))
 
-    # This token ends one row early, and the others if and when they write it.
+    # This token ends one row early, and every other row that writes it.
     _, unended, _ = reply(rows, model)
     stop = unended[1][9]
     model = Llama(replace(model.config, eos=(stop,)), model.weights)
@@ -195,7 +197,7 @@ def test_rows_of_different_lengths_are_independent(model, ids):
         hidden_alone, (ids_alone,), (a_alone,) = reply([row], model)
         assert ids_alone == replies[b]
 
-        # The fused kernel sums in another order for a batch than for a row: about 1e-6 of the hidden state a layer.
+        # The fused kernel sums a batch in another order than a row. Each layer adds a relative error of about 1e-6.
         error = (hidden[b] - hidden_alone[0]).abs().max()
         assert error < 1e-4, f"row {b}: {error}"
         error = (a[b] - a_alone).abs().max()

@@ -1,8 +1,8 @@
 """Ring 11, full size without weights: shapes of 1B, 8B and 70B on PyTorch's meta device, which holds no data.
 
-The code is the one that runs on a GPU, with the same shapes and dtypes, in windows of 8,192. Three things are
-shortened, because nothing but the cache outlives a layer: a reply has two tokens; a search begins in a cache that
-counts as nearly full; and where another row runs all layers, eight run.
+Code, shapes and dtypes are those of a run on a GPU with windows of 8,192 tokens. Three things are shortened, because
+only the cache outlives a layer: a reply has two tokens, a search begins in a cache that counts as nearly full, and some
+cases run only the first 8 or 16 layers.
 """
 import math
 import re
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 
 @contextmanager
 def checked(model: Llama):
-    """Counts bytes (Counted asserts the devices), and asserts shapes and dtypes of everything that runs."""
+    """Count bytes, and assert shapes and dtypes of everything that runs. (Counted asserts the devices.)"""
     def heard(result, tokens, positions, mask, cache, averaging):
         hidden, a = result
         assert hidden.shape == (*tokens.shape, model.config.width) and hidden.dtype == model.dtype
@@ -46,7 +46,7 @@ def checked(model: Llama):
 
 
 def model_of(shape: str, dtype: torch.dtype, layers: int | None) -> Llama:
-    """On the meta device, with its first `layers` layers (None: all)."""
+    """A random model on the meta device, with the first `layers` layers (None: all)."""
     model = random_model(shape, "meta", dtype)
     layers = layers or model.config.layers
     model.config = replace(model.config, layers=layers)
@@ -58,7 +58,7 @@ def model_of(shape: str, dtype: torch.dtype, layers: int | None) -> Llama:
 @pytest.mark.parametrize("dtype, layers", [(torch.bfloat16, None), (torch.float16, 8), (torch.float32, 8)], ids=str)
 @pytest.mark.parametrize("shape", ["1B", "8B", "70B"])
 def test_a_batch_of_windows_at_full_size(shape, dtype, layers):
-    """Eight windows are read and summarised with attention: devices, dtypes, shapes; and memory as the dry run says."""
+    """Devices, dtypes and shapes are right when eight windows are summarised; memory is as the dry run says."""
     model = model_of(shape, dtype, layers)
     with checked(model) as counted:
         tokens, slots = read_windows(model, 8)
@@ -70,7 +70,7 @@ def test_a_batch_of_windows_at_full_size(shape, dtype, layers):
 @pytest.mark.parametrize("shape, dtype, layers", [("1B", torch.float32, None), ("8B", torch.bfloat16, 8),
                                                   ("70B", torch.float16, 16)], ids=str)
 def test_a_search_at_full_size(shape, dtype, layers):
-    """A search that fills its window, probes and rolls back: the same, and no probe stays in the cache."""
+    """The same holds for a search that fills its window, and no probe stays in the cache."""
     model = model_of(shape, dtype, layers)
     with checked(model) as counted:
         search = search_to_the_end(model)
@@ -81,7 +81,7 @@ def test_a_search_at_full_size(shape, dtype, layers):
 
 
 def test_the_memory_in_the_documents():
-    """The table of docs/8b.md: weights and formula, for groups that fill three quarters of the window."""
+    """The table of docs/8b.md gives weights plus formula, for groups that fill three quarters of the window."""
     rows = re.findall(r"^\| ([\d,]+)[^|]* \|(.*)\|$", (ROOT / "docs" / "8b.md").read_text(encoding="utf-8"), re.M)
     config = read_config(ROOT / "tests" / "llama-3.1-8b")
     weights = 2 * sum(map(math.prod, tensor_shapes(config).values()))
@@ -95,8 +95,7 @@ def test_the_memory_in_the_documents():
 
 @pytest.mark.parametrize("shape, layers", [("1B", None), ("8B", None), ("70B", 8)])
 def test_flops_at_full_size(shape, layers):
-    """A window of 8,192 tokens and its logits: ours, the formula, and what torch counts in our pass and in
-    transformers' eager one."""
+    """Our count, the formula, and PyTorch's counts of our pass and of transformers' eager pass are equal."""
     model = model_of(shape, torch.bfloat16, layers)
     with WithoutData(fused=False), FlopCounterMode(display=False) as counter:
         model.logits(model.read(Cache(model, 1, WINDOW), [[(None, [5] * WINDOW)]])[0])

@@ -42,7 +42,7 @@ def test_options_by_hand(prediction, wanted):
 
 
 def test_accuracy_by_hand():
-    """Of all questions with options; two equal options name none."""
+    """Accuracy is over the questions with options. A reply that fits two equal options names none."""
     rows = [{"prediction": prediction, "options": OPTIONS, "gold": gold} for prediction, gold in (
         ("(B)", 1), ("(B)", 0), ("Ann", 0), ("?", 3))]
     assert metrics.accuracy([*rows, {"prediction": "x"}]) == {"accuracy": 50.0}
@@ -67,7 +67,7 @@ def test_rouge_l_equals_the_package(prediction, answer):
 
 
 def test_interval():
-    """It is the same each time, around the mean, and as wide as the normal approximation says."""
+    """It is the same each time, contains the mean, and is as wide as the normal approximation says."""
     values = [0.0, 100.0] * 200
     low, high = interval(values)
     assert interval(values) == [low, high] and low < 50 < high
@@ -76,7 +76,7 @@ def test_interval():
 
 
 def test_scores_of_rows():
-    """Each score and each interval is that of its own metric: words in another order have F1 1, ROUGE-L 1/2, EM 0."""
+    """Scores and intervals belong to their own metrics: words in another order have F1 1, ROUGE-L 1/2 and EM 0."""
     rows = [{"prediction": text, "answers": ["Mara Lee"]} for text in ("Mara Lee", "Lee Mara") * 10]
     found = scores(rows)
     assert (found["n"], found["f1"], found["rouge_l"], found["em"]) == (20, 100, 75, 50)
@@ -113,7 +113,7 @@ def test_the_official_figures_of_longbench(run, task):
 
 
 def test_differences_are_paired():
-    """Question by question: two methods that differ by the same on hard and easy questions differ for certain."""
+    """Differences are taken per question. If all are equal, the interval has no width, however scores vary."""
     def rows(*predictions):
         return [{"id": n, "prediction": text, "answers": ["a1 b1", "a2"]} for n, text in enumerate(predictions)]
     ours, theirs = rows("a1 b1", "a1 b1", "x", "a2"), rows("a1", "a1", "x", "x")

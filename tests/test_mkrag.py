@@ -33,7 +33,7 @@ from support.token_mean import TokenMean
 # --- entities -------------------------------------------------------------------------------------------------------
 
 def test_pruning(tiny):
-    """Kept are weights of at least 0.5, whatever an entity has, and entities without a weight."""
+    """Entities with a weight of at least 0.5 are kept, and entities without a weight."""
     names = "Danko Jones", "Paris", "villager", "Seine"
     found = {name: {"Attributes": {"k": name}, "Events": [name]} for name in names}
     weights = "* danko jones | 0.7\nParis | 0.5\nvillager | 0.3"
@@ -46,7 +46,7 @@ def test_pruning(tiny):
 
 
 def test_grains_by_hand():
-    """tau_1 = 2 and tau_2 = 4: one feature request for each kind of item, micro for all."""
+    """From tau_1 = 2 items on, each kind of item has a feature request; from tau_2 = 4 on, all items a micro one."""
     def grains(n):
         return [grain for grain, _ in requests_of("e", [("attributes", f"k | {i}") for i in range(n)])]
     assert [grains(n) for n in (1, 2, 3, 4)] == [["macro"], ["macro", "feature"], ["macro", "feature"],
@@ -82,7 +82,7 @@ def test_items_of_any_json():
         "1903", "3 May", "12:30", "5 月", "summer 1914", "the band of his two friends", "Marie Curie", "Danko's day")),
     ("Discovery of radium - 1898", "Discovery of radium - 1898"), ("one day - Ann - won", "Ann - won")])
 def test_general_times(event, wanted):
-    """A time is nothing but time words. A name or a thing before the dash is no time."""
+    """A general time is made of time words only. A name or a thing before the dash is no time."""
     assert without_general_time(event) == wanted
 
 
@@ -108,7 +108,7 @@ def test_json_that_describes_nothing_is_refused(reply):
     {"Ann": ANN, "Ben": ANN}, [{"name": "Ann"} | ANN, {"name": "Ben"} | ANN],
     {"Entities": [{"name": "Ann"} | ANN, {"name": "Ben"} | ANN]}])
 def test_a_reply_that_was_cut_keeps_its_complete_entities(value):
-    """Wherever it is cut after the first of two entities; only the whole reply has both."""
+    """A cut anywhere after the first of two entities leaves the first. Only the whole reply has both."""
     reply = json.dumps(value)
     for end in range(reply.index("\"]}") + 3, reply.rindex("\"]}") + 3):
         assert entities_of(reply[:end], "") == [("Ann", ITEMS)]
@@ -116,7 +116,7 @@ def test_a_reply_that_was_cut_keeps_its_complete_entities(value):
 
 
 def test_an_echo_of_the_example_is_no_text(tiny):
-    """Of each prompt, unless the text itself is about the Curies. What stands beside the echo is kept."""
+    """This holds unless the text itself is about the Curies. The rest of a reply is kept."""
     def example(prompt, begin, end):
         return prompt[prompt.index(begin):prompt.rindex(end) + len(end)]
     echo = example(mkrag.EXTRACT, '{"Pierre', "}}")
@@ -144,7 +144,7 @@ def test_pairs_in_a_reply():
     reply = "1. Question: a?\n   Answer: b\nQuestion: no answer?\nQuestion: c?\n\nAnswer: d e\nAnswer: f"
     assert pairs_of(reply, *LABELS) == [("a?", "b"), ("c?", "d e")]
     assert pairs_of("Question: a? Question: b?\nAnswer: c, not Answer: d", *LABELS) == [
-        ("a? Question: b?", "c, not Answer: d")], "the first of a line counts"
+        ("a? Question: b?", "c, not Answer: d")], "the first label of a line counts"
 
 
 @pytest.mark.parametrize("reply", [
@@ -158,14 +158,14 @@ def test_forms_of_pairs(reply):
 
 
 def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp_path, monkeypatch):
-    """Every item gets its micro pair, and nothing is refused; killed at any call, no reply is asked for twice.
+    """Every item gets its micro pair, and no reply is refused. After kills, no reply is asked for twice.
 
-    Replies come from rules: a line "a | k | v" becomes the pair "k?", "v". They are cut at four letters a token.
+    Rules write the replies: a line "a | k | v" becomes the pair "k?", "v". Replies are cut at four letters per token.
     """
     items = {f"key {n}": f"value {n}" for n in range(300)}
     method = MKRAG(tiny, TokenMean(tiny), replace(settings, chunk=300, window=2000, batch=4))
     asked = []
-    left = []                                               # for each call until the kill: whether it is made
+    left = []                                               # whether each call is made, the next call last
 
     def replies(model, texts, limit):
         if left and not left.pop():
@@ -218,7 +218,7 @@ class Vectors:
 
 
 def test_retrieval_equals_numpy(tiny, settings, monkeypatch):
-    """The K_1 closest, ties to the lower id; of these the K_2 that the re-ranker prefers."""
+    """Retrieval takes the K_1 closest pairs, ties to the lower id, and of these the K_2 that the re-ranker prefers."""
     monkeypatch.setattr(mkrag, "RETRIEVED", 3)
     monkeypatch.setattr(mkrag, "RERANKED", 2)
     V = np.array([[1, 0], [0, 1], [.6, .8], [.6, .8]])
@@ -234,7 +234,7 @@ def test_retrieval_equals_numpy(tiny, settings, monkeypatch):
 
 
 def test_the_reranker_is_pecans_check(tiny, settings):
-    """p_yes of a search that has read the pair as its only node. Each costs one pass."""
+    """It gives p_yes of a search that has read the pair as its only node. Each pair costs one pass."""
     question = "What is Mara's pet?"
     texts = ["Mara has a goat", "a longer pair: Otto lives by the bridge"]
     graph = Graph([Node(1, text) for text in texts], edge_matrix([], 2), "", "", {})
@@ -258,7 +258,7 @@ QUESTIONS = ["Who performed Never Too Loud?", "Which castle is there?", "From wh
 
 
 @pytest.mark.parametrize("replies, read, refused", [
-    # Answer at once; never a third round; a rewritten question that was asked before; no text; neither word; an essay
+    # An answer at once; no third round; a rewritten question that was asked before; no text; neither word; an essay
     (("Who performed Never Too Loud?", "Answer: Casa Loma"), [0], 0),
     (("Who performed Never Too Loud?", "RewriteQ: Which castle is there?", "RewriteQ: other?"), [0, 1], 0),
     (("Who performed Never Too Loud?", "RewriteQ: Who performed Never Too Loud?"), [0], 0),
@@ -266,7 +266,7 @@ QUESTIONS = ["Who performed Never Too Loud?", "Which castle is there?", "From wh
     (("Who performed Never Too Loud?", *["Casa Loma"] * 3), [0], 3),
     ((*["an essay."] * 3, "Answer: x"), [2], 3)])
 def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
-    """Three pairs, one near each question; the question itself is closest to the last."""
+    """Each of three pairs is near one sub-question. The question itself is closest to the last pair."""
     monkeypatch.setattr(mkrag, "RERANKED", 1)
     pairs = [(question, "x") for question in QUESTIONS]
     vectors = dict(zip([*QUESTIONS, "all?", "other?", "an essay."], [*torch.eye(3).tolist(), *[[0., 0, 1]] * 3]))

@@ -1,6 +1,6 @@
-"""The bugs of mutations.py have their place, and the command that puts them in tells what it finds.
+"""Each bug of mutations.py has its place, and the command reports which bugs survive.
 
-That each is caught, `python tests/mutations.py` shows.
+`python tests/mutations.py` itself shows that the tests catch each bug.
 """
 import re
 
@@ -11,7 +11,7 @@ from mutations import MUTATIONS, main
 
 
 def test_every_bug_has_its_place():
-    """Exactly one, so that a change of the source is noticed in seconds."""
+    """Each has exactly one. A change of the source that breaks this is noticed in seconds."""
     texts = {}
     for name, (file, old, new, _) in MUTATIONS.items():
         texts.setdefault(file, (ROOT / file).read_text(encoding="utf-8"))
@@ -21,7 +21,7 @@ def test_every_bug_has_its_place():
 
 @pytest.mark.slow
 def test_the_command(monkeypatch, capsys):
-    """Three bugs by name: an assertion notices the first, none the second, and the third ends its test by a crash."""
+    """Of three bugs, an assertion catches the first, nothing catches the second, and the third crashes its test."""
     test = "test_rope.py::test_half_split_rotation_by_hand"
     monkeypatch.setattr(mutations, "MUTATIONS", MUTATIONS | {
         "a comment": ("llama.py", "import torch\n", "import torch                    # no bug\n", test),

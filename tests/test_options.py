@@ -1,4 +1,4 @@
-"""What the command lines share."""
+"""The options that the command lines share."""
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from support import options
 
 
 def test_a_window_is_no_longer_than_both_models_were_made_for():
-    """Of pecan.py: the one that searches and the one that builds, in either order."""
+    """This holds for the model that searches and the one that builds, in either order."""
     def made_for(length):
         return SimpleNamespace(folder=options.EMBEDDED_MODEL, config=SimpleNamespace(max_length=length))
     parser = ArgumentParser()
@@ -26,8 +26,7 @@ def test_a_window_is_no_longer_than_both_models_were_made_for():
                                                           ([4096], {}, 3), ([128, 4096], {}, 3),
                                                           ([(128, 4096)], {}, 3), ([(4096, 128)], {}, 3)])
 def test_a_small_model_runs_on_one_thread(monkeypatch, widths, environment, threads):
-    """Unless OMP_NUM_THREADS says otherwise; a large one has PyTorch's threads, after or next to a small one (model,
-    builder) too."""
+    """OMP_NUM_THREADS overrides this. A large model has PyTorch's threads, even after or beside a small one."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

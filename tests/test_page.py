@@ -1,4 +1,4 @@
-"""The page of a trace, in a browser: every figure is the trace's, and what a document says is shown, never run."""
+"""The page of a trace, in a browser: every figure is the trace's, and a document's text is shown, never run."""
 import json
 
 import pytest
@@ -36,7 +36,7 @@ def open_page(browser, folder, traces):
     path = folder / "page.html"
     path.write_text(page(traces), encoding="utf-8")
     browser.get("about:blank")
-    browser.get_log("browser")                               # what an earlier page has left there
+    browser.get_log("browser")                               # drops what earlier pages have logged
     browser.get(path.as_uri())
 
 
@@ -62,7 +62,7 @@ def classes(browser, name: str) -> list[int]:
 
 
 def assert_shows(browser, trace, number: int):
-    """Every figure on the page is that of this step."""
+    """Assert that every figure on the page is that of this step."""
     step = trace.answer.trace[number - 1]
     candidates = step.candidates or []
     assert texts(browser, "#step") == [f"step {number} of {len(trace.answer.trace)}"]
@@ -90,7 +90,7 @@ def assert_shows(browser, trace, number: int):
 
 
 def test_every_figure_of_every_step(browser, tmp_path, traces):
-    """By the button through the first question, by the arrow key through the second."""
+    """The button steps through the first question, the arrow key through the second."""
     open_page(browser, tmp_path, traces)
     body = browser.find_element(By.TAG_NAME, "body")
     by_button = browser.find_element(By.ID, "forward").click
@@ -137,7 +137,7 @@ def test_hostile_text_is_shown_and_not_run(browser, tmp_path, traces):
 
 
 def test_the_policy_stops_a_script_that_got_in(browser, tmp_path, traces):
-    """Even if a text became an element: nothing but the page's own script runs."""
+    """Even if a text became an element, only the page's own script would run."""
     open_page(browser, tmp_path, traces)
     browser.execute_script("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked = 1\">');"
                            "const s = document.createElement('script'); s.textContent = 'window.hacked = 1';"
@@ -147,7 +147,7 @@ def test_the_policy_stops_a_script_that_got_in(browser, tmp_path, traces):
 
 
 def test_no_node_covers_another(browser, tmp_path, traces):
-    """In a column, whatever the height."""
+    """Nodes of a column do not overlap, whatever their height."""
     open_page(browser, tmp_path, traces)
     for height in (1, 6, 24, 56):
         boxes = browser.execute_script("by('height').value = arguments[0]; draw(); return boxes", height)

@@ -21,7 +21,7 @@ from evaluation.paper import (
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_ratios_are_those_of_the_flops(dataset):
-    """As far as rounding both figures to a tenth of a TFLOP allows. ROUGE-L is close to F1."""
+    """They agree as far as rounding both FLOPs to a tenth of a TFLOP allows. ROUGE-L is close to F1."""
     base = TABLE1["PECAN"][dataset].tflops
     for method, row in TABLE1.items():
         tflops, ratio = row[dataset].tflops, row[dataset].ratio
@@ -57,7 +57,7 @@ def test_lengths_and_settings():
 
 
 def test_the_glossary_gives_the_values_of_the_settings():
-    """The one at the head of pecan.py: t_p of Qasper and MuSiQue too."""
+    """The glossary is at the head of pecan.py, and gives t_p of Qasper and MuSiQue too."""
     lines = re.findall(r"(?m)^    (t_p|t_n|PASS|RESERVE) +.*?:(.*?)(?:\(|$)", pecan.__doc__)
     t_p = [PAPER[name]["confidence"] for name in ("Qasper", "MuSiQue")]
     assert {name: [float(number) for number in re.findall(r"[.\d]+", words)] for name, words in lines} == {
@@ -65,7 +65,7 @@ def test_the_glossary_gives_the_values_of_the_settings():
 
 
 def test_what_is_printed_once():
-    """Figures that the paper does not repeat were read a second time, from the print, and are written here again.
+    """Figures that the paper does not repeat were read a second time, and are written here again.
 
     Table A3; t_p of Appendix E; Top-X of Table 1's caption; GARLIC 4.4; LongBench's lengths of answers; sections 3.1,
     3.2.1, 4, 4.1 and 4.3.

@@ -1,6 +1,6 @@
 """Ring 7, a worked example by hand, and stage 1 with the embedded model.
 
-Every edge of a graph is computed again from Hugging Face's attention. (Stage 2: test_search.py. Random graphs and
+The edges of two groups are computed again from Hugging Face's attention. (Stage 2: test_search.py. Random graphs and
 random attention: test_algorithm.py.)
 """
 import json
@@ -51,7 +51,7 @@ def test_worked_example():
 
 
 def test_a_bullet_without_attention_has_no_edges():
-    """Attention to the nodes may round to 0, if few heads count: no edges, and nothing that is not a number."""
+    """If the attention to all nodes rounds to 0, there are no edges, and no NaN."""
     assert edge_weights(torch.zeros(3, 2), [0, 2]).tolist() == [0, 0]
 
 
@@ -61,7 +61,7 @@ def test_negative_cosines_count_as_nothing_and_zero_sums_stay_zero():
     z, final = final_scores(E, r, torch.tensor([-.5, .25]))
     assert final.tolist() == [0, 1] and z.tolist() == [0, 0]
     alone = final_scores(E, r, torch.tensor([-.5, -.25]), attention=False)[1]
-    assert alone.argmax() == 1, "without attention the cosine itself decides, a negative one too"
+    assert alone.argmax() == 1, "without attention the cosine itself decides, even a negative one"
     assert share(torch.zeros(3)).tolist() == [0, 0, 0]
 
 
@@ -81,7 +81,7 @@ def test_bullets():
     assert texts("* on", complete=False) == ["on"]
     assert texts("") == texts(" \n ") == texts("*\n* \n2.") == []
 
-    # Markers without a blank, and what looks like a marker.
+    # Markers without a blank, and text that only looks like a marker.
     assert texts("*one\n•two\n3) three\n4. four") == ["one", "two", "three", "four"], "a blank may be missing"
     assert texts("**bold** is no marker\n* 3.5 degrees\n1.5 is none\n---") == ["3.5 degrees\n1.5 is none\n---"]
 
@@ -99,7 +99,7 @@ def test_splitting_loses_no_word(tiny):
 
 
 def test_a_word_counts_with_the_blank_before_it():
-    """With a tokenizer that knows "baker" but not " baker": one token alone, two inside a text."""
+    """If a tokenizer knows "baker" but not " baker", the word is one token alone and two inside a text."""
     letters = {letter: n for n, letter in enumerate("baker\u0120")}
     merges = [("b", "a"), ("ba", "k"), ("bak", "e"), ("bake", "r")]
     vocabulary = letters | {a + b: len(letters) + n for n, (a, b) in enumerate(merges)}
@@ -127,7 +127,7 @@ def test_groups():
 
 def test_prompts_are_the_tables_of_the_paper(tiny):
     """Tables A1 and A2, as the paper prints them, with one or two nodes."""
-    literal = []                                              # what was tokenised
+    literal = []                                              # the texts that were tokenised
 
     class Recorder:
         frame = Frame([], [], [], [])
@@ -174,8 +174,7 @@ def test_graph_invariants(graph, document):
 
 
 def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
-    """What the model spent between the start and the end of a build, whatever it spent before (Table A4); and, in
-    addition, what the encoder spent."""
+    """They are what the model spends during the build (Table A4). `prepare` adds what the encoder spends."""
     before = tiny.flops
     encoder = TokenMean(tiny)
     assert before > 0 and build(tiny, document, settings).flops == tiny.flops - before == graph.flops
@@ -186,7 +185,7 @@ def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_a_repeated_bullet_keeps_the_first(tiny, tree):
-    """Word for word, whatever blanks and newlines are between them; the first stays, with its own edges."""
+    """A repeat has the same words, with any blanks and newlines between them. The first keeps its own edges."""
     reply = "* Mara's job is baker\n* Theo's job is pilot\n* Mara's job\nis baker\n* Mara's job is pilot"
     ids = tiny.tokenizer.encode(reply)
     sources = torch.eye(len(ids))                              # token x attends to "node" x alone
@@ -212,7 +211,7 @@ def bullets_of(reply, star, newline):
 
 
 def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
-    """The IPs of the first two groups, prompt and reply in one pass of Hugging Face, averaged in loops."""
+    """Hugging Face reads prompt and reply in one pass; loops average its attention for the IPs of two groups."""
     tokenizer = tiny.tokenizer
     star = tokenizer.encode("*")[0]
     newline = tokenizer.encode("\n")[0]
@@ -259,7 +258,7 @@ def test_tree_ablation(tiny, document, settings):
 
 
 def test_a_short_document_is_its_own_top_level(tiny, settings):
-    """A level that does not have fewer tokens is given up; here the reply is no shorter than the document."""
+    """A level with no fewer tokens than the one below is discarded. Here the reply is as long as the document."""
     graph = build(tiny, Document("d", ["Mara is Sofia's baker"]), settings)        # reply: the same
     assert [node.text for node in graph.nodes] == ["Mara is Sofia's baker"] and graph.top_level == [0]
     assert graph.flops > 0, "the level was tried"
@@ -367,7 +366,7 @@ def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys, mon
 @pytest.mark.parametrize("text, said", [("Mara has a snark snark snark", "50% of the document's words"),
                                         ("Mara has a goat. Mara has a goat. Snark", "")])
 def test_the_share_of_unknown_words(tiny, capsys, text, said):
-    """Every word counts as often as it occurs. A tenth and less is no reason for a warning."""
+    """Every word counts as often as it occurs. There is no warning for a tenth or less."""
     warn_if_unknown(tiny, Document("d", [text]))
     printed = capsys.readouterr().err
     assert said in printed and bool(said) == bool(printed)
@@ -376,7 +375,7 @@ def test_the_share_of_unknown_words(tiny, capsys, text, said):
 # --- what stage 1 costs ---------------------------------------------------------------------------------------------
 
 def test_E_costs_what_its_edges_cost():
-    """A book's graph: 9,501 nodes would take 0.67 GiB as a dense matrix."""
+    """As a dense matrix, E of a book's 9,501 nodes would take 0.67 GiB."""
     edges = [(i, j, 1 / 30) for i in range(9000, 9501) for j in range(30)]
     E = edge_matrix(edges, 9501)
     assert E.is_sparse and E.shape == (9501, 9501) and len(E.values()) == len(edges)

@@ -1,4 +1,4 @@
-"""Pictures: what is drawn are the numbers of the results."""
+"""Pictures show the numbers of the results."""
 import sys
 from argparse import Namespace
 
@@ -27,7 +27,7 @@ def figure():
 
 
 def drawn(axis) -> dict:
-    """Label -> x and y of each series that has one."""
+    """Label -> x and y, of each series with a label."""
     series = [(bars.get_label(), bars.lines[0]) for bars in axis.containers if hasattr(bars, "lines")]
     series += [(line.get_label(), line) for line in axis.get_lines()]
     return {label: (list(line.get_xdata()), list(line.get_ydata())) for label, line in series
@@ -41,7 +41,7 @@ def spans(axis) -> set:
 
 
 def test_the_sweep(figure):
-    """t_n that were not run are left out."""
+    """Values of t_n that were not run are left out."""
     runs = {row.name: summary(n) for n, row in enumerate(rows_of("patience"), 1) if n != 5}
     pictures.paint_patience(figure, "mine", runs)
     wanted = [1, 2, 3, 4, 6, 7, 8]
@@ -71,7 +71,7 @@ def test_both_files_of_a_picture(tmp_path):
 
 
 def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch):
-    """If anything was run over it."""
+    """A data set over which nothing was run has none."""
     drawn = []
     monkeypatch.setattr(pictures, "draw", lambda *arguments: drawn.append(arguments))
     results = {name: {"runs": {"pecan": summary(n) | {"refused": 0}} if n else {}} for n, name in enumerate("xab")}
