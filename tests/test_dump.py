@@ -14,7 +14,7 @@ from support.token_mean import TokenMean
 from view.dump import dumping
 
 # Another window gives batches with rows of different lengths. A high threshold makes a search long.
-CASES = {"embedded": (0, {}), "small windows": (1, {"window": 400}),
+CASES = {"embedded": (0, {}), "larger windows": (1, {"window": 400}),
          "no answer in sight": (2, {"confidence": 0.99999})}
 
 
