@@ -191,8 +191,8 @@ def _weight_files(folder: Path) -> list[Path]:
 def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
     """Read single or sharded safetensors; every tensor is used and every shape checked.
 
-    Raises InputError as read_tensors and check_shapes do. What old checkpoints hold besides is passed over: a table of
-    RoPE's frequencies.
+    Raises InputError as read_tensors and check_shapes do. A table of RoPE's frequencies, which old checkpoints hold, is
+    skipped.
     """
     folder = Path(folder)
     weights = {}
@@ -242,14 +242,14 @@ def locate(model: str | Path) -> Path:
                                       allow_patterns=READ_FROM_HUB))
 
 
-# What a checkpoint is loaded from, next to its weights: the files of a language model and those of encoders.
+# The files, next to the weights, that a checkpoint is loaded from: those of language models and of encoders.
 FILES = ("1_Pooling/config.json", "chat_template.jinja", "config.json", "generation_config.json",
          "model.safetensors.index.json", "sentence_bert_config.json", "token_counts.json", "tokenizer.json",
          "tokenizer.model", "tokenizer_config.json")
 
 
 def fingerprint(folder: Path) -> str:
-    """sha256 over the files that a checkpoint is loaded from. Whatever else is in the folder does not matter."""
+    """sha256 over the files that a checkpoint is loaded from. Other files in the folder do not matter."""
     paths = [*(folder / name for name in FILES), *_weight_files(folder)]
     return sha256(path for path in paths if path.exists())
 

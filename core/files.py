@@ -33,7 +33,7 @@ def one_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def optional(purpose: str):
-    """The guard of imports that few need: InputError, which says what for, if a package is not installed."""
+    """Guard the import of an optional package. If it is not installed, InputError says what needs it."""
     try:
         yield
     except ImportError as error:
@@ -49,7 +49,7 @@ SHORTAGE = re.compile("out of memory|not enough memory|can('|no)t allocate memor
 
 @contextlib.contextmanager
 def enough_memory():
-    """The guard of what takes much memory: a shortage, in the words of any device, becomes an InputError."""
+    """Turn a shortage of memory in the block into an InputError, in whatever words a device reports it."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -63,10 +63,10 @@ def enough_memory():
 
 @contextlib.contextmanager
 def reading(place, wanted: str = "cannot be read", remedy: str = ""):
-    """The guard of every reader: whatever goes wrong inside becomes an InputError that begins with `place`.
+    """Turn every error in the block into an InputError that begins with `place`.
 
-    `wanted` says what the file should be, and `remedy`, also added to an InputError raised inside, what to do. A file
-    from anywhere may be damaged in any way, and what the libraries raise then is more than anyone can list.
+    `wanted` says what the file should be. `remedy` says what to do; an InputError of the block gets it too. Every error
+    is meant: for damaged files the libraries raise more kinds than anyone can list.
     """
     try:
         with enough_memory():
@@ -129,7 +129,7 @@ def sha256(files: Iterable) -> str:
 # --- values ---------------------------------------------------------------------------------------------------------
 
 class Rule(NamedTuple):
-    """What a value must be: one of these types, and then `holds`. `words` say it."""
+    """The rule for a value: it has one of `types`, and `holds` is true for it. `words` is the rule in English."""
     types: tuple
     holds: Callable
     words: str
@@ -157,7 +157,7 @@ def check_values(values: dict, rules: dict[str, Rule], place: str = ""):
 
 @contextlib.contextmanager
 def writing(path):
-    """The guard of every writer: whatever the disk refuses becomes an OutputError that names the file."""
+    """Turn a refusal of the disk in the block into an OutputError that names the file."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -188,7 +188,7 @@ def write_json(path: str | Path, content: dict):
 
 
 def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | None = None):
-    """Write a safetensors file, at once or not at all, with one entry of metadata: several change their order."""
+    """Write a safetensors file, at once or not at all. One entry of metadata, because several have no fixed order."""
     from safetensors.torch import save_file  # here, because it imports torch
     with replacing(path) as partial:
         save_file(tensors, partial, metadata)
@@ -219,7 +219,7 @@ def _seal(tensors: dict, note: str) -> str:
 
 
 def complete_lines(path: str | Path) -> list[bytes]:
-    """The lines that append_line has written. What a kill has left of another one does not count."""
+    """The lines that append_line has written, without a last line that a kill has torn."""
     return regular(Path(path)).read_bytes().split(b"\n")[:-1]  # line feeds only: a text may hold other line ends
 
 
@@ -237,7 +237,7 @@ def append_line(path: str | Path, line: str):
 def lock(path: Path):
     """Lock a file, so that a second run is refused (InputError); returns a context that holds the lock.
 
-    The system frees it too when the process ends, however it ends. (Windows has no such lock.)
+    The system also frees it when the process ends, even if it is killed. (Windows has no such lock.)
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
 PASS = 512                        # most tokens of the top level in one pass, which bounds its memory
-CANDIDATES = 10                   # of a choice, best first, that a step names
+CANDIDATES = 10                   # that a step of a trace lists, best first
 RESERVE = 5                       # a top level that is too large for the window leaves room for this many chunks
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
 
@@ -18,7 +18,7 @@ PAPER = {
     "MuSiQue": {"confidence": 0.55, "answer_tokens": 32},
 }
 
-# What each setting may be. A summary needs some room: without any, no level is ever built above the chunks.
+# The range of each setting. Without room for a summary, no level would be built above the chunks.
 RULES = {
     **dict.fromkeys(("chunk", "window", "patience", "answer_tokens", "batch"), COUNT),
     **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
@@ -49,7 +49,7 @@ class Settings:
     fixed_nodes: int | None = None   # "w/o dynamic progress control": read this many nodes, without checks
     answer_tokens: int = 128      # length limit of an answer
 
-    # not the method's: changes memory and the last bits of rounding
+    # not part of the method: changes memory and the last bits of rounding
     batch: int = 8                # groups of a level that run together
 
     def __post_init__(self):

@@ -2,7 +2,7 @@
 import re
 import unicodedata
 
-JOINERS = "\u200d\ufe0e\ufe0f"      # a joiner of two pictures, and choices of their form, belong to what is before them
+JOINERS = "\u200d\ufe0e\ufe0f"      # joiners of pictures and choices of their form: part of the character before
 
 
 def split(tokenizer, text: str, limit: int) -> list[str]:
@@ -24,7 +24,7 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
 
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
-    """Join neighbouring parts, as many as `limit` tokens hold, with `between` between them."""
+    """Join as many neighbouring parts as `limit` tokens hold, with `between` between them."""
     packed = []
     current = []                                            # the parts that are joined next
     used = 0                                                # their tokens

@@ -18,9 +18,9 @@ from core.files import InputError, read_json, reading
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
-SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # those that are not set, a template prints as ""
-KEPT_TEXTS = 1 << 16                         # how many texts keep their ids
-KEPT_LENGTH = 1 << 13                        # in characters: longer texts do not
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # a template prints an unset one as ""
+KEPT_TEXTS = 1 << 16                         # so many texts have their ids kept
+KEPT_LENGTH = 1 << 13                        # characters; ids of longer texts are not kept
 
 
 class Frame(NamedTuple):
@@ -53,7 +53,7 @@ class Tokenizer:
             adds_blank = self._segment("\nx", False) != newline + self._segment("x", False)
             self.protective_newline = newline if adds_blank else []
 
-            # Nodes are encoded again for every query, so their ids are kept. Those of books are not.
+            # Nodes are encoded again for every query, so their ids are kept. The ids of whole books are not.
             self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
             self.source, self.template = _template(folder, settings)
@@ -115,7 +115,7 @@ class Tokenizer:
         return tokenizer.encode(text, add_special_tokens=False).ids
 
     def _ids(self, text: str, specials: bool) -> list[int]:
-        """What encode returns, computed anew."""
+        """Compute the ids that `encode` returns."""
         newline = self.protective_newline
         if newline:
             ids = self._segment("\n" + text, specials)
@@ -169,9 +169,9 @@ class Tokenizer:
 # --- tokenizer.json and tokenizer.model ------------------------------------------------------------------------------
 
 def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """The tokenizer twice: the first knows special tokens, to the second the names of all added tokens are text.
+    """The tokenizer twice: the first knows special tokens, the second takes the names of all added tokens for text.
 
-    Raises InputError if the name of a special token would become that token even so, because the vocabulary has it.
+    Raises InputError if the second too makes a special token from its name, because the vocabulary has it.
     """
     path = folder / "tokenizer.json"
     if path.exists():
@@ -180,7 +180,7 @@ def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tok
         path = folder / "tokenizer.model"
         raw = json.loads(_of_sentencepiece(path, settings).to_str())
 
-    # A training run may have left its truncation and padding there. A text stays whole.
+    # A training run may have left truncation and padding in the file. Here a text stays whole.
     raw |= {"truncation": None, "padding": None}
     with reading(path, "not a readable tokenizer"):
         special = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
@@ -189,7 +189,7 @@ def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tok
 
     for name in names:
         ids = plain.encode(name, add_special_tokens=False).ids
-        if special.token_to_id(name) in ids and name != raw["model"].get("unk_token"):    # which any text may become
+        if special.token_to_id(name) in ids and name != raw["model"].get("unk_token"):    # any text may become it
             raise InputError(f"{path}: {name} in a document's text would become that special token, because the "
                              "vocabulary itself has it; take a tokenizer.json without it there")
     return special, plain
@@ -197,11 +197,11 @@ def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tok
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)     # types of sentencepiece's tokens, and GGUF's
 SPACE = "▁"
-PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"            # what other rules than Llama's would change
+PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"            # rules other than Llama's would change it
 
 
 def _of_sentencepiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
-    """tokenizer.model. Its special tokens are its control tokens and those that tokenizer_config.json adds."""
+    """The tokenizer of tokenizer.model. Control tokens and those that tokenizer_config.json adds are special."""
     import sentencepiece
     with reading(path, "not a sentencepiece model"):
         model = sentencepiece.SentencePieceProcessor(model_file=str(path))
@@ -222,7 +222,7 @@ def _of_sentencepiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
 
 
 def of_pieces(tokens: list[str], types: list[int], scores: list[float]) -> tokenizers.Tokenizer:
-    """Llama 2's BPE: of all neighbours that make a token, those are merged first whose token has the highest score."""
+    """Llama 2's BPE: of all neighbours that form a token, the two whose token has the highest score merge first."""
     vocabulary = words_of(tokens, types)
     normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
     merges = []
@@ -242,7 +242,7 @@ def of_pieces(tokens: list[str], types: list[int], scores: list[float]) -> token
 
 
 def words_of(tokens: list[str], types: list[int]) -> dict[str, int]:
-    """The vocabulary: all tokens up to the last one that text can give. Those after it are special tokens alone."""
+    """The vocabulary: all tokens up to the last one that text can give. All later tokens are special."""
     last = max(i for i, kind in enumerate(types) if kind in (NORMAL, BYTE))
     return {token: i for i, token in enumerate(tokens[:last + 1])}
 

@@ -5,8 +5,8 @@
 
 GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways: the rows of query and key matrices are
 ordered for the interleaved rotation, a tied output matrix is absent, llama3 scaling is a tensor of factors, and the
-tokenizer is a list of tokens with the name of the rule that cuts text into words. What is not known for certain is
-refused by name. An error leaves no folder.
+tokenizer is a list of tokens with the name of the rule that cuts text into words. Anything not known for certain
+is refused by name. An error leaves no folder.
 """
 import importlib.util
 import shutil
@@ -61,7 +61,7 @@ REQUIRED = {"hidden_size": "llama.embedding_length", "intermediate_size": "llama
             "rms_norm_eps": "llama.attention.layer_norm_rms_epsilon",
             "max_position_embeddings": "llama.context_length"}
 
-# Keys of a Llama that are read below, and others with the one value that changes nothing.
+# Keys that are read below, and keys with the one value that changes nothing.
 READ = {*REQUIRED.values(), "llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base",
         "llama.vocab_size"}
 NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.count": 1,
@@ -76,14 +76,14 @@ ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 def config_of(path: Path, fields: dict, tied: bool, factor: float) -> dict:
     """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known.
 
-    The file has no parameters of llama3 scaling but what it divides the frequencies by. `factor` is the largest of
-    them; the other parameters are those of all published models.
+    Of llama3 scaling, the file only has the divisors of the frequencies. `factor` is the largest divisor; the other
+    parameters are those of all published models.
     """
     check_implemented(path, {"general.architecture": None} | fields, NEUTRAL)
     raw = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
     raw |= {name: fields[key] for name, key in REQUIRED.items()}
 
-    # Whatever else the file says about its architecture must be known, and change nothing.
+    # Every other key about the architecture must be known, and must change nothing.
     width = fields.get("llama.attention.key_length") or raw["hidden_size"] // raw["num_attention_heads"]
     same = {"llama.rope.dimension_count": width, "llama.attention.value_length": width}
     check_implemented(path, fields, same)
@@ -168,7 +168,7 @@ def write_folder(path: Path, folder: Path) -> str:
     stored = tensors.pop(FACTORS, None)
     factors = torch.ones(1) if stored is None else torch.from_numpy(dequantised(path, stored))
 
-    # The small files come first: they are read again, so that whatever --model would refuse is refused here.
+    # The small files come first. They are read again, so what --model would refuse is refused here.
     with reading(path, "a value of its metadata does not fit a Llama"):
         raw = config_of(path, fields, "output.weight" not in tensors, factors.max()) | {"torch_dtype": dtype}
         write_json(folder / "config.json", raw)

@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file as tokenizer.json and tokenizer_config.json.
 
-The file lists the tokens with their types, and names the rule that cuts text into words. A rule that is not known here
-is refused, because another one would give other ids without a word.
+The file lists the tokens with their types, and names the rule that cuts text into words. An unknown
+rule is refused, because another rule would silently give other ids.
 """
 from pathlib import Path
 

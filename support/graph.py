@@ -75,7 +75,7 @@ class Graph:
     @classmethod
     def load(cls, path: str | Path, document: Document | None = None, settings: dict | None = None,
              model=None) -> "Graph":
-        """Read a graph that save wrote. `document`, `settings` and `model` are what it must belong to (None: any).
+        """Read a graph that save wrote. It must belong to `document`, `settings` and `model` (None: any).
 
         Raises InputError if the file is damaged, or is of another document, another model or other settings.
         """
@@ -136,10 +136,10 @@ def file_name(document: str, model: str, settings: dict) -> str:
 
 
 def check_place(path: str | Path | None):
-    """Raise OutputError if `path` cannot be written: better before the long work than after it."""
+    """Raise OutputError if `path` cannot be written. It is called before the long work, not after it."""
     if path is not None:
         with writing(path):
-            longest = Path(f"{path}.{'0' * 16}.vectors")               # of the names that are written
+            longest = Path(f"{path}.{'0' * 16}.vectors")               # the longest name that is written
             longest.touch()
             longest.unlink()
 
@@ -147,8 +147,8 @@ def check_place(path: str | Path | None):
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
     """Vectors of a graph's nodes [|V|, D] by this encoder, and the FLOPs they cost; kept in GRAPH.ENCODER.vectors.
 
-    The file is named by the encoder's fingerprint and holds a hash of the texts. One that does not fit, or was damaged,
-    is replaced.
+    The file is named by the encoder's fingerprint and holds a hash of the texts. A file of
+    other texts, or a damaged one, is replaced.
     """
     identity = hashlib.sha256(json.dumps(texts, allow_nan=False).encode()).hexdigest()
     name = hashlib.sha256(encoder.fingerprint.encode()).hexdigest()[:16]

@@ -9,19 +9,19 @@ from support.graph import check_place
 
 
 def place_of(path: str | Path) -> Path:
-    """The file of what is kept for the graph at `path`."""
+    """The file of the replies that are kept for the graph at `path`."""
     return Path(f"{path}.summaries")
 
 
 @contextlib.contextmanager
 def kept(path: str | Path | None, construction: str, work):
-    """Within the block, `work` that looks on disk first and writes down what it gives; `work` itself without a path.
+    """Give `work` a memory on disk, for the time of the block. Without a path, yield `work` itself.
 
-    work(model, *arguments) is pecan.summarise, or asks the model in another way. The file is PATH.summaries. A line
-    holds what a call gave, what it cost, and a hash by which it is found again: of the arguments and of `construction`,
-    which names document, model and settings. So a line that is lost or torn is made anew, and one that stands twice
-    does no harm. The FLOPs of a kept call count as the model's, as if it had run now. The file is locked, because only
-    one process may build at PATH, and removed when the block ends without an error. InputError if another process
+    work(model, *arguments) is pecan.summarise or another way to ask the model. Each line of PATH.summaries holds the
+    result of a call, its FLOPs, and a hash of its arguments and of `construction`, which names document, model and
+    settings. A call whose hash is in the file does not run again. So a lost or torn line is made anew, and a repeated
+    one does no harm. The FLOPs of a kept call count as the model's, as if it had run now. The file is locked, because
+    only one process may build at PATH, and removed when the block ends without an error. InputError if another process
     builds there, OutputError if PATH cannot be written.
     """
     if path is None:
@@ -31,7 +31,7 @@ def kept(path: str | Path | None, construction: str, work):
     check_place(path)
     file = place_of(path)
     remedy = "; remove the file, and the graph is built from the start"
-    found = {}                                              # hash -> (what the call gave, its FLOPs)
+    found = {}                                              # hash -> (the call's result, its FLOPs)
 
     def kept_or_new(model, *arguments):
         of = hashlib.sha256(json.dumps([construction, *arguments]).encode()).hexdigest()

@@ -14,7 +14,7 @@ from llama import Llama
 from support.sbert import load_encoder
 
 SMALL = 256                            # models of less width run on one thread,
-THREADS = torch.get_num_threads()      # the others on as many as PyTorch takes by itself
+THREADS = torch.get_num_threads()      # larger ones on as many as PyTorch chooses
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
 
@@ -43,7 +43,7 @@ def add_model_options(parser: argparse.ArgumentParser):
 
 
 def chosen_settings(args: argparse.Namespace) -> dict:
-    """The settings that the options choose, for settings.resolve; None leaves one open."""
+    """The settings that the options choose, for settings.resolve; None leaves a setting open."""
     if args.nodes is not None and (args.patience is not None or args.confidence is not None):
         raise InputError("--nodes reads a fixed number of nodes without checks, so --patience and --confidence have no "
                          "place next to it")

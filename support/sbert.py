@@ -3,7 +3,7 @@
     B   sentences    T   tokens    D   width    H   heads    K   head width, D = H K
 
 All have the same interface. `encode(sentences)` returns unit vectors [n, D], so that a dot product is the cosine (with
-unit=False, the vectors as they were pooled). `flops` adds up what that cost. `fingerprint` distinguishes one encoder
+unit=False, the pooled vectors unchanged). `flops` adds up their cost. `fingerprint` distinguishes one encoder
 from another. BERT and MPNet share the class Encoder; their own classes hold the differences.
 """
 import math
@@ -59,8 +59,8 @@ class Encoder:
     Bert and MPNet set the attributes below, and each adds a tensor.
     """
     prefix: str                                # some checkpoints put it before every tensor's name
-    required: dict                             # values that these keys of config.json must have, if they are there
-    first_position: int                        # row of the position table that the first token takes
+    required: dict                             # key of config.json -> the only value it may have
+    first_position: int                        # row of the position table for the first token
     qkv: tuple[str, str, str]                  # names of a layer's matrices for queries, keys and values
     output: str                                # name of the matrix after attention
     output_norm: str                           # name of the norm after that

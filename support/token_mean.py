@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from core.files import read_json
 from llama import Llama
 
-COUNTS = "token_counts.json"      # next to a checkpoint: how often each token comes in some texts
+COUNTS = "token_counts.json"      # next to a checkpoint: how often each token occurs in some texts
 
 # a of SIF: a token with this share of the texts counts half. SIF's authors take 1e-3 or less; of 1e-3, 3e-3 and 1e-2
 # this one served similarity over chunks best, on the ten documents of tiny/ that settings are chosen on.
@@ -18,11 +18,11 @@ RARE = 3e-3
 
 
 class TokenMean:
-    """The mean of the language model's own input embeddings, for a model that has to run offline and small.
+    """The mean of the language model's own input embeddings, for a small model without network.
 
     Nothing is trained for similarity here: two texts are close if they share words. Embeddings have a few directions in
     common, which would make every cosine large. Centred and whitened over the vocabulary (Su et al. 2021), they have
-    the same variance in every direction. Frequent tokens count less, if it is known which they are (token_weights).
+    the same variance in every direction. Frequent tokens count less if their counts are known (token_weights).
     `flops` counts the product with the whitening matrix.
     """
 
