@@ -1,8 +1,8 @@
-"""Run a model over documents with known evidence, and keep what was seen: one file for each document.
+"""Run a model over documents with known evidence, and keep the results in one file for each document.
 
-What is there is never run again: a file's name is a hash of all that it depends on. Its tensors are pairs [M, 2],
-e [M, L, H] and cosines [M] of the edges (seen.py), and of question n n.c [|V|] and n.question [|V|, L, H]; its text has
-the nodes and the answers.
+A file's name is a hash of all that its results depend on, so a document that has its file is not run again. The tensors
+of a file are pairs [M, 2], e [M, L, H] and cosines [M] of the edges (seen.py), and for question n n.c [|V|] and
+n.question [|V|, L, H]. Its text has the nodes and the answers.
 """
 import json
 import math
@@ -28,14 +28,14 @@ from study.truth import facts_reader, leading, needed_chunks, sources
 from support.graph import Graph, Node, file_name
 from support.sbert import similarities
 
-SEARCH_WINDOW = 2048              # a search of a model that is made for so many tokens may read at least as many
+SEARCH_WINDOW = 2048              # the window of a search, if the model is made for so many tokens
 FIXED = {"hotpotqa": 17, "musique": 30}         # nodes without progress control (GARLIC 4.4)
 READ = 8                          # nodes that BM25 reads: the best of 2, 3, 5, 8 and 11 in the embedded world
 FOREVER = 1 << 24                 # a stop patience that no search reaches
 
 
 class Bench(NamedTuple):
-    """What a run needs besides documents."""
+    """All that a run needs, except documents."""
     model: Llama
     encoder: object
     settings: Settings            # of the construction
@@ -62,8 +62,8 @@ class Bench(NamedTuple):
 def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
     """Mean log-likelihood of the gold answer's tokens in Table A2's second turn, in nats; the cache stays as it is.
 
-    The first assistant turn is "Yes" for every way of reading, so that they can be compared. What this costs is not
-    counted. At most as many tokens are asked as the cache has room for.
+    The first assistant turn is "Yes" for every way of reading, so that they can be compared. The cost is not
+    counted. Only as many tokens of the gold answer as the cache has room for are used.
     """
     before, spent = list(cache.lengths), (model.flops, model.tokens)
     turn = answer_turn(model.tokenizer, model.tokenizer.first("Yes"))
@@ -77,7 +77,7 @@ def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
 
 
 def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, settings: Settings) -> dict:
-    """The row of a search. The gold answer's likelihood is asked when it has read its last node."""
+    """The row of a search. The gold answer's likelihood is measured after its last node."""
     likelihoods = []
 
     def heard(end, search):
@@ -91,7 +91,7 @@ def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, se
 
 def read(model: Llama, question: Question, texts: list[str], order: list[int], budget: float,
          limit: int) -> dict:
-    """The row of reading these texts in this order, at least one, until one passes the budget of tokens."""
+    """The row of an answer from these texts, read in this order up to the budget of tokens, but at least one."""
     tokenizer = model.tokenizer
     opening, closing = question_prompt(tokenizer, question.text), answer_turn(tokenizer, tokenizer.first("Yes"))
     used = length_of([*opening, *closing])
@@ -117,8 +117,8 @@ def without_search(model: Llama, graph: Graph, question: Question, c: torch.Tens
                    settings: Settings) -> dict[str, dict]:
     """A row for each way of reading without a search.
 
-    Similarity and random chunks get as many `tokens` as ran through the model in PECAN's search, so that they cost as
-    many FLOPs. BM25 ranks all nodes of the graph and reads the first READ that fit the window.
+    Similarity and random chunks get as many `tokens` as PECAN's search ran, so that they cost as many FLOPs. BM25 ranks
+    all nodes of the graph and reads the first READ that fit the window.
     """
     texts = [node.text for node in graph.nodes]
     chunks = [i for i, node in enumerate(graph.nodes) if node.level == 1]
@@ -185,7 +185,7 @@ def run(bench: Bench, data: str, document: Document, path: Path):
 
 
 class Asked(NamedTuple):
-    """A question and what is known of it."""
+    """A question, its truth, and the results of every way of reading."""
     question: Question
     attention: torch.Tensor       # of each node to the question, in every head [|V|, L, H]
     c: torch.Tensor               # cosine of the question and each node [|V|]
@@ -221,7 +221,7 @@ def edges_of(pairs: torch.Tensor, values: torch.Tensor, V: int) -> torch.Tensor:
 
 
 def load(path: Path, document: Document) -> Record:
-    """What `collect` has written, with what is known to be true of it."""
+    """Read the file of a document, and add the truth about it (truth.py)."""
     with reading(path, remedy="; remove it, and the document runs again"):
         tensors, record = read_sealed(path)
     content = json.loads(record)

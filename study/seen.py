@@ -1,4 +1,4 @@
-"""Attention head by head, seen from outside: the forward pass adds the heads up and drops them.
+"""Attention of every head, recorded from outside, because the forward pass keeps only the mean.
 
     L layers   H query heads   T tokens   N nodes whose attention is wanted   |V| nodes of a graph   M edges
 """
@@ -15,7 +15,7 @@ from support.graph import Graph
 
 
 def append(model: Llama, cache: Cache, row: list[Segment], nodes: list) -> torch.Tensor:
-    """Append a row of segments; returns a(x, j) of every head, of its tokens x to these nodes j, [L, H, T, N]."""
+    """Append a row of segments. Returns a(x, j) of its tokens x to these nodes j in every head, [L, H, T, N]."""
     averaging = cache.averaging_matrix([nodes])                                            # [1, P', N]
     layers = []
 
@@ -35,7 +35,7 @@ def construct(model: Llama, document: Document, settings: Settings) -> tuple[Gra
     Every reply is read once more after its prompt: one pass shows all its tokens to every head.
     """
     groups, replies = [], []                                # texts; (token ids, tokens of each bullet)
-    bullets = []                                            # of the reply that is being taken apart
+    bullets = []                                            # of the current reply
 
     def heard_reply(points, tokenizer, ids, *_):
         replies.append((ids, list(bullets)))
@@ -69,7 +69,7 @@ def to_question(model: Llama, graph: Graph, question: str) -> torch.Tensor:
     """Mean attention of each node's tokens to the question's, in every head [|V|, L, H].
 
     The top level is read first, in document order, as a search does. Every other node is read directly after it, and
-    rolled back. So the attention of a node that a search reads later is here that of a search's first choice.
+    rolled back. So each of them has the attention of a node that a search chooses first.
     """
     tokenizer = model.tokenizer
     lines = [node_line(tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]

@@ -1,8 +1,8 @@
-"""What is known to be true: the chunks that an answer needs, the nodes that a bullet comes from, what leads where.
+"""The truth: the chunks that an answer needs, the nodes that a bullet comes from, the nodes that lead to a chunk.
 
-Truth comes from the `evidence` of a question, sentences of its document that the answer needs, in any data set. The
-embedded world states facts in sentences of one form, so there the sources of every bullet are exact. Elsewhere a bullet
-has a source only if its words point to one node clearly.
+It comes from the `evidence` of a question: the sentences of its document that the answer needs. The embedded world
+states facts in sentences of one form, so there the sources of every bullet are exact. Elsewhere a bullet has a source
+only if its words point to one node clearly.
 """
 import re
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from tiny.facts import facts_in, posts_in
 
 
 def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
-    """What finds the facts of the embedded world that a text states; None for a document from elsewhere.
+    """The function that finds the facts that a text of the embedded world states; None for other documents.
 
-    A document is of the world if every piece of its evidence states a fact. Each fact has a `name`, whom it is about.
+    A document is of the world if every piece of its evidence states a fact. A fact's `name` is the person it is about.
     """
     evidence = [text for question in document.questions for text in question.extra["evidence"]]
     posts = posts_in(document.passages)
@@ -37,7 +37,7 @@ def bare(text: str) -> str:
 def needed_chunks(document: Document, chunks: list[str], question: Question) -> list[int]:
     """Places of the chunks that hold a sentence of the question's evidence, or a part of one that was cut.
 
-    Raises InputError if the document does not hold it.
+    Raises InputError if the document lacks a sentence of it.
     """
     whole = "".join(map(bare, document.passages))
     needed = set()
@@ -59,9 +59,9 @@ def needed_chunks(document: Document, chunks: list[str], question: Question) -> 
 def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
     """Places of the texts that a bullet comes from; none if that is not known.
 
-    In the embedded world, all that state a fact of the bullet. Elsewhere the one that clearly shares most words with
-    it: at least three words that not all of the texts have, and twice as many as the next. Words have four letters or
-    more, or are numbers.
+    In the embedded world these are all texts that state a fact of the bullet. Elsewhere it is the text that shares most
+    words with the bullet, if it shares at least three words that not all texts have, and twice as many as the next
+    text. Words have four letters or more, or are numbers.
     """
     if facts:
         return [n for n, other in enumerate(below) if facts(text) & facts(other)]
@@ -100,11 +100,10 @@ def leading(nodes: list[Node], E: list[list[float]], question: Question, needed:
 
 
 def enough(question: Question, texts: list[str], nodes: list[int], needed: list[int], facts: Callable | None) -> bool:
-    """Whether what was read answers the question: in the embedded world all needed facts stated by what was read
-    together, elsewhere all needed chunks read.
+    """Whether the nodes that were read suffice for the question.
 
-    The facts are the question's `facts` if it names them: to state one by name, no post is needed. Otherwise they are
-    those of its evidence.
+    In the embedded world they must state all needed facts together: the question's `facts`, or else those of its
+    evidence. (A fact that is stated by name needs no post.) Elsewhere they must include all needed chunks.
     """
     if facts:
         wanted = facts_in(question.extra.get("facts", question.extra["evidence"]))

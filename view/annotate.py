@@ -3,8 +3,8 @@
     python -m view.walk > docs/walk.md                      the run whose tensors are shown
     python -m view.annotate -o docs/annotated.html
 
-Prose, code and line numbers are those of the two files. The ways in from the paper are the tables of README.md and
-tests/README.md, the tensors are those of docs/walk.md. Only the formulas are written here, in formulas.jinja. So the
+Prose, code and line numbers are those of the two files. The index comes from the tables of README.md and
+tests/README.md, the tensors from docs/walk.md. Only the formulas are written here, in formulas.jinja. So the
 page needs neither model nor network, and is the same on every machine.
 """
 import ast
@@ -26,10 +26,10 @@ FILES = ["llama", "pecan"]                                  # each knows its own
 # A paragraph that holds this is marked in the margin.
 SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
 
-# What is more than words in a line of prose: code, a link, an index, or what may be the name of a definition.
+# The parts of prose that are more than words: code, links, indices, and what may be the name of a definition.
 INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
 
-# A line of code, as HTML, that is no code.
+# A line of the code, as HTML, that belongs to a docstring or a comment.
 SAID = re.compile('^ *<span class="(docstring|comment)')
 
 
@@ -64,7 +64,7 @@ def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.st
 
 
 def inside(node: ast.AST):
-    """A node and all below it, but those in f-strings, whose places Python 3.11 does not know."""
+    """A node and all nodes below it, except in f-strings, where Python 3.11 gives no places."""
     yield node
     for child in [] if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node):
         yield from inside(child)
@@ -73,8 +73,8 @@ def inside(node: ast.AST):
 def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str], classes: dict[str, str]) -> dict:
     """(line, column) of every name in a file that means a definition -> the full name of that.
 
-    `names` are those that the file knows. What stands before a dot has the class of the parameters of that name, here
-    or in an earlier file: `classes`, to which this file's are added.
+    `names` are the names that the file knows. A variable before a dot has the class of the parameters with its name, in
+    this file or an earlier one: `classes`, to which this file's are added.
     """
     links = {}
     for node in inside(tree):
@@ -143,7 +143,7 @@ def in_line(text: str, names: dict[str, str]) -> str:
 
 
 def prose(text: str, names: dict[str, str]) -> str:
-    """A docstring or a comment; what is indented or fenced stays as it is."""
+    """A docstring or a comment as HTML; indented and fenced lines stay as they are."""
     html = Markup()
     for part in re.findall(r"(?m)^```[^`]*```|^    .*(?:\n+    .*)*|^\S.*(?:\n\S.*)*", text):
         if part.startswith(("    ", "```")):

@@ -52,11 +52,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def check_files(document: str, graph: Path, trace: str | None, dump: str | None):
-    """Raise InputError if a run would overwrite a file that is not its own, or if a dump would not be whole.
+    """Raise InputError if a run would overwrite a file that is not its own, or if its dump would lack attention.
 
-    A trace may replace an older trace. A dump replaces nothing, and its graph is new, because a graph on disk holds no
-    attention, nor do kept summaries. None has the name of a checkpoint's file, which may be read from
-    the same folder.
+    A trace may replace an older trace. A dump replaces nothing, and its graph must be new, because graphs and kept
+    summaries on disk hold no attention. No file may have the name of a checkpoint's file, because a checkpoint may be
+    in the same folder.
     """
     for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
         if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):

@@ -38,7 +38,7 @@ MEANINGS = {
 
 @contextmanager
 def dumping(method: pecan.Pecan, path: str | Path):
-    """Within the block, what `method` computes is kept; at its end both files are written, or OutputError is raised.
+    """Keep the tensors that `method` computes within the block, and write both files at its end, or raise OutputError.
 
     The method's functions are watched from outside, so a graph that is only loaded has no groups and points.
     """
@@ -54,7 +54,7 @@ def dumping(method: pecan.Pecan, path: str | Path):
         keep("E.indices", prepared.graph.E.indices())
         keep("E.values", prepared.graph.E.values())
 
-        # Groups are made of nodes in order, level after level. So their nodes follow one another.
+        # Groups take the nodes in order, level after level. So their nodes follow one another.
         first = 0
         for k, (texts, (ids, a)) in enumerate(zip(groups, replies, strict=True)):
             keep(f"group.{k}.nodes", range(first, first + len(texts)))

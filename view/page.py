@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent
 
 
 def page_data(traces: list[Trace]) -> dict:
-    """The questions, and each of their graphs once."""
+    """The questions, and each graph once."""
     graphs = {}
     questions = []
     for trace in traces:
@@ -77,7 +77,7 @@ def main(argv=None) -> int:
     for path in args.traces:
         traces += read_traces(path)
     for trace in traces:
-        replay(trace)                                       # a page shows no figure that does not follow
+        replay(trace)                                       # the page shows only figures that follow
     write_file(args.output, page(traces))
     print(f"{args.output}: {len(traces)} questions", file=sys.stderr)
     return 0

@@ -3,8 +3,9 @@
     python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
     python -m view.replay selma.jsonl
 
-Checked: the start, every position, r = position x attention, z = Eᵀr, the final scores, who is chosen and who comes
-next, that nodes and answer fit the window, what is cached, the verdict that p_yes gives, and when the search may end.
+Checked: the start, every position, r = position x attention, z = Eᵀr, the final scores, which node is chosen and
+which is next, that nodes and answer fit the window, the length of the cache, the verdict that p_yes gives, and when the
+search may end.
 Attention, cosines, p_yes, token counts, FLOPs and texts come from the model and cannot be checked without it.
 """
 import math
@@ -21,7 +22,7 @@ UNCHECKED = "attention, cosines, p_yes, token counts, FLOPs and texts need the m
 
 
 def expect(what: str, stored, computed):
-    """Raise InputError, which names the figure, unless both are the same: decimals within TOLERANCE."""
+    """Raise InputError, which names the figure, unless both are equal (decimals within TOLERANCE)."""
     same = stored == computed
     if isinstance(computed, float):
         same = math.isclose(stored, computed, rel_tol=TOLERANCE, abs_tol=1e-300)

@@ -49,7 +49,7 @@ ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits of the pass before give
 
 # --- what to look at ------------------------------------------------------------------------------------------------
 
-# A function, the tensors that a call of it made and took (from its result and its arguments), and what they are.
+# A function, its tensors (taken from the result and the arguments of a call), and their names with equations.
 FORWARD = [
     (llama, "rope_tables", lambda tables, *_: [tables[0]], "cos: cos(position x frequency) [B, 1, T, K]"),
     (llama, "rms_norm", lambda y, *_: [y], "normed: x / rms(x) x weight [B, T, D]"),
@@ -93,7 +93,7 @@ OF_STEP = attrgetter("node", "position", "r")
 
 
 def of_nodes(r, c, z, score) -> list[torch.Tensor]:
-    """Four nodes, and what each tensor holds for them: the first two of S, and the two best outside."""
+    """Four nodes, the first two of S and the two best outside, and the values of each tensor for them."""
     outside = (r == 0).nonzero()[:, 0]
     best = outside[score[outside].argsort(descending=True, stable=True)]
     nodes = torch.cat([r.nonzero()[:2, 0], best[:2]])
@@ -157,7 +157,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def walk(model, encoder, settings: Settings, document: Document, question: str, builder=None) -> str:
-    """The walk as text: the construction, the start, and two nodes whatever the verdict is."""
+    """The walk as text: the construction, the start, and two nodes, even if a verdict is Yes."""
     lines = [INTRODUCTION]
     with section(lines, "Stage 1: from token ids to E", ABOUT_STAGE_1, STAGE_1):
         graph = pecan.build(builder or model, document, settings)
