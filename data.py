@@ -27,14 +27,14 @@ PASSAGES = Rule((list,), lambda texts: texts and all(isinstance(text, str) and t
 OF_DOCUMENT = {"id": ID, "questions": Rule((list,), lambda _: True, "a list of objects")}
 OF_QUESTION = {"id": ID, "question": WORDS, "answers": TEXTS}
 
-# Of a question with options: a reply may name one by its letter, and `gold` is the place of the right one.
+# For a question with options. A reply may name an option by its letter; `gold` is the place of the right option.
 OF_OPTIONS = {"options": Rule((list,), lambda texts: 0 < len(texts) <= 26, "a list of 1 to 26 texts"),
               "gold": Rule((int,), lambda n: 0 <= n < 26, "the place of an option, from 0 on")}
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its gold answers, each of which is right. `extra` holds what else the data says about it."""
+    """A question and its gold answers; each of them is right. `extra` holds other fields of the data."""
     id: str
     text: str
     answers: list[str]
@@ -68,19 +68,19 @@ class Step:
     node: int
     level: int
     position: int                 # in the prompt; the query has position 1
-    attention: float              # of its tokens to the question's, the mean
+    attention: float              # the mean over its tokens and the question's
     r: float                      # relevance to the query, position x attention
-    cached: int                   # slots of the cache that are taken after it
-    flops: int                    # spent so far; nodes that were read in one pass have its end
+    cached: int                   # slots of the cache in use after it
+    flops: int                    # spent so far; all nodes of a pass have the value at its end
     tokens: int                   # read so far, probes included; likewise
 
-    # When it was chosen, so None for the nodes that a search starts with.
+    # The choice of this node; None for the nodes that a search starts with.
     z: float | None = None        # Eᵀr
     c: float | None = None        # similarity
     score: float | None = None    # final score
     candidates: list | None = None        # the best ones, itself first: (node, z, score)
 
-    # The check after it, if one was made.
+    # The check after this node; None without one.
     p_yes: float | None = None
     verdict: str | None = None    # "Yes" or "No"
 
@@ -91,8 +91,8 @@ class Prepared:
     texts: list[str]              # what can be retrieved: chunks, nodes or passages
     flops: int = 0                # what preparing cost, the construction of a graph included
     graph: object = None          # PECAN's graph, or a tree
-    index: object = None          # what finds the texts: their vectors [n, D], word counts, token ids
-    calls: int = 0                # replies that preparing took, for methods that can refuse one
+    index: object = None          # to find texts by: their vectors [n, D], word counts or token ids
+    calls: int = 0                # replies asked for, by methods that can refuse one
     refused: int = 0
 
 
@@ -100,14 +100,14 @@ class Prepared:
 class Answer:
     """A method's answer to a question, and its cost."""
     text: str
-    nodes: list[int]              # places in Prepared.texts of what was read, in this order
+    nodes: list[int]              # places in Prepared.texts of the texts that were read, in order
     flops: int
     tokens: int                   # prompt, nodes, probes and answer
     end: str = "read"             # why reading ended, a key of ENDS
     cut: bool = False             # the document did not fit the window and was cut
     trace: list[Step] = field(default_factory=list)   # PECAN's
-    calls: int = 0                # replies that were asked for, the reader's not counted
-    refused: int = 0              # of these, replies that did not have the form that was asked for
+    calls: int = 0                # replies asked for, without the reader's
+    refused: int = 0              # replies without the form that was asked for
 
 
 class Method(Protocol):
@@ -116,7 +116,7 @@ class Method(Protocol):
     def file_name(self, document: Document) -> str | None:
         """The name, without an ending, under which the prepared graph is kept on disk.
 
-        None if nothing is kept, as by a method that does not say otherwise.
+        None (the default) if nothing is kept.
         """
 
     def prepare(self, document: Document, path: Path | None = None, progress: bool = False) -> Prepared:
@@ -172,7 +172,7 @@ def iterate_jsonl(path: Path) -> Iterator[Document]:
 
 
 def _check_new(ids: list[str], seen: set[str], where: str):
-    """Add ids to those seen so far; InputError if one is there already."""
+    """Add ids to the known ones; InputError if one is known already."""
     for id in ids:
         if id in seen:
             raise InputError(f"{where}: id {id!r} is used a second time")

@@ -69,7 +69,7 @@ def parse(argv) -> argparse.Namespace:
     add_model_options(parser)
     args = parse_options(parser, argv)
 
-    # What a table decides itself cannot be chosen as well.
+    # Options that a table decides itself cannot be chosen.
     decided = {"patience": args.table == "patience", "nodes": args.table, "without": args.table,
                "method": args.table not in COMPARE, "builder": args.table == "2"}
     for option, by_table in decided.items():
@@ -134,7 +134,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
 # --- run ------------------------------------------------------------------------------------------------------------
 
 def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
-    """Do the runs and put their summaries into `results`; returns what was not answered.
+    """Do the runs and put their summaries into `results`; return the reasons of missing answers.
 
     A run that cannot be done does not stop the others. InputError if none could, OutputError if the disk is full.
     """

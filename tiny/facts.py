@@ -77,7 +77,7 @@ def sixth(text: str) -> bool:
 def held_out(name: str, relation: str, value: str) -> bool:
     """Whether a fact is held out, as one in six is. Training states no such fact, the test files no other.
 
-    Of a post it is the pair of town and job that is held out ("Sofia", "post", "baker").
+    For a post, the pair of town and job is held out ("Sofia", "post", "baker").
     """
     return sixth(f"{name} {relation} {value}")
 
@@ -132,7 +132,7 @@ def statements(text: str) -> tuple[tuple, ...]:
 
 
 def posts_in(texts: list[str]) -> dict[tuple[str, str], str]:
-    """Whom these texts introduce: (town, job) -> name."""
+    """The people that these texts introduce: (town, job) -> name."""
     stated = {(person, relation): value for text in texts for person, relation, value in statements(text)}
     return {(value, stated[name, "job"]): name for (name, relation), value in stated.items() if relation == "town"}
 
@@ -140,7 +140,7 @@ def posts_in(texts: list[str]) -> dict[tuple[str, str], str]:
 def facts_in(texts: list[str], posts: dict[tuple[str, str], str] | None = None) -> set[Fact]:
     """The facts that these texts state together.
 
-    "Sofia's baker drinks tea" is a fact about Mara if `posts` says who that is; by default, if one of the texts does.
+    "Sofia's baker drinks tea" is a fact about Mara if `posts`, or by default one of the texts, names her.
     """
     if posts is None:
         posts = posts_in(texts)

@@ -1,7 +1,7 @@
-"""The training sequences of the embedded model: token ids and what is right next, from the world's truth.
+"""The training sequences of the embedded model: token ids and the right next tokens, from the world's truth.
 
-There are three kinds. `reading` is texts in lines, then many questions with short answers: dense practice at finding
-whose fact it is. `summary` (Table A1) and `search` (Table A2) use the very prompts of pecan.py. No lesson says where to
+There are three kinds. `reading` has lines of text, then many questions with short answers: dense practice in finding
+whose fact it is. `summary` (Table A1) and `search` (Table A2) use the prompts of pecan.py. No lesson says where to
 attend.
 """
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, make_
 
 ASKED = [relation for relation in QUESTIONS if relation != "inn"]
 TASKS = 14                        # questions of a drill or a reading
-NEEDED = {"two facts": "friend", "changed": "past"}       # relations without which nothing can be asked
+NEEDED = {"two facts": "friend", "changed": "past"}       # no such question without this relation
 ROOMS = 160, 220, 280, 340        # tokens of question and nodes in a search; real ones take up to 360
 
 
@@ -26,7 +26,7 @@ class Lesson:
     """One training sequence: a trunk of token ids, branches of it, and targets.
 
     A branch (start, end, prefix) is ids[start:end]. It continues ids[:prefix] and sees that prefix and itself, but no
-    other branch: like the probe of a search, which is taken back. Its positions follow the prefix. A target
+    other branch, like the probe of a search, which is rolled back. Its positions follow the prefix. A target
     (place, id) says that `id` is right after ids[place].
     """
     ids: list[int]
@@ -86,7 +86,7 @@ class Teacher:
     # --- whose fact it is -------------------------------------------------------------------------------------------
 
     def drill(self, rng: Random, relations: tuple[str, ...], introduced: bool) -> Lesson:
-        """Bare facts about five people, then tasks. If they are introduced, most facts speak of them by their post."""
+        """Bare facts about five people, then tasks. If people are `introduced`, most facts call them by their post."""
         lines = []
         for (town, job), name in draw_posts(rng, 5).items():
             if introduced:
@@ -100,8 +100,8 @@ class Teacher:
     def reading(self, rng: Random, lines: list[str], hard: float) -> Lesson:
         """Lines in random order, then tasks, each with its answer as a target.
 
-        A share of the tasks is `hard`: half of these are about somebody's friend, half about anything. If that is not
-        stated, the answer is No. Many of the others are restatements, the beginning of a bullet.
+        A share of the tasks is `hard`: half of these are about somebody's friend, half about anything. If the text does
+        not state it, the answer is No. Many of the others are restatements, the beginning of a bullet.
         """
         rng.shuffle(lines)
         stated = {(fact.name, fact.relation): fact for fact in sorted(facts_in(lines), key=str)}
@@ -165,7 +165,7 @@ class Teacher:
     def search(self, rng: Random, world: World, room: int) -> Lesson:
         """Table A2: a question and visited nodes, up to `room` tokens; verdicts and answers are branches.
 
-        Verdicts follow some of the nodes, and answers some of those nodes with which all needed facts are stated.
+        Verdicts follow some nodes. Answers follow some nodes by which all needed facts are stated.
         """
         kinds = [kind for kind in KINDS if any(relation == NEEDED.get(kind, relation) for _, relation in world.facts)]
         kind = rng.choice(kinds)

@@ -149,16 +149,16 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
 
 # --- training -------------------------------------------------------------------------------------------------------
 
-SINK = 0.1                           # how much attention to the first token counts, against cross entropy
-SINK_STEPS = 3                       # one step in so many learns it, so that the others can use the fused kernel
-MEMORY = 0.998                       # of the running mean of the weights, per step
+SINK = 0.1                           # weight of sink_loss, relative to cross entropy
+SINK_STEPS = 3                       # one step in three learns it; the others can use the fused kernel
+MEMORY = 0.998                       # the part of the running mean that a step keeps
 
 
 def sink_loss(a: torch.Tensor) -> torch.Tensor:
-    """The cost of attention to other tokens than the first; a [B, T, 1] is the attention to it.
+    """The cost of attention to tokens other than the first; a [B, T, 1] is the attention to the first.
 
     In a published Llama a head that finds nothing rests on the first token, which takes a third to a half of all
-    attention. In so small a model it scatters over the text, and a mean over heads drowns in that.
+    attention. In so small a model its attention scatters over the text and drowns the mean over heads.
     """
     return -(a + 0.001).log().mean()
 
@@ -208,7 +208,7 @@ class Training:
 
     @torch.no_grad()
     def restore(self):
-        """Read what save wrote."""
+        """Read the state that `save` wrote."""
         state = torch.load(self.folder / "training.pt", self.device)
         self.steps, self.done = state["steps"], state["done"]
         for optimizer, of_optimizer in zip(self.optimizers, state["optimizers"], strict=True):
@@ -257,7 +257,7 @@ class Training:
                 self.mean[name].lerp_(weight, 1 - memory)
 
     def log(self, seconds: float):
-        """Append a line to log.jsonl: where the training is, and the shares of right targets since the line before."""
+        """Append a line to log.jsonl: the step, the tokens, and the shares of right targets since the last line."""
         right = {kind: round(sum(shares) / len(shares), 4) for kind, shares in self.right.items()}
         line = {"step": self.steps, "done": self.done, "seconds": round(seconds), "right": right}
         append_line(self.folder / "log.jsonl", json.dumps(line, allow_nan=False))

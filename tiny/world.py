@@ -1,4 +1,4 @@
-"""A synthetic world whose documents are longer than the window, and in which every true answer is known.
+"""A synthetic world: its documents are longer than the window, and every true answer is known.
 
 A document is a story in chapters of five short passages. Most chapters are about one person, the others are journeys:
 
@@ -9,7 +9,7 @@ A document is a story in chapters of five short passages. Most chapters are abou
     In Sofia the baker trusts Ida.                       Ida has a chapter too
     Sofia's baker orders tea.
 
-Between these are sentences about nothing, many of which mention a baker as well. Bullets name the person. The true
+Between these are sentences without facts; many of them also mention a baker. Bullets name the person. The true
 summary of passages keeps friends, pets, homes and posts, and that of bullets keeps posts:
 
     * Mara's friend is Ida                               level 2
@@ -17,11 +17,10 @@ summary of passages keeps friends, pets, homes and posts, and that of bullets ke
     * Mara lives by the hill
     * Mara is Sofia's baker                              levels 2 and 3
 
-So a question about a job is answered from the top level, about a pet one step down, about a drink two steps down. The
-color of the pet and the year of the move are details: a bullet speaks of the thing, and its source says more.
+So the top level answers a question about a job, level 2 one about a pet, and only a chunk one about a drink. The color
+of the pet and the year of the move are details: a bullet mentions the thing, and its source says more.
 
-All passages have nearly the same length. So five of them fill a window of the construction (pecan.json): it holds one
-chapter.
+All passages have nearly the same length, so five of them, a chapter, fill a window of the construction (pecan.json).
 
     python -m tiny.world FOLDER
 
@@ -68,7 +67,7 @@ class World:
 
 
 def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple[str, str], str]:
-    """(town, job) -> name for so many people; most jobs come in several towns. All are held out if `new`, or none."""
+    """(town, job) -> name for so many people; most jobs are in several towns. All are held out if `new`, else none."""
     while True:
         fewest, most = (people + 2) // 3, people // 2 + 1
         towns = rng.sample(TOWNS, min(len(TOWNS), rng.randint(fewest, most)))
@@ -87,7 +86,7 @@ def draw_fact(rng: random.Random, name: str, relation: str, values: list[str], n
 
 
 def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, str], Fact] | None:
-    """The facts of all people; None if somebody has a relation without a possible value."""
+    """The facts of all people; None if no value is possible for somebody's relation."""
     facts = {}
     for (town, job), name in posts.items():
         facts[name, "town"] = Fact(name, "town", town)
@@ -110,7 +109,7 @@ def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, st
 
 
 def person(rng: random.Random, town: str, job: str) -> str:
-    """A way to speak of somebody by town and job."""
+    """A way to call somebody by town and job."""
     return rng.choice((f"{town}'s {job}", f"In {town} the {job}"))
 
 
@@ -145,7 +144,7 @@ def length(text: str) -> int:
 def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[str]:
     """The passages of a chapter: its first group begins the first passage, the others follow in order.
 
-    Fillers, and sentences that `mention()` somebody, bring every passage to `shortest` tokens or a few more.
+    Every passage gets fillers, and sentences that `mention()` somebody, until it has `shortest` tokens or a few more.
     """
     while True:
         passages = [padded(rng, part, n == 0, mention, shortest) for n, part in enumerate(cut(rng, groups))]
@@ -154,8 +153,8 @@ def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[
 
 
 def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
-    """The groups of each passage of a chapter, none of which is too long."""
-    # Cut the groups into so many passages that are not too long. If there are enough, none is empty.
+    """Share out the groups of a chapter over its passages; none is too long."""
+    # If there are enough groups, no passage is empty.
     while True:
         if len(groups) >= PASSAGES:
             cuts = rng.sample(range(1, len(groups)), PASSAGES - 1)
@@ -168,7 +167,7 @@ def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
 
 
 def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: int) -> str | None:
-    """A passage of `shortest` to LONGEST tokens; None if no sentence was found that fills it.
+    """A passage of `shortest` to LONGEST tokens; None if no sentence fits.
 
     Nothing comes before the group that begins the `first` passage.
     """
@@ -185,7 +184,7 @@ def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: 
 
 
 def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: int = SHORTEST) -> World:
-    """A random document of so many chapters, of held-out facts only if `new`, or of none.
+    """A random document of so many chapters, of held-out facts only if `new`, else without any.
 
     Its passages have `shortest` to LONGEST tokens.
     """
@@ -251,7 +250,7 @@ def ask(world: World, rng: random.Random, kind: str) -> tuple[str, str, list[Fac
             subject = f"{name}'s friend"
             name = needed[0] and needed[0].value
 
-        # The home of somebody who has moved has a kind to itself.
+        # A question about the home of somebody who has moved is of the kind "changed".
         needed.append(world.facts.get((name, relation)))
         moved = (name, "past") in world.facts and relation == "home"
         if None not in needed and moved == (kind == "changed"):
@@ -259,7 +258,7 @@ def ask(world: World, rng: random.Random, kind: str) -> tuple[str, str, list[Fac
 
 
 def evidence(world: World, fact: Fact) -> list[str]:
-    """The sentences of the document that state a fact: who it is about, and what."""
+    """The sentences of the document that state a fact: the person's post, and the fact itself."""
     post = world.post(fact.name)
     texts = [POST.format(fact.name, *post) + "."] if post[0] else []
     for passage in world.passages:
@@ -318,7 +317,7 @@ LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 def story() -> str:
     """A short document of held-out facts.
 
-    A text is cut where a chunk is full (pecan.chunks). All its passages fill a chunk, so these are the chunks.
+    pecan.chunks cuts a text where a chunk is full. Each passage fills a chunk, so the passages are the chunks.
     """
     return "\n\n".join(make_world(random.Random(140), 9, new=True, shortest=LONGEST).passages) + "\n"
 
