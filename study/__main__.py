@@ -37,7 +37,7 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
                 check_values(question.extra, {"evidence": TEXTS}, f"{path}: question {question.id}: ")
         column = name if name in KNOWN else path.stem
         if column in found:
-            raise InputError(f"--data: two of {' '.join(names)} have the same name; run each on its own")
+            raise InputError(f"--data: two of {' '.join(names)} have the same name; run them one by one")
         found[column] = [document for document in documents if document.questions]
     return found
 
@@ -77,7 +77,7 @@ def main(argv=None) -> int:
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
     parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
                         help="embedded, hotpotqa, musique, or files in data.py's format with evidence")
-    parser.add_argument("--limit", type=int, help="use only the first N documents of each data set")
+    parser.add_argument("--limit", type=int, help="documents to use of each data set, from its first on")
     parser.add_argument("--short", action="store_true", help="two documents, two questions each, no ablations")
     parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--pictures", action="store_true", help="draw pictures too (needs matplotlib)")

@@ -86,7 +86,7 @@ def relevance(record: Record, chosen: Chosen) -> Items:
 # --- retrieval ------------------------------------------------------------------------------------------------------
 
 def replay(score, start: list[int], needed: list[int]) -> list[int]:
-    """The nodes read after `start`, in order, until S has all needed nodes. Each is the best node outside S, of any level.
+    """The nodes read after `start`, in order: each time the best node outside S, until S has all needed ones.
 
     score(S) gives the scores [|V|]; of equal scores, the node with the lower id is read.
     """
@@ -148,7 +148,7 @@ def retrieval(record: Record, chosen: Chosen) -> Items:
 # --- progress control -----------------------------------------------------------------------------------------------
 
 def progress(record: Record, chosen: Chosen) -> Items:
-    """Is the verdict right? Compares p_yes at each check with whether enough was read, in a search that no verdict stops.
+    """Is the verdict right? Compares p_yes with "enough was read" at each check of a search that no verdict stops.
 
     too early   with threshold t_p and t_n = 1, a verdict would stop the search before enough is read (truth.enough)
     too late    the search would read on although enough was read
