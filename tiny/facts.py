@@ -1,6 +1,6 @@
 """Facts of the world, the sentences that state them, and how to read them back from a text.
 
-People have facts; so does a town that has an inn. A text calls people by name ("Mara") or by town and job ("Sofia's
+People have facts; so does a town that has an inn. Texts call people by name ("Mara") or by town and job ("Sofia's
 baker"). One sentence, the post, says who that is: "Mara is Sofia's baker".
 """
 import re

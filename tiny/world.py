@@ -17,8 +17,8 @@ summary of passages keeps friends, pets, homes and posts, and that of bullets ke
     * Mara lives by the hill
     * Mara is Sofia's baker                              levels 2 and 3
 
-So the top level answers a question about a job, one step down a pet, two steps down a drink. The color of the pet and
-the year of the move are details: a bullet mentions the pet or the move, and its source has the detail.
+So the top level answers a question about a job. A pet is found one step down, a drink two steps down. The color of the
+pet and the year of the move are details: they are in the sources of bullets, but not in bullets.
 
 All passages have nearly the same length. So five of them fill a window of the construction (pecan.json): it holds one
 chapter.

@@ -36,7 +36,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = make_parser("pecan.py", TEXT)
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
-    parser.add_argument("--graph", help="file of the graph (default: in the working directory, named after the document)")
+    parser.add_argument("--graph", help="graph file (default: in the working directory, named after the document)")
     parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
                         help="print every node that was read, and why; or write it to a file (view/README.md)")
     parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
@@ -52,7 +52,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def check_files(document: str, graph: Path, trace: str | None, dump: str | None):
-    """Raise InputError if a run would overwrite somebody else's file, or if a dump would be incomplete.
+    """Raise InputError if a run would overwrite an unrelated file, or if a dump would be incomplete.
 
     A trace may replace an older trace. A dump replaces nothing. It needs a new graph, because neither a graph on disk
     nor kept summaries hold attention. No output may have the name of a checkpoint's file.
@@ -70,7 +70,7 @@ def check_files(document: str, graph: Path, trace: str | None, dump: str | None)
 
     files = [Path(file).resolve() for file in (document, graph, trace, *new[:2]) if file]
     if len(set(files)) < len(files):
-        raise InputError("two of document, graph, trace, dump and its description are the same file; choose another name")
+        raise InputError("two of document, graph, trace, dump and its description are the same file; rename one")
     for file in files[1:]:
         if file.name in (*FILES, "model.safetensors"):
             raise InputError(f"{file}: a checkpoint's file has this name; choose another one")
@@ -86,7 +86,7 @@ def describe(step: Step) -> str:
 
 
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
-    """An answer for a reader, with its steps if `steps`; `texts` are the nodes' texts."""
+    """An answer for a reader, with its steps if `steps` is set; `texts` are the texts of all nodes."""
     lines = [question, f"  {answer.text}", f"  ({len(answer.nodes)} of {len(texts)} nodes read, "
              f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})"]
     if steps:
