@@ -1,7 +1,7 @@
-"""What attention is worth, step by step, with intervals (study/README.md).
+"""Measure what attention is worth in each step, with intervals (study/README.md).
 
     python -m study --short         two documents of the embedded world
-    python -m study                 all of them, with the ablations; an interrupted run goes on
+    python -m study                 all of them, with the ablations; run it again to continue after an interruption
 """
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ Report = dict[str, dict[str, Figure]]             # figure -> way -> its value
 
 
 def documents_of(names: list[str], limit: int | None, questions: int | None = None) -> dict[str, list[Document]]:
-    """The documents of each data set; InputError if a question has no evidence, or if two have the same name."""
+    """The documents of each data set; InputError if a question has no evidence or two data sets have the same name."""
     found = {}
     for name in names:
         path = KNOWN.get(name, Path(name))
@@ -43,7 +43,7 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
 
 
 def report(records: dict[str, list[Record]]) -> dict[str, Report]:
-    """The figures of each data set, and of several together."""
+    """The figures of each data set. If there are several, also the figures of all together."""
     items = {}                                              # column -> figure -> way -> document -> items
     every = [(data, record) for data, of_data in records.items() for record in of_data]
     chosen = chosen_on_others([record for _, record in every])
@@ -77,7 +77,7 @@ def main(argv=None) -> int:
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
     parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
                         help="embedded, hotpotqa, musique, or files in data.py's format with evidence")
-    parser.add_argument("--limit", type=int, help="first documents of each data set")
+    parser.add_argument("--limit", type=int, help="documents to use of each data set, from its first on")
     parser.add_argument("--short", action="store_true", help="two documents, two questions each, no ablations")
     parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--pictures", action="store_true", help="draw pictures too (needs matplotlib)")
@@ -94,7 +94,7 @@ def main(argv=None) -> int:
     for name, documents in data.items():
         for document in tqdm(documents, name, disable=None):
             records[name].append(collect(bench, name, document))
-            if not sys.stderr.isatty():                     # without the bar, a long run must not look dead
+            if not sys.stderr.isatty():                     # show progress where there is no bar
                 print(f"{name}: {document.id} is done", file=sys.stderr)
     found = report(records)
     print(markdown(found))

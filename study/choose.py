@@ -1,4 +1,4 @@
-"""Heads for E and for r, chosen on other documents than the one that they are measured on."""
+"""Choose heads for E and for r. A document's heads are chosen on the other documents."""
 from typing import NamedTuple
 
 import torch
@@ -6,17 +6,17 @@ import torch
 from study.collect import Record
 
 Heads = list[int]                                # layer x H + head, both counted from 0
-Attention = list[tuple]                          # of each head: on what is right [L, H], and on all [L, H]
+Attention = list[tuple]                          # of each head: to the right nodes [L, H], and to all [L, H]
 
 
 class Chosen(NamedTuple):
-    """What was chosen for a document."""
+    """The heads chosen for a document."""
     edges: Heads
     relevance: Heads
 
 
 def on_sources(record: Record) -> Attention:
-    """Of each IP with known sources: its attention to them, and to all nodes of its group."""
+    """For each IP with known sources: its attention to them, and to all nodes of its group."""
     found = []
     for i, known in record.known.items():
         of_point = record.pairs[:, 0] == i
@@ -26,9 +26,9 @@ def on_sources(record: Record) -> Attention:
 
 
 def on_right_points(record: Record) -> Attention:
-    """Of each question: the attention to it of the IPs that lead to what it needs, and of all IPs.
+    """For each question: the attention that it gets from the IPs that lead to a needed chunk, and from all IPs.
 
-    A question counts if they are of both kinds.
+    Questions for which all IPs lead there, or none, are left out.
     """
     points = [i for i, node in enumerate(record.nodes) if node.level > 1]
     found = []
@@ -40,11 +40,11 @@ def on_right_points(record: Record) -> Attention:
 
 
 def best_heads(attention: Attention) -> Heads:
-    """Heads, so that what is right has the largest share of their attention together; none if nothing is known.
+    """Heads whose attention together has the largest share on the right nodes; none if `attention` is empty.
 
-    The head with the largest share comes first, then whichever raises it most, as long as one does. E and r are means
-    over heads, so a head with much attention in the wrong places spoils them, however well it ranks. Up to ten heads,
-    or a sixth of the model's if it has fewer than sixty.
+    Greedy: first the head with the largest share, then each time the head that raises the share most, until none does.
+    E and r are means over heads, so a head with much attention in the wrong places spoils them, however well it ranks.
+    At most ten heads, or a sixth of the model's heads if it has fewer than sixty.
     """
     if not attention:
         return []
@@ -62,7 +62,7 @@ def best_heads(attention: Attention) -> Heads:
 
 
 def chosen_on_others(records: list[Record]) -> list[Chosen]:
-    """For each document the heads that are best on all the others; none if there is no other."""
+    """For each document, the best heads on all other documents; none if there is no other."""
     edges, relevance = [on_sources(record) for record in records], [on_right_points(record) for record in records]
 
     def others(rows, n):

@@ -1,7 +1,7 @@
-"""Run a model over documents with known evidence, and keep the results in one file for each document.
+"""Run a model over documents with known evidence, and keep the measurements: one file for each document.
 
-A file's name is a hash of all that its results depend on, so a document that has its file is not run again. The tensors
-of a file are pairs [M, 2], e [M, L, H] and cosines [M] of the edges (seen.py), and for question n n.c [|V|] and
+A file's name is a hash of everything that it depends on, so an existing file is never computed again. Its tensors are
+pairs [M, 2], e [M, L, H] and cosines [M] of the edges (seen.py), and for question n n.c [|V|] and
 n.question [|V|, L, H]. Its text has the nodes and the answers.
 """
 import json
@@ -28,14 +28,14 @@ from study.truth import facts_reader, leading, needed_chunks, sources
 from support.graph import Graph, Node, file_name
 from support.sbert import similarities
 
-SEARCH_WINDOW = 2048              # the window of a search, if the model is made for so many tokens
+SEARCH_WINDOW = 2048              # tokens; a search's window is at least this if the model allows it
 FIXED = {"hotpotqa": 17, "musique": 30}         # nodes without progress control (GARLIC 4.4)
-READ = 8                          # nodes that BM25 reads: the best of 2, 3, 5, 8 and 11 in the embedded world
+READ = 8                          # nodes that BM25 reads: of 2, 3, 5, 8 and 11 the best in the embedded world
 FOREVER = 1 << 24                 # a stop patience that no search reaches
 
 
 class Bench(NamedTuple):
-    """All that a run needs, except documents."""
+    """Everything that a run needs besides documents."""
     model: Llama
     encoder: object
     settings: Settings            # of the construction
@@ -43,7 +43,7 @@ class Bench(NamedTuple):
     short: bool                   # no ablations
 
     def of_search(self, data: str) -> Settings:
-        """The settings of a search: a larger window if the model allows it, and Appendix E's t_p."""
+        """The settings of a search: a larger window if the model allows it, and Appendix E's t_p for this data set."""
         paper = {name.lower(): values for name, values in PAPER.items()}.get(data, {})
         window = self.settings.window
         if self.model.config.max_length >= SEARCH_WINDOW:
@@ -51,7 +51,7 @@ class Bench(NamedTuple):
         return replace(self.settings, window=window, **paper)
 
     def path(self, data: str, document: Document) -> Path:
-        """The file of a document. Results of another model, encoder, form, data or settings have other names."""
+        """The file of a document. Another model, encoder, data set or other settings give another name."""
         identity = {"settings": self.settings.of_pecan(), "encoder": self.encoder.fingerprint,
                     "short": self.short, "data": data, "questions": list(map(asdict, document.questions))}
         return self.folder / f"{file_name(document.hash, self.model.fingerprint, identity)}.safetensors"
@@ -62,8 +62,8 @@ class Bench(NamedTuple):
 def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
     """Mean log-likelihood of the gold answer's tokens in Table A2's second turn, in nats; the cache stays as it is.
 
-    The first assistant turn is "Yes" for every way of reading, so that they can be compared. The cost is not
-    counted. Only as many tokens of the gold answer as the cache has room for are used.
+    The first assistant turn is always "Yes", so that ways of reading can be compared. The FLOPs are not counted. If
+    the cache is too small for the whole answer, only its first tokens count.
     """
     before, spent = list(cache.lengths), (model.flops, model.tokens)
     turn = answer_turn(model.tokenizer, model.tokenizer.first("Yes"))
@@ -77,7 +77,7 @@ def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
 
 
 def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, settings: Settings) -> dict:
-    """The row of a search. The gold answer's likelihood is measured after its last node."""
+    """The row of a search. The gold answer's likelihood is measured after the last node."""
     likelihoods = []
 
     def heard(end, search):
@@ -91,7 +91,7 @@ def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, se
 
 def read(model: Llama, question: Question, texts: list[str], order: list[int], budget: float,
          limit: int) -> dict:
-    """The row of an answer from these texts, read in this order up to the budget of tokens, but at least one."""
+    """The row of reading these texts in this order while they fit the budget of tokens; the first is always read."""
     tokenizer = model.tokenizer
     opening, closing = question_prompt(tokenizer, question.text), answer_turn(tokenizer, tokenizer.first("Yes"))
     used = length_of([*opening, *closing])
@@ -117,8 +117,8 @@ def without_search(model: Llama, graph: Graph, question: Question, c: torch.Tens
                    settings: Settings) -> dict[str, dict]:
     """A row for each way of reading without a search.
 
-    Similarity and random chunks get as many `tokens` as PECAN's search ran, so that they cost as many FLOPs. BM25 ranks
-    all nodes of the graph and reads the first READ that fit the window.
+    Chunks by similarity and random chunks may read `tokens`, the tokens that PECAN's search ran through the model, so
+    that they cost about as many FLOPs. BM25 ranks all nodes and reads the best READ, as far as they fit the window.
     """
     texts = [node.text for node in graph.nodes]
     chunks = [i for i, node in enumerate(graph.nodes) if node.level == 1]
@@ -139,11 +139,11 @@ def without_search(model: Llama, graph: Graph, question: Question, c: torch.Tens
 # --- one document ---------------------------------------------------------------------------------------------------
 
 def collect(bench: Bench, data: str, document: Document) -> "Record":
-    """Write the file of a document, unless it is there, and load it."""
+    """Write the file of a document unless it exists, and load it."""
     path = bench.path(data, document)
     if not path.exists():
         with writing(path):
-            bench.folder.mkdir(parents=True, exist_ok=True)             # refused now, not after hours
+            bench.folder.mkdir(parents=True, exist_ok=True)             # an error now, not after hours
         run(bench, data, document, path)
     return load(path, document)
 
@@ -167,7 +167,7 @@ def run(bench: Bench, data: str, document: Document, path: Path):
         c = tensors[f"{n}.c"] = similarities(vectors, of_question)
         tensors[f"{n}.question"] = to_question(model, graph, question.text)
 
-        # A search that no verdict stops: every t_p can be read off it.
+        # No verdict stops this search, so it shows where any t_p would have stopped.
         endless = searched(model, graph, question, c, replace(settings, patience=FOREVER))
         ways = {"PECAN": searched(model, graph, question, c, settings)}
         if not bench.short:
@@ -185,7 +185,7 @@ def run(bench: Bench, data: str, document: Document, path: Path):
 
 
 class Asked(NamedTuple):
-    """A question, its truth, and the results of every way of reading."""
+    """A question, its truth and its measurements."""
     question: Question
     attention: torch.Tensor       # of each node to the question, in every head [|V|, L, H]
     c: torch.Tensor               # cosine of the question and each node [|V|]
@@ -196,13 +196,13 @@ class Asked(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A document, its nodes and edges, its questions."""
+    """A document with its nodes, edges and questions."""
     document: Document
     facts: Callable | None        # finds facts in texts of the embedded world, None elsewhere
     nodes: list[Node]
     pairs: torch.Tensor           # [M, 2]
     e: torch.Tensor               # e'_ij of every head [M, L, H]
-    cosines: torch.Tensor         # of the nodes of a pair [M]
+    cosines: torch.Tensor         # of the two nodes of each pair [M]
     known: dict[int, list[int]]   # the known sources of each IP that are not its whole group
     asked: list[Asked]
 
@@ -221,7 +221,7 @@ def edges_of(pairs: torch.Tensor, values: torch.Tensor, V: int) -> torch.Tensor:
 
 
 def load(path: Path, document: Document) -> Record:
-    """Read the file of a document, and add the truth about it (truth.py)."""
+    """Load a file that `collect` wrote, and add the truth (truth.py)."""
     with reading(path, remedy="; remove it, and the document runs again"):
         tensors, record = read_sealed(path)
     content = json.loads(record)

@@ -1,4 +1,4 @@
-"""The bench's pictures. matplotlib is an optional extra: requirements-extra.txt."""
+"""Draw the study's pictures. Needs matplotlib, an optional extra: requirements-extra.txt."""
 from pathlib import Path
 
 import matplotlib
@@ -14,7 +14,7 @@ STOPS = ("stops too early", "stops too late", "never stops")
 
 
 def draw(data: str, found: dict[str, dict[str, Figure]], folder: Path) -> list[Path]:
-    """Draw the two pictures of a data set from its figures; returns where they are."""
+    """Draw the two pictures of a data set from its figures; return their paths."""
     names = [name for name in WAYS if name in found]
     steps, axes = pyplot.subplots(1, len(names), figsize=(6.5 * len(names), 4), squeeze=False)
     for axis, name in zip(axes[0], names):
@@ -42,6 +42,6 @@ def draw(data: str, found: dict[str, dict[str, Figure]], folder: Path) -> list[P
 
 
 def points(figures) -> tuple[np.ndarray, np.ndarray]:
-    """Values [n] and how far their intervals reach to each side [2, n]."""
+    """Values [n], and the distances to the lower and upper ends of their intervals [2, n]."""
     value, low, high, _ = np.array(list(figures)).T
     return value, np.stack((value - low, high - value)).clip(0)

@@ -1,4 +1,4 @@
-"""Attention of every head, recorded from outside, because the forward pass keeps only the mean.
+"""Attention of each head. The forward pass keeps only their mean, so its functions are watched from outside.
 
     L layers   H query heads   T tokens   N nodes whose attention is wanted   |V| nodes of a graph   M edges
 """
@@ -15,7 +15,7 @@ from support.graph import Graph
 
 
 def append(model: Llama, cache: Cache, row: list[Segment], nodes: list) -> torch.Tensor:
-    """Append a row of segments. Returns a(x, j) of its tokens x to these nodes j in every head, [L, H, T, N]."""
+    """Append a row of segments; return a(x, j) of its tokens x to these nodes j in every head [L, H, T, N]."""
     averaging = cache.averaging_matrix([nodes])                                            # [1, P', N]
     layers = []
 
@@ -29,10 +29,10 @@ def append(model: Llama, cache: Cache, row: list[Segment], nodes: list) -> torch
 
 
 def construct(model: Llama, document: Document, settings: Settings) -> tuple[Graph, torch.Tensor, torch.Tensor]:
-    """Build a graph. Returns it, its pairs (i, j) of an IP and a node of its group [M, 2], and e'_ij of every head
-    [M, L, H], in this order.
+    """Build a graph. Return it, its pairs (i, j) of an IP and a node of its group [M, 2], and e'_ij of every head
+    for each pair [M, L, H].
 
-    Every reply is read once more after its prompt: one pass shows all its tokens to every head.
+    Every reply is read again after its prompt, because one pass gives the attention of all its tokens in every head.
     """
     groups, replies = [], []                                # texts; (token ids, tokens of each bullet)
     bullets = []                                            # of the current reply
@@ -46,8 +46,8 @@ def construct(model: Llama, document: Document, settings: Settings) -> tuple[Gra
           watching(pecan, "summarise", lambda summaries, model, batch, *_: groups.extend(batch))):
         graph = build(model, document, settings, pecan.summarise)
 
-    # Groups take the nodes in order, level after level, and bullets become nodes in order. Those of a level that was
-    # given up have ids beyond the last node.
+    # Groups take the nodes in order, level after level, and bullets become nodes in order. Bullets of a discarded level
+    # would have ids beyond the last node.
     pairs, e = [], [torch.zeros(0, model.config.layers, model.config.heads)]
     i, j = sum(node.level == 1 for node in graph.nodes), 0
     for texts, (ids, bullets) in zip(groups, replies, strict=True):
@@ -66,10 +66,10 @@ def construct(model: Llama, document: Document, settings: Settings) -> tuple[Gra
 
 
 def to_question(model: Llama, graph: Graph, question: str) -> torch.Tensor:
-    """Mean attention of each node's tokens to the question's, in every head [|V|, L, H].
+    """Mean attention of each node's tokens to the question's tokens, in every head [|V|, L, H].
 
-    The top level is read first, in document order, as a search does. Every other node is read directly after it, and
-    rolled back. So each of them has the attention of a node that a search chooses first.
+    The top level is read first, in document order, as in a search. Every other node is read directly after it and then
+    rolled back. So each node is measured as if it were the first one that the search chose.
     """
     tokenizer = model.tokenizer
     lines = [node_line(tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]

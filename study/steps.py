@@ -1,7 +1,7 @@
-"""What each step of the method is worth: one function for each step.
+"""Measure each step of the method: one function for each step.
 
-Each yields (figure, way, item): the figure's name, a reading of the paper or an alternative to it, and an item of which
-the figure is the mean. `chosen` are heads that were chosen on other documents (choose.py).
+Each yields (figure, way, item): the figure's name, the paper's way or an alternative, and one of the items whose mean
+is the figure. `chosen` are heads that were chosen on other documents (choose.py).
 """
 import random
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from study.figures import area
 from study.truth import enough
 
 THRESHOLDS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98)
-P_YES = "p_yes: area"             # the only figure that is no mean of its items
+P_YES = "p_yes: area"             # the only figure that is not the mean of its items
 Items = Iterator[tuple[str, str, object]]
 
 
@@ -37,10 +37,10 @@ def edge_choices(record: Record, heads: Heads) -> dict[str, torch.Tensor]:
 
 
 def edges(record: Record, chosen: Chosen) -> Items:
-    """Do edges lead to the sources? Of the IPs whose sources are known and are not their whole group:
+    """Do edges lead to the sources? For each IP whose sources are known and are not its whole group:
 
-    precision at 1   whether the heaviest edge leads to a source; ties count in part
-    mass             the weight of the edges to sources, of 1
+    precision at 1   whether the heaviest edge leads to a source; of equally heavy edges, the share that does
+    mass             the total weight of the edges to sources, at most 1
     """
     for name, E in edge_choices(record, chosen.edges).items():
         for i, known in record.known.items():
@@ -54,7 +54,7 @@ def edges(record: Record, chosen: Chosen) -> Items:
 # --- relevance ------------------------------------------------------------------------------------------------------
 
 def relevance_choices(asked: Asked, heads: Heads) -> dict[str, torch.Tensor]:
-    """Name -> r before its factor, the position [|V|]. The paper's is the mean over all layers and heads."""
+    """Name -> r without the position factor [|V|]. The paper's is the mean over all layers and heads."""
     found = {"the paper": asked.attention.mean((1, 2)), "uniform": torch.ones(len(asked.c)),
              "similarity": asked.c.clamp(min=0), "an oracle's": asked.leads}
     if heads:
@@ -63,15 +63,15 @@ def relevance_choices(asked: Asked, heads: Heads) -> dict[str, torch.Tensor]:
 
 
 def positioned(name: str, r: torch.Tensor, S: list[int]) -> torch.Tensor:
-    """r of the visited nodes S. What is attention is multiplied by the position: the query has 1 (Appendix C)."""
+    """r of the visited nodes S. Attention is multiplied by the position; the query has position 1 (Appendix C)."""
     return r[S] * torch.arange(2, len(S) + 2) if name in ("the paper", "chosen heads") else r[S]
 
 
 def relevance(record: Record, chosen: Chosen) -> Items:
-    """Does r find the right visited node? Right is a node that leads to a needed chunk (truth.leading).
+    """Does r find the right visited nodes, those that lead to a needed chunk (truth.leading)?
 
-    The figure is the area under the ROC curve, of two sets of nodes: the top level, as a search reads it first, and
-    the bullets of level 2, each read right after the top level, all at one position.
+    The figure is the area under the ROC curve over two sets of nodes: the top level, in the order of a search, and the
+    bullets of level 2, each read directly after the top level. These all have the same position.
     """
     for asked in record.asked:
         for where, S in (("the top level", record.level(-1)), ("level 2", record.level(2))):
@@ -86,9 +86,9 @@ def relevance(record: Record, chosen: Chosen) -> Items:
 # --- retrieval ------------------------------------------------------------------------------------------------------
 
 def replay(score, start: list[int], needed: list[int]) -> list[int]:
-    """The nodes read after `start`, in order, until all that is needed was read: the best outside S, of any level.
+    """The nodes read after `start`, in order: each time the best node outside S, until S has all needed ones.
 
-    score(S) gives the scores [|V|]; of equal ones the lower id comes first.
+    score(S) gives the scores [|V|]; of equal scores, the node with the lower id is read.
     """
     S = list(start)
     while not set(needed) <= set(S):
@@ -101,8 +101,8 @@ def replay(score, start: list[int], needed: list[int]) -> list[int]:
 def orders(record: Record, asked: Asked, chosen: Chosen) -> dict[str, list[int]]:
     """Name -> nodes read after the top level, in order, for every way of choosing the next node.
 
-    Searches are replayed without the model: what a node adds to r was measured once (seen.to_question); its position is
-    that of the replay.
+    Searches are replayed without the model: each node's attention was measured once (seen.to_question); its position
+    follows from the replay.
     """
     V = len(record.nodes)
     E = edge_choices(record, chosen.edges)
@@ -132,10 +132,10 @@ def orders(record: Record, asked: Asked, chosen: Chosen) -> dict[str, list[int]]
 def retrieval(record: Record, chosen: Chosen) -> Items:
     """Does z find the needed chunk?
 
-    rank    place of a needed chunk among the chunks, in the order in which they are read
+    rank    place of a needed chunk among the chunks, in the order of reading
     steps   nodes read after the top level until all needed chunks are read
     """
-    if not len(record.pairs):                               # without IPs there is nothing to retrieve by
+    if not len(record.pairs):                               # without IPs there are no edges
         return
     for asked in record.asked:
         for name, order in orders(record, asked, chosen).items():
@@ -148,11 +148,11 @@ def retrieval(record: Record, chosen: Chosen) -> Items:
 # --- progress control -----------------------------------------------------------------------------------------------
 
 def progress(record: Record, chosen: Chosen) -> Items:
-    """Does the verdict know? p_yes after every check of a search that nothing stops, against "enough was read".
+    """Is the verdict right? Compares p_yes with "enough was read" at each check of a search that no verdict stops.
 
-    too early   a verdict stops the search before enough was read (truth.enough), for a threshold t_p and t_n = 1
-    too late    it reads on although enough was read
-    never       no verdict stops it
+    too early   with threshold t_p and t_n = 1, a verdict would stop the search before enough is read (truth.enough)
+    too late    the search would read on although enough was read
+    never       no verdict would stop it
     """
     texts = [node.text for node in record.nodes]
     for asked in record.asked:
@@ -172,10 +172,10 @@ def progress(record: Record, chosen: Chosen) -> Items:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 def answers(record: Record, chosen: Chosen) -> Items:
-    """What are the answers worth after each way of reading?
+    """How good are the answers after each way of reading?
 
-    F1 is in percent. The gold answer's mean log-likelihood per token, in nats, tells ways apart where F1 is 0.
-    Differences to PECAN are question by question.
+    F1 is in percent. The gold answer's mean log-likelihood per token, in nats, shows differences even where F1 is 0.
+    Differences to PECAN are taken for each question.
     """
     for asked in record.asked:
         pecan = asked.ways["PECAN"]

@@ -1,8 +1,8 @@
-"""The truth: the chunks that an answer needs, the nodes that a bullet comes from, the nodes that lead to a chunk.
+"""The truth to compare with: the chunks that an answer needs, the sources of a bullet, the nodes that lead to a chunk.
 
-It comes from the `evidence` of a question: the sentences of its document that the answer needs. The embedded world
-states facts in sentences of one form, so there the sources of every bullet are exact. Elsewhere a bullet has a source
-only if its words point to one node clearly.
+In every data set, a question has its `evidence`: the sentences of the document that the answer needs. The embedded
+world states facts in sentences of fixed forms, so there the sources of every bullet are exact. Elsewhere a bullet has a
+known source only if its words clearly point to one node.
 """
 import re
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from tiny.facts import facts_in, posts_in
 
 
 def facts_reader(document: Document) -> Callable[[str], frozenset] | None:
-    """The function that finds the facts that a text of the embedded world states; None for other documents.
+    """A function that returns the facts of a text; None if the document is not from the embedded world.
 
-    A document is of the world if every piece of its evidence states a fact. A fact's `name` is the person it is about.
+    A document is from that world if every piece of its evidence states a fact. A fact's `name` says whom it is about.
     """
     evidence = [text for question in document.questions for text in question.extra["evidence"]]
     posts = posts_in(document.passages)
@@ -35,9 +35,9 @@ def bare(text: str) -> str:
 
 
 def needed_chunks(document: Document, chunks: list[str], question: Question) -> list[int]:
-    """Places of the chunks that hold a sentence of the question's evidence, or a part of one that was cut.
+    """Places of the chunks that hold a sentence of the question's evidence, or a part of one.
 
-    Raises InputError if the document lacks a sentence of it.
+    Raises InputError if the evidence is not in the document.
     """
     whole = "".join(map(bare, document.passages))
     needed = set()
@@ -57,11 +57,11 @@ def needed_chunks(document: Document, chunks: list[str], question: Question) -> 
 
 
 def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
-    """Places of the texts that a bullet comes from; none if that is not known.
+    """Places of the texts in `below` that are a bullet's sources; none if they are not known.
 
-    In the embedded world these are all texts that state a fact of the bullet. Elsewhere it is the text that shares most
-    words with the bullet, if it shares at least three words that not all texts have, and twice as many as the next
-    text. Words have four letters or more, or are numbers.
+    In the embedded world, these are all texts that state a fact of the bullet. Elsewhere it is the text that shares
+    most words with the bullet: at least three words that not all texts have, and at least twice as many as the next
+    text. Only numbers and words of at least four characters count.
     """
     if facts:
         return [n for n, other in enumerate(below) if facts(text) & facts(other)]
@@ -81,9 +81,9 @@ def leading(nodes: list[Node], E: list[list[float]], question: Question, needed:
             facts: Callable | None) -> list[bool]:
     """Whether each node leads down to one of these needed chunks [|V|].
 
-    A chunk leads to itself. An information point leads where its heaviest edge leads (of equal ones the last). In the
-    embedded world it leads to what is needed if it is about the same person: a summary of a summary keeps the person
-    and drops most facts, so a bullet seldom states the fact itself.
+    A chunk leads to itself. An information point follows its heaviest edge (of equal ones, the last). In the embedded
+    world it leads to a needed chunk if it is about the same person: a summary of a summary keeps the person and drops
+    most facts, so a bullet seldom states the fact itself.
     """
     leads = [i in needed for i in range(len(nodes))]
     if facts:
@@ -100,10 +100,11 @@ def leading(nodes: list[Node], E: list[list[float]], question: Question, needed:
 
 
 def enough(question: Question, texts: list[str], nodes: list[int], needed: list[int], facts: Callable | None) -> bool:
-    """Whether the nodes that were read suffice for the question.
+    """Whether the nodes that were read are enough for the answer.
 
-    In the embedded world they must state all needed facts together: the question's `facts`, or else those of its
-    evidence. (A fact that is stated by name needs no post.) Elsewhere they must include all needed chunks.
+    In the embedded world: the nodes together state all needed facts. Elsewhere: all needed chunks were read. The needed
+    facts come from the question's `facts`, where they are stated by name and need no post; without `facts`, from its
+    evidence.
     """
     if facts:
         wanted = facts_in(question.extra.get("facts", question.extra["evidence"]))

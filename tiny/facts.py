@@ -1,7 +1,7 @@
 """Facts of the world, the sentences that state them, and how to read them back from a text.
 
-A person has facts, and the inn of a town has one. People are spoken of by name ("Mara") or by town and job ("Sofia's
-baker"); one sentence, the post, says who that is: "Mara is Sofia's baker".
+People have facts; so does a town that has an inn. Texts call people by name ("Mara") or by town and job ("Sofia's
+baker"). One sentence, the post, says who that is: "Mara is Sofia's baker".
 """
 import re
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ WORDINGS = {
     "road": ("The road leads to {1}",),
 }
 POST = "{0} is {1}'s {2}"                                   # name, town, job: the sentence that introduces a person
-DETAILS = {"color": "{0}'s pet is {1}", "year": "{0} moved in {1}"}     # how a detail is stated by name
+DETAILS = {"color": "{0}'s pet is {1}", "year": "{0} moved in {1}"}     # wordings that state a detail by name
 
 QUESTIONS = {
     "job": "What is {}'s job?", "town": "Where does {} work?", "friend": "Who is {}'s friend?",
@@ -75,7 +75,7 @@ def sixth(text: str) -> bool:
 
 
 def held_out(name: str, relation: str, value: str) -> bool:
-    """Whether a fact is held out, as one in six is. Training states no such fact, the test files no other.
+    """Whether a fact is held out: one in six is. Training uses none of these facts, the test files only these.
 
     For a post, the pair of town and job is held out ("Sofia", "post", "baker").
     """
@@ -90,7 +90,7 @@ def group(name: str, values: list[str]) -> str:
 
 
 def patterns() -> list[re.Pattern]:
-    """A pattern for every wording. The person is the group `name`, or `in_town` and `as_job`; others are relations."""
+    """A pattern for every wording. The groups `name`, `in_town` and `as_job` are the person, others relations."""
     name = group("name", NAMES)
     person = f"(?:{name}|(?:In )?{group('in_town', TOWNS)}(?:'s| the) {group('as_job', VALUES['job'])})"
     found = [POST.format(name, group("town", TOWNS), group("job", VALUES["job"]))]
@@ -140,7 +140,8 @@ def posts_in(texts: list[str]) -> dict[tuple[str, str], str]:
 def facts_in(texts: list[str], posts: dict[tuple[str, str], str] | None = None) -> set[Fact]:
     """The facts that these texts state together.
 
-    "Sofia's baker drinks tea" is a fact about Mara if `posts`, or by default one of the texts, names her.
+    "Sofia's baker drinks tea" is a fact about Mara if `posts` says that she is Sofia's baker. By default, `posts` are
+    read from these texts.
     """
     if posts is None:
         posts = posts_in(texts)

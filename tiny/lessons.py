@@ -1,6 +1,6 @@
 """The training sequences of the embedded model: token ids and the right next tokens, from the world's truth.
 
-There are three kinds. `reading` has lines of text, then many questions with short answers: dense practice in finding
+There are three kinds. `reading` has texts in lines, then many questions with short answers: dense practice at finding
 whose fact it is. `summary` (Table A1) and `search` (Table A2) use the prompts of pecan.py. No lesson says where to
 attend.
 """
@@ -17,7 +17,7 @@ from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, make_
 
 ASKED = [relation for relation in QUESTIONS if relation != "inn"]
 TASKS = 14                        # questions of a drill or a reading
-NEEDED = {"two facts": "friend", "changed": "past"}       # no such question without this relation
+NEEDED = {"two facts": "friend", "changed": "past"}       # the relation that a question of this kind also needs
 ROOMS = 160, 220, 280, 340        # tokens of question and nodes in a search; real ones take up to 360
 
 
@@ -26,7 +26,7 @@ class Lesson:
     """One training sequence: a trunk of token ids, branches of it, and targets.
 
     A branch (start, end, prefix) is ids[start:end]. It continues ids[:prefix] and sees that prefix and itself, but no
-    other branch, like the probe of a search, which is rolled back. Its positions follow the prefix. A target
+    other branch, like a check in a search, which is rolled back. Its positions follow the prefix. A target
     (place, id) says that `id` is right after ids[place].
     """
     ids: list[int]
@@ -86,7 +86,7 @@ class Teacher:
     # --- whose fact it is -------------------------------------------------------------------------------------------
 
     def drill(self, rng: Random, relations: tuple[str, ...], introduced: bool) -> Lesson:
-        """Bare facts about five people, then tasks. If people are `introduced`, most facts call them by their post."""
+        """Bare facts about five people, then tasks. If they are introduced, most facts name only their post."""
         lines = []
         for (town, job), name in draw_posts(rng, 5).items():
             if introduced:
@@ -100,8 +100,8 @@ class Teacher:
     def reading(self, rng: Random, lines: list[str], hard: float) -> Lesson:
         """Lines in random order, then tasks, each with its answer as a target.
 
-        A share of the tasks is `hard`: half of these are about somebody's friend, half about anything. If the text does
-        not state it, the answer is No. Many of the others are restatements, the beginning of a bullet.
+        `hard` is the share of hard tasks: half ask about somebody's friend, half about any relation. If the fact is
+        not stated, the answer is No. Many of the other tasks are the beginning of a bullet, to be completed.
         """
         rng.shuffle(lines)
         stated = {(fact.name, fact.relation): fact for fact in sorted(facts_in(lines), key=str)}
@@ -146,7 +146,7 @@ class Teacher:
     def window(self, rng: Random, world: World) -> tuple[list[str], list[str]]:
         """The texts of a window and its true summary.
 
-        As in the construction, the passages of one chapter, the bullets of a few chapters, or the posts of all.
+        As in the construction: the passages of one chapter, the bullets of a few chapters, or the posts of all.
         """
         draw = rng.random()
         if draw < 0.3:
@@ -165,7 +165,7 @@ class Teacher:
     def search(self, rng: Random, world: World, room: int) -> Lesson:
         """Table A2: a question and visited nodes, up to `room` tokens; verdicts and answers are branches.
 
-        Verdicts follow some nodes. Answers follow some nodes by which all needed facts are stated.
+        Verdicts follow some of the nodes. Answers follow only nodes after which all needed facts are stated.
         """
         kinds = [kind for kind in KINDS if any(relation == NEEDED.get(kind, relation) for _, relation in world.facts)]
         kind = rng.choice(kinds)
@@ -186,7 +186,7 @@ class Teacher:
             if len(read) >= len(top_level) or rng.random() < 0.1:
                 checks.append((len(lesson.ids), set(needed) <= facts_in(read)))
 
-        # Verdicts: each is a probe on its own branch.
+        # Verdicts: each check has a separate branch.
         for prefix, enough in rng.sample(checks, min(8, len(checks))):
             lesson.add_branch(prefix, self.tokenizer.frame.close)
             lesson.add_target(self.tokenizer.first("Yes" if enough else "No"))
@@ -205,15 +205,14 @@ class Teacher:
     def reading_order(self, rng: Random, world: World, needed: list[Fact], room: int) -> tuple[list[str], list[str]]:
         """The texts that a search reads, in order: the top level, and the others.
 
-        Yes and No come about equally often after any number of nodes, and sets that lack a needed fact are full of
-        others about the same people. Otherwise the number of nodes, or the mention of a name, would give the verdict
-        away.
+        After any number of nodes, Yes and No are about equally frequent, and sets that lack a needed fact have many
+        other facts about the same people. Otherwise the number of nodes, or a name, would give the verdict away.
         """
         level_2 = [bullet for chapter in world.chapters for bullet in chapter]
         people = list(dict.fromkeys(fact.name for fact in needed if (fact.name, "job") in world.facts))
         posts = [POST.format(name, *world.post(name)) for name in people]
 
-        # If there is little room, a part of the top level; mostly with the people of the needed facts in it.
+        # If there is little room, use a part of the top level, with the people of the needed facts in it.
         top_level = summarise(level_2)
         most = max(2, room // 20)
         if len(top_level) > most:
@@ -252,7 +251,7 @@ class Teacher:
 DRILLS = {"drill 1": (("pet",), False), "drill 2": (("pet", "drink", "friend"), False),
           "drill 3": (("pet", "drink", "home"), True)}
 
-# Until this share of the training's tokens: how many lessons of a kind a step has.
+# Up to this share of the training's tokens: the number of lessons of each kind in a step.
 STAGES = {0.01: {"drill 1": 24},
           0.03: {"drill 2": 24},
           0.1: {"drill 3": 24},

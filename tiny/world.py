@@ -1,4 +1,4 @@
-"""A synthetic world: its documents are longer than the window, and every true answer is known.
+"""A synthetic world. Its documents are longer than the window, and every true answer is known.
 
 A document is a story in chapters of five short passages. Most chapters are about one person, the others are journeys:
 
@@ -17,8 +17,8 @@ summary of passages keeps friends, pets, homes and posts, and that of bullets ke
     * Mara lives by the hill
     * Mara is Sofia's baker                              levels 2 and 3
 
-So the top level answers a question about a job, level 2 one about a pet, and only a chunk one about a drink. The color
-of the pet and the year of the move are details: a bullet mentions the thing, and its source says more.
+So the top level answers a question about a job. A pet is found one step down, a drink two steps down. The color of the
+pet and the year of the move are details: they are in the sources of bullets, but not in bullets.
 
 All passages have nearly the same length, so five of them, a chapter, fill a window of the construction (pecan.json).
 
@@ -67,7 +67,7 @@ class World:
 
 
 def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple[str, str], str]:
-    """(town, job) -> name for so many people; most jobs are in several towns. All are held out if `new`, else none."""
+    """(town, job) -> name of each person; most jobs exist in several towns. If `new`, all are held out, else none."""
     while True:
         fewest, most = (people + 2) // 3, people // 2 + 1
         towns = rng.sample(TOWNS, min(len(TOWNS), rng.randint(fewest, most)))
@@ -80,7 +80,7 @@ def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple
 
 
 def draw_fact(rng: random.Random, name: str, relation: str, values: list[str], new: bool = False) -> Fact | None:
-    """A fact with one of these values, held out if `new` or else not; None if there is none."""
+    """A fact with one of these values, held out if and only if `new`; None if there is none."""
     values = [value for value in values if value != name and held_out(name, relation, value) == new]
     return Fact(name, relation, rng.choice(values)) if values else None
 
@@ -109,7 +109,7 @@ def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, st
 
 
 def person(rng: random.Random, town: str, job: str) -> str:
-    """A way to call somebody by town and job."""
+    """Words for a person by town and job."""
     return rng.choice((f"{town}'s {job}", f"In {town} the {job}"))
 
 
@@ -126,7 +126,7 @@ def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
         groups.append(say("friend", "friend"))
     rng.shuffle(groups)
 
-    # A move comes after the home before it.
+    # The earlier home comes before the move.
     if (name, "past") in world.facts:
         first, second = sorted(rng.sample(range(len(groups) + 1), 2))
         groups.insert(second, say("move", "home", "year"))
@@ -142,7 +142,7 @@ def length(text: str) -> int:
 
 
 def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[str]:
-    """The passages of a chapter: its first group begins the first passage, the others follow in order.
+    """The passages of a chapter, with the groups in order. The first group begins the first passage.
 
     Every passage gets fillers, and sentences that `mention()` somebody, until it has `shortest` tokens or a few more.
     """
@@ -153,8 +153,7 @@ def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[
 
 
 def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
-    """Share out the groups of a chapter over its passages; none is too long."""
-    # If there are enough groups, no passage is empty.
+    """The groups of each passage of a chapter. No passage is too long; if there are enough groups, none is empty."""
     while True:
         if len(groups) >= PASSAGES:
             cuts = rng.sample(range(1, len(groups)), PASSAGES - 1)
@@ -169,7 +168,7 @@ def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
 def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: int) -> str | None:
     """A passage of `shortest` to LONGEST tokens; None if no sentence fits.
 
-    Nothing comes before the group that begins the `first` passage.
+    In the `first` passage, the first group stays at the beginning.
     """
     sentences = list(part)
     used = sum(map(length, sentences))
@@ -184,7 +183,7 @@ def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: 
 
 
 def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: int = SHORTEST) -> World:
-    """A random document of so many chapters, of held-out facts only if `new`, else without any.
+    """A random document with this number of chapters. If `new`, all facts are held out, else none.
 
     Its passages have `shortest` to LONGEST tokens.
     """
@@ -250,7 +249,7 @@ def ask(world: World, rng: random.Random, kind: str) -> tuple[str, str, list[Fac
             subject = f"{name}'s friend"
             name = needed[0] and needed[0].value
 
-        # A question about the home of somebody who has moved is of the kind "changed".
+        # Questions about the home of somebody who has moved are of a separate kind.
         needed.append(world.facts.get((name, relation)))
         moved = (name, "past") in world.facts and relation == "home"
         if None not in needed and moved == (kind == "changed"):
@@ -272,7 +271,7 @@ def evidence(world: World, fact: Fact) -> list[str]:
 def held_out_documents(name: str, lengths: list[int], look_ups: int, seed: int) -> list[Document]:
     """A document of held-out facts for each number of chapters in `lengths`.
 
-    Each has a question of every kind; the look-ups are in the first `look_ups` documents. A question also has its
+    Each has a question of every kind; only the first `look_ups` documents have a look-up. A question also has its
     `kind`, its `facts` (as bullets state them) and its `evidence`, the sentences that state them.
     """
     rng = random.Random(seed)
@@ -317,7 +316,7 @@ LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 def story() -> str:
     """A short document of held-out facts.
 
-    pecan.chunks cuts a text where a chunk is full. Each passage fills a chunk, so the passages are the chunks.
+    pecan.chunks cuts a text where a chunk is full. Each of these passages fills a chunk, so passages are chunks.
     """
     return "\n\n".join(make_world(random.Random(140), 9, new=True, shortest=LONGEST).passages) + "\n"
 

@@ -2,7 +2,7 @@
 const articles = [...document.querySelectorAll("article, #ticked")], links = [...document.querySelectorAll("nav a")];
 let here;
 
-// The place that is read: the last block that begins at the top of the window or above.
+// Mark the current place in the menus: the last block that begins at the top of the window or above.
 function mark() {
   const above = articles.filter(article => article.getBoundingClientRect().top < 60);
   const now = above.length ? above.at(-1).id : "";

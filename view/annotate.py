@@ -1,11 +1,11 @@
-"""PECAN, annotated: pecan.py and llama.py as one page. Prose and formulas, beside them the code, below it its tensors.
+"""Write pecan.py and llama.py as one annotated page: prose and formulas, the code beside them, the tensors below.
 
     python -m view.walk > docs/walk.md                      the run whose tensors are shown
     python -m view.annotate -o docs/annotated.html
 
-Prose, code and line numbers are those of the two files. The index comes from the tables of README.md and
-tests/README.md, the tensors from docs/walk.md. Only the formulas are written here, in formulas.jinja. So the
-page needs neither model nor network, and is the same on every machine.
+Prose, code and line numbers come from the two files, links from the paper from the tables of README.md and
+tests/README.md, tensors from docs/walk.md. Only the formulas are written here, in formulas.jinja. So making the page
+needs neither model nor network, and every machine makes the same page.
 """
 import ast
 import re
@@ -21,15 +21,15 @@ from core.files import optional, write_file
 from view import walk
 from view.page import render
 
-FILES = ["llama", "pecan"]                                  # each knows its own names and those of the files before it
+FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 
-# A paragraph that holds this is marked in the margin.
+# A paragraph with this text gets a mark in the margin.
 SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
 
-# The parts of prose that are more than words: code, links, indices, and what may be the name of a definition.
+# Special parts of a line of prose: code, a link, an index, or a possible name of a definition.
 INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
 
-# A line of the code, as HTML, that belongs to a docstring or a comment.
+# A line of the file, as HTML, that is a docstring or a comment.
 SAID = re.compile('^ *<span class="(docstring|comment)')
 
 
@@ -64,17 +64,17 @@ def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.st
 
 
 def inside(node: ast.AST):
-    """A node and all nodes below it, except in f-strings, where Python 3.11 gives no places."""
+    """A node and all nodes below it, except inside f-strings: Python 3.11 does not know their places."""
     yield node
     for child in [] if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node):
         yield from inside(child)
 
 
 def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str], classes: dict[str, str]) -> dict:
-    """(line, column) of every name in a file that means a definition -> the full name of that.
+    """(line, column) of every name in a file that refers to a definition -> the full name of the definition.
 
-    `names` are the names that the file knows. A variable before a dot has the class of the parameters with its name, in
-    this file or an earlier one: `classes`, to which this file's are added.
+    `names` are the names that the file knows. `classes` says which class a name before a dot has: the annotated class
+    of a parameter of that name, in this file or an earlier one. This file's parameters are added to it.
     """
     links = {}
     for node in inside(tree):
@@ -105,7 +105,7 @@ def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, st
 # --- HTML -----------------------------------------------------------------------------------------------------------
 
 def highlighted(source: str, links: dict[tuple[int, int], str]) -> list[str]:
-    """The lines of a file."""
+    """The lines of a file as HTML, with links."""
     with optional("view.annotate highlights with Pygments"):
         from pygments.lexers import PythonLexer
         from pygments.token import Comment, Keyword, Name, Operator, String
@@ -128,7 +128,7 @@ def highlighted(source: str, links: dict[tuple[int, int], str]) -> list[str]:
 
 
 def in_line(text: str, names: dict[str, str]) -> str:
-    """Words of prose; a name with a dot or an underscore that the file knows is a link to its definition."""
+    """Prose as HTML. A known name with a dot or an underscore becomes a link to its definition."""
     def linked(name):
         return f'<a href="#{names[name]}">{name}</a>' if name in names and re.search("[._]", name) else name
 
@@ -143,7 +143,7 @@ def in_line(text: str, names: dict[str, str]) -> str:
 
 
 def prose(text: str, names: dict[str, str]) -> str:
-    """A docstring or a comment as HTML; indented and fenced lines stay as they are."""
+    """A docstring or a comment as HTML; indented or fenced parts stay as they are."""
     html = Markup()
     for part in re.findall(r"(?m)^```[^`]*```|^    .*(?:\n+    .*)*|^\S.*(?:\n\S.*)*", text):
         if part.startswith(("    ", "```")):
@@ -155,7 +155,7 @@ def prose(text: str, names: dict[str, str]) -> str:
 
 def blocks_of(file: str, source: str, names: dict[str, str], links: dict[tuple[int, int], str],
               defined: dict[str, ast.stmt]) -> list[Block]:
-    """A file from top to bottom: a block for each definition, and in it a row for each comment on a line of its own."""
+    """A file from top to bottom: a block for each definition; in it, a new row at each comment on a separate line."""
     starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name for name, node in defined.items()}
     blocks = [Block(file, "", [Row([], [])])]
     section = ""
@@ -190,7 +190,7 @@ def read(path: str) -> str:
 
 
 def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
-    """The rows of a document's table: what the paper says, the names of the two files' definitions, the other cells."""
+    """The rows of a document's table: the paper's statement, the definitions it names, the other cells."""
     rows = read(path).split(f"\n| {head} |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [row.strip("| ").split(" | ") for row in rows]
     name = re.compile(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`")

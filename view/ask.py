@@ -29,52 +29,51 @@ TEXT = """Answer questions about a long document with PECAN.
 """
 
 
-INDENT = " " * 8                  # of a node's text, below its step
+INDENT = " " * 8                  # before a node's text, below its step
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = make_parser("pecan.py", TEXT)
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
-    parser.add_argument("--graph", help="file of the graph (default: in the working directory, named by its content)")
+    parser.add_argument("--graph", help="graph file (default: in the working directory, named after the document)")
     parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
                         help="print every node that was read, and why; or write it to a file (view/README.md)")
     parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON for each question, steps included")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON for each question, with all steps")
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
                         help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
     add_model_options(parser)
 
     args = parse_options(parser, argv)
     if len(args.questions) > 1 and not any(" " in question for question in args.questions):
-        print('hint: these are questions of one word; write "..." around each question', file=sys.stderr)
+        print('hint: every question is a single word; write "..." around each question', file=sys.stderr)
     return args
 
 
 def check_files(document: str, graph: Path, trace: str | None, dump: str | None):
-    """Raise InputError if a run would overwrite a file that is not its own, or if its dump would lack attention.
+    """Raise InputError if a run would overwrite an unrelated file, or if a dump would be incomplete.
 
-    A trace may replace an older trace. A dump replaces nothing, and its graph must be new, because graphs and kept
-    summaries on disk hold no attention. No file may have the name of a checkpoint's file, because a checkpoint may be
-    in the same folder.
+    A trace may replace an older trace. A dump replaces nothing. It needs a new graph, because neither a graph on disk
+    nor kept summaries hold attention. No output may have the name of a checkpoint's file.
     """
     for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
         if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
-            raise InputError(f"{path}: cannot be written; take a name that ends with {ending}, in a folder of yours")
+            raise InputError(f"{path}: cannot be written; choose a name that ends with {ending}, in a writable folder")
 
     new = [Path(dump), Path(dump).with_suffix(".json"), graph, place_of(graph)] if dump else []
     for path in new:
         if path.exists():
             raise InputError(f"{path}: exists; a dump needs new names for itself and for the graph (--graph)")
     if trace and Path(trace).exists() and not is_trace(trace):
-        raise InputError(f"{trace}: exists and is no trace; name another file")
+        raise InputError(f"{trace}: exists and is not a trace; choose another name")
 
     files = [Path(file).resolve() for file in (document, graph, trace, *new[:2]) if file]
     if len(set(files)) < len(files):
-        raise InputError("two of document, graph, trace, dump and its description are one file; name another one")
+        raise InputError("two of document, graph, trace, dump and its description are the same file; rename one")
     for file in files[1:]:
         if file.name in (*FILES, "model.safetensors"):
-            raise InputError(f"{file}: is the name of a checkpoint's file; take another one")
+            raise InputError(f"{file}: a checkpoint's file has this name; choose another one")
 
 
 def describe(step: Step) -> str:
@@ -87,7 +86,7 @@ def describe(step: Step) -> str:
 
 
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
-    """An answer for a reader, with its steps if they are wanted; `texts` are those of the nodes."""
+    """An answer for a reader, with its steps if `steps` is set; `texts` are the texts of all nodes."""
     lines = [question, f"  {answer.text}", f"  ({len(answer.nodes)} of {len(texts)} nodes read, "
              f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})"]
     if steps:
@@ -98,7 +97,7 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
 
 
 def as_json(answer: Answer, question: str, texts: list[str]) -> str:
-    """An answer for a program: one line, the steps and the texts that were read included."""
+    """An answer for a program: one line of JSON, with the steps and the texts that were read."""
     steps = [asdict(step) | {"text": texts[step.node]} for step in answer.trace]
     found = {"question": question, "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": len(texts),
              "tokens": answer.tokens, "flops": answer.flops, "steps": steps}

@@ -1,6 +1,6 @@
 """The dump: `pecan.py --dump FILE.safetensors` writes every tensor of the construction and of each search, for audits.
 
-FILE.json, next to it, says what each tensor is: the table below.
+FILE.json, next to it, explains each tensor with the table below.
 """
 import itertools
 import json
@@ -38,9 +38,9 @@ MEANINGS = {
 
 @contextmanager
 def dumping(method: pecan.Pecan, path: str | Path):
-    """Keep the tensors that `method` computes within the block, and write both files at its end, or raise OutputError.
+    """Keep what `method` computes within the block. At its end, write both files or raise OutputError.
 
-    The method's functions are watched from outside, so a graph that is only loaded has no groups and points.
+    The method's functions are watched from outside, so a graph that is only loaded has no groups and no points.
     """
     tensors = {}
     groups, replies, points, searches, choices = [], [], [], [], []
@@ -54,7 +54,7 @@ def dumping(method: pecan.Pecan, path: str | Path):
         keep("E.indices", prepared.graph.E.indices())
         keep("E.values", prepared.graph.E.values())
 
-        # Groups take the nodes in order, level after level. So their nodes follow one another.
+        # Groups take the nodes in order, level after level.
         first = 0
         for k, (texts, (ids, a)) in enumerate(zip(groups, replies, strict=True)):
             keep(f"group.{k}.nodes", range(first, first + len(texts)))
@@ -77,7 +77,7 @@ def dumping(method: pecan.Pecan, path: str | Path):
         checks = [-1 if step.p_yes is None else step.p_yes for step in answer.trace]
         keep(at + "p_yes", torch.tensor(checks, dtype=torch.float64))
 
-        # The last scores have no step if no node was left that fits.
+        # The last scores led to no step if no remaining node fitted.
         chosen = [step for step in answer.trace if step.candidates]
         for n, (step, (r, z, scores)) in enumerate(zip(chosen, choices)):
             of_choice = f"{at}choice.{n}."

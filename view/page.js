@@ -1,12 +1,12 @@
 "use strict";
-// The page of view/page.py. Every text of a document is set by textContent, every size by a style property.
+// The script of view/page.py's page. It sets texts of documents by textContent only, and sizes by style properties.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const by = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const BUCKETS = 10;                                   // weights of about the same size are one path
+const BUCKETS = 10;                                   // edges with similar weights are drawn as one path
 const ENDS = { yes: "The model said that it knows enough.", nodes: "The fixed number of nodes was read.",
-               all: "There was no more to read.", window: "The window was full." };
+               all: "All nodes were read.", window: "The window was full." };
 
 let query, graph, place, at = 0, below = [], above = [], maximum = 1, boxes = [], buttons = [], walkOrder = [];
 
@@ -26,7 +26,7 @@ function shape(tag, attributes, text = "") {
   return made;
 }
 
-// A figure as it is shown: three significant digits, a whole number as it is. Its full value stays in data-value.
+// Three significant digits of a number, or all digits if it is whole. `shown` keeps the full value in data-value.
 function figure(value) {
   return Number.isInteger(value) ? String(value) : Number(value.toPrecision(3)).toString();
 }
@@ -46,7 +46,7 @@ function nodeButton(node) {
 
 // --- the graph -------------------------------------------------------------------------------------------------------
 
-// Level 1 is the left column, as in Figure A1. A point has the mean height of what it was made from, if there is room.
+// Level 1 is the left column, as in Figure A1. A point is at the mean height of its sources, if there is room.
 function layout() {
   const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : row > 3 ? 1 : 0.4;
   const width = Math.max(by("scroll").clientWidth - 44, top * 140), wide = widthOf(width, top);
@@ -81,8 +81,8 @@ function widthOf(width, top) {
   return Math.min(0.8 * width / top, 360);
 }
 
-// Heights of a column, at least `pitch` apart and as near to the wanted ones as can be (least squares): neighbours that
-// want the same room become one block at their mean.
+// Set the heights of a column at least `pitch` apart and as near to the wanted ones as possible (least squares):
+// neighbours that overlap become one block at their mean.
 function spread(order, middle, pitch, exactly) {
   if (exactly) return order.forEach((i, n) => { middle[i] = n * pitch; });
   const blocks = [];
@@ -121,7 +121,7 @@ function drawNodes() {
   canvas.append(...buttons);
 }
 
-// One node is reached by the tab key, and from it the others by the arrow keys up and down, column by column.
+// The tab key reaches one node; from there, arrow up and arrow down reach the others, column by column.
 function tabTo(node) {
   buttons.forEach((button, i) => { button.tabIndex = i === node ? 0 : -1; });
 }
@@ -155,7 +155,7 @@ function drawEdges() {
   drawFlow();
 }
 
-// Where r of the node that is read flows: r e_ij along each edge, to z of what it was made from.
+// Draw where r of the current node flows: r e_ij along each edge, into z of its sources.
 function drawFlow() {
   by("edges").querySelectorAll(".flow").forEach(path => path.remove());
   const step = query.steps[at - 1];
@@ -254,7 +254,7 @@ function drawCurve() {
   svg.setAttribute("aria-label", "p_yes: " + checks.filter(([k]) => k < at).map(([k, s]) => `after node ${k + 1} ${figure(s.p_yes)} ${s.verdict}`).join(", "));
 }
 
-// The final score is the share of z plus the share of c; an ablation has one of them only.
+// The final score is the share of z plus the share of c; an ablation has only one of them.
 function drawCandidates(candidates, step) {
   const sum = query.c.reduce((total, c) => total + Math.max(c, 0), 0) || 1;
   const { attention, similarity } = query.settings;
@@ -297,7 +297,7 @@ function terms(list, rows) {
 }
 
 function drawSpent(row) {
-  const rows = !row ? [] : [["nodes read", Math.min(at, query.steps.length), "read"], ["tokens, probes included", row.tokens, "tokens"],
+  const rows = !row ? [] : [["nodes read", Math.min(at, query.steps.length), "read"], ["tokens, checks included", row.tokens, "tokens"],
                             ["GFLOPs", row.flops / 1e9, "flops"]];
   if (row && row.cached !== undefined) rows.push(["tokens in the cache", row.cached, "cached"]);
   by("spent-box").hidden = !row;
@@ -353,7 +353,7 @@ function details(node) {
 function draw() {
   layout();
   drawNodes();
-  show(at);                                           // before styles are read: a redraw is no change that fades in
+  show(at);                                           // before styles are read, or a redraw would fade in
   drawEdges();
 }
 
@@ -372,7 +372,7 @@ function choose(n) {
       above[j].push([i, e]);
     }
 
-    // At first, as many edges as there are nodes, and rows that fit the window, however large the graph.
+    // At first, show about as many edges as nodes, and choose a row height that suits the window and the graph.
     const weights = graph.edges.map(edge => edge[2]).sort((a, b) => b - a);
     maximum = weights[0] || 1;
     by("threshold").value = Math.sqrt((weights[Math.min(weights.length - 1, graph.texts.length)] || 0) / maximum);

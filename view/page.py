@@ -1,11 +1,11 @@
-"""Traces as one page: the graph, and each search through it step by step. Needs no model, the page no network.
+"""Write traces as one page: the graph, and each search step by step. This needs no model, and the page no network.
 
     python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
     python -m view.page selma.jsonl -o selma.html
 
-The page is view/page.html.jinja with view/page.css and view/page.js inside. What a document or a model says is data: it
-is a block of JSON that the script puts on the page as text. The content security policy allows this one style and this
-one script, by their hashes, and nothing else. A trace that view.replay refuses gets no page.
+The page is view/page.html.jinja with view/page.css and view/page.js inside. Texts of documents and models are data: a
+block of JSON, which the script puts on the page as text. The content security policy allows only this style and this
+script, by their hashes. If view.replay refuses a trace, no page is written.
 """
 import base64
 import hashlib
@@ -50,7 +50,7 @@ def source_hash(text: str) -> str:
 
 
 def render(name: str, **values) -> str:
-    """The page of a template, HTML, with the style and the script of the same name inside."""
+    """Fill in an HTML template, with the style and the script of the same name inside."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER),
                                      autoescape=jinja2.select_autoescape(["html.jinja"]),
                                      undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
@@ -77,7 +77,7 @@ def main(argv=None) -> int:
     for path in args.traces:
         traces += read_traces(path)
     for trace in traces:
-        replay(trace)                                       # the page shows only figures that follow
+        replay(trace)                                       # a page shows only checked figures
     write_file(args.output, page(traces))
     print(f"{args.output}: {len(traces)} questions", file=sys.stderr)
     return 0

@@ -1,11 +1,10 @@
-"""Does a trace follow from its own r and cosines and from the graph? Recomputed without a model and without pecan.py.
+"""Check that a trace follows from its own r, its cosines and the graph. Recomputes it without a model or pecan.py.
 
     python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
     python -m view.replay selma.jsonl
 
-Checked: the start, every position, r = position x attention, z = Eᵀr, the final scores, which node is chosen and
-which is next, that nodes and answer fit the window, the length of the cache, the verdict that p_yes gives, and when the
-search may end.
+Checked: the start, every position, r = position x attention, z = Eᵀr, the final scores, the candidates and which one
+is read, that nodes and answer fit the window, the cached length, each verdict from p_yes, and when the search may end.
 Attention, cosines, p_yes, token counts, FLOPs and texts come from the model and cannot be checked without it.
 """
 import math
@@ -22,7 +21,7 @@ UNCHECKED = "attention, cosines, p_yes, token counts, FLOPs and texts need the m
 
 
 def expect(what: str, stored, computed):
-    """Raise InputError, which names the figure, unless both are equal (decimals within TOLERANCE)."""
+    """Raise InputError with the figure's name unless both are equal; decimals may differ by TOLERANCE."""
     same = stored == computed
     if isinstance(computed, float):
         same = math.isclose(stored, computed, rel_tol=TOLERANCE, abs_tol=1e-300)
@@ -65,7 +64,7 @@ def scores(trace: Trace, r: dict[int, float]) -> tuple[list[float], list[float]]
 
 
 def possible(trace: Trace, steps: list[Step]) -> set[int]:
-    """The nodes that can be read after these steps: outside S, and they fit the room that is left."""
+    """The nodes that can be read after these steps: outside S, and short enough for the room that is left."""
     visited = {step.node for step in steps}
     room = trace.room - sum(trace.lengths[i] for i in visited)
     return {i for i, length in enumerate(trace.lengths) if i not in visited and length <= room}
@@ -99,7 +98,7 @@ def check_choice(trace: Trace, at: str, step: Step, before: list[Step]):
 
 
 def check_step(trace: Trace, number: int, begun: int):
-    """Check a step against those before it. The search began with `begun` nodes, and a check after the last of them."""
+    """Check a step against those before it. The first check comes after the `begun` nodes of the start."""
     at = f"{trace.place}, step {number}"
     before = trace.answer.trace[:number - 1]
     step = trace.answer.trace[number - 1]

@@ -1,6 +1,6 @@
-"""Traces: `pecan.py --trace FILE.jsonl` writes one line of JSON for each question, view.replay and view.page read them.
+"""Traces: `pecan.py --trace FILE.jsonl` writes one line of JSON for each question; view.replay and view.page read them.
 
-view/README.md says what a line holds. No model is needed to read one, only the graph that it names.
+view/README.md describes a line. Reading one needs no model, only the graph file that it names.
 """
 import json
 import os
@@ -21,7 +21,7 @@ BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 
 class Trace(NamedTuple):
-    """One question, its answer, and the graph that it was asked of."""
+    """One question, its answer, and the graph that was searched."""
     place: str                    # file and line
     graph: str                    # hash of its file, name included
     nodes: list[Node]
@@ -36,7 +36,7 @@ class Trace(NamedTuple):
 
 @contextmanager
 def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
-    """Within the block, every answer of `method` is written to `path`, which is replaced. `graph` is the graph's file.
+    """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
 
     Raises OutputError if the trace cannot be written.
     """
@@ -58,13 +58,13 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
 
 def is_trace(path: str | Path) -> bool:
-    """Whether a file begins as a trace does."""
+    """Whether a file begins like a trace."""
     with reading(path), regular(Path(path)).open("rb") as file:
         return file.read(len(BEGINNING)) == BEGINNING
 
 
 def read_traces(path: str | Path) -> list[Trace]:
-    """The questions of a file, in order. InputError names the line that is wrong, or the graph that is not the same."""
+    """The questions of a file, in order. InputError names the wrong line, or the graph file that has changed."""
     with reading(path):
         lines = complete_lines(path)
     if not lines:
@@ -80,7 +80,7 @@ def read_traces(path: str | Path) -> list[Trace]:
             file = Path(path).parent / row["graph"]["file"]
             digest = row["graph"]["hash"]
             if sha256([file]) != digest:
-                raise InputError(f"{file}: is not the graph of {place}, its hash is another")
+                raise InputError(f"{file}: is not the graph of {place}: its hash is different")
             graph = Graph.load(file)
             edges = [(i, j, e) for (i, j), e in zip(graph.E.indices().T.tolist(), graph.E.values().tolist())]
 

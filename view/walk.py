@@ -4,8 +4,8 @@
     python -m view.walk > docs/walk.md                    refreshes that file
     python -m view.walk --model smollm2 book.txt "Who?"   any checkpoint, your own document
 
-The functions of the method are watched while they run. So file, function, shape and values are those of the running
-code; only a tensor's name and equation are written here.
+The functions of the method are watched while they run. So file, function, shape and values come from the running code;
+only a tensor's name and equation are written here.
 """
 import inspect
 import re
@@ -28,7 +28,7 @@ from support.options import EMBEDDED_MODEL, add_model_options, load_models, sett
 ROOT = Path(__file__).parents[1]
 STORY = EMBEDDED_MODEL / "story.txt"
 QUESTION = "Where does Selma live?"
-SHOWN = 4                         # values of a tensor
+SHOWN = 4                         # values shown of a tensor
 
 INTRODUCTION = """# A walk through every tensor
 
@@ -49,7 +49,7 @@ ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits of the pass before give
 
 # --- what to look at ------------------------------------------------------------------------------------------------
 
-# A function, its tensors (taken from the result and the arguments of a call), and their names with equations.
+# A function, the tensors of a call (taken from its result and its arguments), and their descriptions.
 FORWARD = [
     (llama, "rope_tables", lambda tables, *_: [tables[0]], "cos: cos(position x frequency) [B, 1, T, K]"),
     (llama, "rms_norm", lambda y, *_: [y], "normed: x / rms(x) x weight [B, T, D]"),
@@ -93,7 +93,7 @@ OF_STEP = attrgetter("node", "position", "r")
 
 
 def of_nodes(r, c, z, score) -> list[torch.Tensor]:
-    """Four nodes, the first two of S and the two best outside, and the values of each tensor for them."""
+    """Four nodes, and each tensor's values for them: the first two of S, and the two best outside S."""
     outside = (r == 0).nonzero()[:, 0]
     best = outside[score[outside].argsort(descending=True, stable=True)]
     nodes = torch.cat([r.nonzero()[:2, 0], best[:2]])
@@ -108,7 +108,7 @@ def ids_of(segments) -> list[int]:
 
 @contextmanager
 def section(lines: list[str], title: str, text: str, watched: list):
-    """A section of the walk: what the watched functions take and make within the block, each tensor once."""
+    """Add a section to the walk: the tensors of the functions watched within the block, each tensor once."""
     rows = {}                                               # function -> name of a tensor -> its line
     with ExitStack() as stack:
         for owner, name, values_of, *labels in watched:
@@ -122,7 +122,7 @@ def section(lines: list[str], title: str, text: str, watched: list):
 
 
 def note(rows: dict, function, values_of, labels: list[str], *call, **named):
-    """Add the tensors of a call that the rows do not have yet."""
+    """Add those tensors of a call that are not in the rows yet."""
     code = inspect.unwrap(function).__code__
     place = f"{Path(code.co_filename).resolve().relative_to(ROOT)}  {code.co_qualname}"
     for label, value in zip(labels, values_of(*call, **named)):
