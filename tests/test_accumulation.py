@@ -1,4 +1,4 @@
-"""Ring 5: attention accumulated layer by layer equals that of Hugging Face, which keeps every layer, head and row.
+"""Ring 5: attention accumulated layer by layer equals Hugging Face's, with every layer, head and row kept.
 
 Both stages ask the model for the same numbers: a(x, j) for tokens x as queries and earlier nodes j, the mean over
 layers, heads and the tokens of j. In stage 1 x runs over generated tokens, in stage 2 over the tokens of a node that is
@@ -70,7 +70,7 @@ def test_a_node_attends_to_the_question_as_in_hugging_face(model, hf, ids, lengt
 
 
 def test_edges_of_a_reply_equal_those_from_hugging_face(model, hf, ids):
-    """Two IPs of a reply, tokens 2 to 12 and 15 to 28, have equal edges e_ij to five nodes."""
+    """Two IPs of a reply, tokens 2 to 12 and 15 to 28, have the same edges e_ij to five nodes as in Hugging Face."""
     segments, spans, end = prompt_of(ids, 5, 20)
     cache = Cache(model, 1, end + 30)
     hidden, _ = model.read(cache, [segments])

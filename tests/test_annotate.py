@@ -96,7 +96,7 @@ def squeezed(text: str) -> str:
 
 
 def test_the_page_in_the_documents_is_the_one_that_is_made(made):
-    """If it is not: python -m view.annotate -o docs/annotated.html"""
+    """If it is not, run: python -m view.annotate -o docs/annotated.html"""
     assert made.read_bytes() == (ROOT / "docs" / "annotated.html").read_bytes()
 
 
