@@ -1,4 +1,4 @@
-"""Ring 5, attention accumulated layer by layer, against Hugging Face with every layer, head and row kept.
+"""Ring 5: attention accumulated layer by layer equals Hugging Face's, with every layer, head and row kept.
 
 Both stages ask the model for the same numbers: a(x, j) for tokens x as queries and earlier nodes j, the mean over
 layers, heads and the tokens of j. In stage 1 x runs over generated tokens, in stage 2 over the tokens of a node that is
@@ -13,12 +13,12 @@ from speed.reading import NODE
 from llama import Cache, Llama
 from pecan import edge_weights
 
-# Errors are relative to the norm, ||ours - wanted|| / ||wanted||. Measured: 2e-8 to 2e-7, because a pass over one token
-# and a pass over all of them round float32 differently. The tests allow 1e-6; a failure prints its error.
+# Errors are relative to the norm, ||ours - wanted|| / ||wanted||. We measured 2e-8 to 2e-7, because a pass over one
+# token and a pass over all tokens round float32 differently. The tests allow 1e-6; a failure prints its error.
 
 
 def prompt_of(ids, nodes, length):
-    """A prompt with `nodes` nodes of growing length between words that belong to none; their spans; its length."""
+    """A prompt of `nodes` nodes that grow in length, with other words between them; the nodes' spans; its length."""
     segments = [(None, ids(20))]
     spans = []
     end = 20
@@ -41,7 +41,7 @@ def node_means(a, spans):
 
 @pytest.mark.parametrize("nodes, length", [(2, 15), (9, 40)])
 def test_generated_tokens_attend_to_nodes_as_in_hugging_face(model, hf, ids, nodes, length):
-    """Stage 1: row t is the row of token t as a query, the last token's too, and not the row that predicted it."""
+    """Stage 1: row t has token t as its query, also for the last token. It is not the row that predicted token t."""
     segments, spans, end = prompt_of(ids, nodes, length)
     cache = Cache(model, 1, end + 30)
     hidden, _ = model.read(cache, [segments])
@@ -56,7 +56,7 @@ def test_generated_tokens_attend_to_nodes_as_in_hugging_face(model, hf, ids, nod
 
 @pytest.mark.parametrize("length", [1, 12, 200])
 def test_a_node_attends_to_the_question_as_in_hugging_face(model, hf, ids, length):
-    """Stage 2: the tokens of a node being read, over the cache of what was read before."""
+    """Stage 2: the tokens of a new node attend to the question in the cache, which also holds other nodes."""
     segments = [(None, ids(20)), ("q", ids(8, seed=1)), (0, ids(90, seed=2)), (1, ids(70, seed=3))]
     node = ids(length, seed=4)
     cache = Cache(model, 1, 400)
@@ -70,7 +70,7 @@ def test_a_node_attends_to_the_question_as_in_hugging_face(model, hf, ids, lengt
 
 
 def test_edges_of_a_reply_equal_those_from_hugging_face(model, hf, ids):
-    """From the accumulator to e_ij: two IPs of a reply, tokens 2..12 and 15..28, over five nodes."""
+    """Two IPs of a reply, tokens 2 to 12 and 15 to 28, have the same edges e_ij to five nodes as in Hugging Face."""
     segments, spans, end = prompt_of(ids, 5, 20)
     cache = Cache(model, 1, end + 30)
     hidden, _ = model.read(cache, [segments])
@@ -84,8 +84,8 @@ def test_edges_of_a_reply_equal_those_from_hugging_face(model, hf, ids):
 
 
 def test_bfloat16_keeps_the_mass(folder, ids):
-    """Attention of 1,024 rows over all tokens sums to 1 in bfloat16 too, because softmax, head mean and accumulator are
-    float32 in every dtype. If one of them were rounded to bfloat16, the sums would be off by 1e-3 or more."""
+    """In bfloat16 too, each of 1,024 rows of attention sums to 1: softmax, head mean and accumulator are float32 in
+    every dtype. If one of them were rounded to bfloat16, the sums would be off by 1e-3 or more."""
     model = Llama.load(folder, "cpu", "bfloat16")
     cache = Cache(model, 1, 1024)
     mask = torch.ones(1, 1024, 1024, dtype=torch.bool).tril()
@@ -93,12 +93,14 @@ def test_bfloat16_keeps_the_mass(folder, ids):
         _, a = model.forward(torch.tensor([ids(1024)]), torch.arange(1024)[None], mask, cache, torch.eye(1024)[None])
     assert a.dtype == torch.float32
     error = (a.sum(2) - 1).abs().max()
-    assert error < 1e-5, f"{error}: 1e-3 is what the method asks for, float32 rounding is 1e-6"
+    assert error < 1e-5, f"{error}: the method needs 1e-3, float32 rounds by 1e-6"
 
 
 def test_bfloat16_attention_is_as_close_as_hugging_face_is(folder, hf, ids):
-    """Attention to nodes in bfloat16 against float32: the error is no larger than that of Hugging Face's own bfloat16,
-    0.003 here, and a tenth more for the different shapes of the cache."""
+    """In bfloat16, our attention to nodes is as close to float32 as Hugging Face's, which has an error of 0.003 here.
+
+    The test allows a tenth more, because tensors in the cache have other shapes.
+    """
     segments, spans, end = prompt_of(ids, 9, 40)
     tokens = token_ids(segments) + ids(64, seed=7)
     wanted = node_means(mean_attention(hf, tokens)[end:], spans)
@@ -114,11 +116,10 @@ def test_bfloat16_attention_is_as_close_as_hugging_face_is(folder, hf, ids):
 
 
 def peak_memory(model, length: int, stage: int) -> int:
-    """Bytes allocated at the peak of getting the attention to the nodes of a prompt of `length` tokens.
+    """Peak of allocated bytes while computing the attention to the nodes of a prompt of `length` tokens.
 
-    For 8 generated tokens (stage 1), or for a node of 64 tokens that is read after the prompt (stage 2). `model` is a
-    Llama, or one of Hugging Face's, which keeps the attention of all layers. Weights are not counted, the key/value
-    cache is.
+    The queries are 8 generated tokens (stage 1) or a node of 64 tokens read after the prompt (stage 2). `model` is our
+    Llama or Hugging Face's, which keeps the attention of all layers. The key/value cache counts, the weights do not.
     """
     nodes = [(n, [5 + n % 290] * NODE) for n in range(length // NODE)]
     node = nodes[0][1]
@@ -143,8 +144,8 @@ def peak_memory(model, length: int, stage: int) -> int:
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_peak_memory_grows_linearly(model, hf, stage):
-    """Bytes allocated at the peak of accumulation, as PyTorch's profiler counts them: doubling T doubles ours. It
-    quadruples those of the naive path, which shows that the measure would notice a quadratic."""
+    """Twice the tokens need about twice the memory here, and about four times in the naive path. So the measure
+    would notice quadratic growth."""
     ours = [peak_memory(model, length, stage) for length in (512, 1024, 2048)]
     naive = [peak_memory(hf, length, stage) for length in (256, 512)]
     assert all(b / a < 2.1 for a, b in zip(ours, ours[1:])), ours
@@ -153,7 +154,7 @@ def test_peak_memory_grows_linearly(model, hf, stage):
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_nothing_outlives_a_layer_but_the_sum(model, tmp_path, stage):
-    """Apart from keys and values, twelve layers take not one byte more than three."""
+    """Apart from keys and values, twelve layers need exactly as many bytes as three."""
     deep = Llama.load(write_checkpoint(tmp_path, num_hidden_layers=12), "cpu")
 
     def without_cache(model):

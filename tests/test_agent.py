@@ -1,4 +1,4 @@
-"""What GraphReader, MKRAG and JERR share, on the embedded model: batches, costs, refusals, prompts that are cut."""
+"""The parts that GraphReader, MKRAG and JERR share, on the embedded model: batches, costs, refusals, cut prompts."""
 from dataclasses import replace
 
 import pytest
@@ -22,7 +22,7 @@ METHODS = {
 
 @pytest.mark.parametrize("name, passages", [("graphreader", 6), ("mkrag", 6), ("jerr", 15)])
 def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkeypatch):
-    """Costs are those of the calls, and of the reader. Neither they nor what is said depend on the batch."""
+    """Costs are the sum over all calls and the reader. Neither costs nor replies depend on the batch size."""
     if name == "graphreader":
         pytest.importorskip("snowballstemmer")
     whole = read_jsonl(EMBEDDED, 1)[0]
@@ -45,7 +45,7 @@ def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkey
 
 
 def test_replies_keep_the_order_of_their_prompts(tiny, settings):
-    """Five prompts, two at a time: each reply is the one to its own prompt."""
+    """Five prompts run two at a time, and each gets the same reply as alone."""
     texts = ["Mara is Sofia's baker.", "Otto is Lima's cook.", "Ida is Oslo's judge.", "Nora is Riga's nurse.",
              "Emil is Kyiv's pilot."]
     prompts = [f"\n* {text}".join(SUMMARISE) for text in texts]
@@ -56,7 +56,7 @@ def test_replies_keep_the_order_of_their_prompts(tiny, settings):
 
 
 def test_refused_replies_are_asked_for_again(tiny, settings):
-    """Three times each, with a reminder; what was accepted is not asked again."""
+    """A prompt is asked up to three times, with a reminder from the second time on. Accepted replies are kept."""
     method = Agent(tiny, settings)
     script = Script(method, "x", "2", "x", "y", "5", "x")
 
@@ -69,7 +69,8 @@ def test_refused_replies_are_asked_for_again(tiny, settings):
 
 
 def test_what_does_not_fit_is_left_out(tiny, settings):
-    """With room for the reply and for the reminder, to the token. A prompt without that room is an error."""
+    """The first text that fits the window with reminder and reply is asked, or else the last one. The limit is exact to
+    the token. A prompt that does not fit with its reply is an error."""
     texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: Mara", "Q: "]
     again = reminder("W.")
     method = Agent(tiny, settings)

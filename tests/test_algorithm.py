@@ -1,8 +1,8 @@
-"""Ring 7, the algorithm: pecan.py against a second implementation (naive.py), on random graphs and random attention.
+"""Ring 7, the algorithm: pecan.py equals a second implementation (naive.py), on random graphs and random attention.
 
-Attention, replies and verdicts are made up here, by tables; all else is real: tokenizer, node cache, spans, averaging,
-probes, generation, graph and search. The made-up numbers are multiples of powers of 2, and nodes have 1, 2, 4 or 8
-tokens, so that sums are exact: both implementations must agree on every number, and on every tie.
+Attention, replies and verdicts are read from tables; all else is real: tokenizer, node cache, spans, averaging, probes,
+generation, graph and search. The numbers in the tables are multiples of powers of 2, and nodes have 1, 2, 4 or 8
+tokens. So sums are exact, and both implementations must agree on every number and every tie.
 """
 import random
 from collections import Counter
@@ -27,8 +27,8 @@ from llama import Llama
 from pecan import Search, build, edge_weights, final_scores
 from support.graph import Graph, Node
 
-ROWS = 211                                     # of the attention table
-CAPACITY = 2048                                # its columns: positions
+ROWS = 211                                     # rows of the attention table
+CAPACITY = 2048                                # columns of the attention table: positions
 WORDS = "Mara Theo Ada Igor Ulla Carl Dora Emil Felix Oslo baker job".split()
 
 
@@ -40,11 +40,11 @@ class Scripted(Llama):
         config = replace(tiny.config, layers=1, kv_heads=1, heads=1, head_width=2, width=2)
         super().__init__(config, {"model.embed_tokens.weight": torch.zeros(config.vocab, 2)}, tiny.tokenizer)
         self.fingerprint = "scripted"
-        self.looping = seed % 3 == 0                            # the next token depends on this one alone
+        self.looping = seed % 3 == 0                            # the next token depends only on this one
         self.table = rng.integers(0, 9, (ROWS, CAPACITY)) / 8
-        self.yes = rng.integers(-3, 2, CAPACITY)                # logits of Yes; those of No are 0
+        self.yes = rng.integers(-3, 2, CAPACITY)                # logits of Yes; No has 0
 
-        # The tokens that a reply is made of: words, and enough markers and newlines for bullets.
+        # Replies consist of words and of enough markers and newlines to form bullets.
         encode = self.tokenizer.encode
         self.star = encode("*")[0]
         self.newline = encode("\n")[0]
@@ -57,7 +57,7 @@ class Scripted(Llama):
         return self.table[(31 * token + x) % ROWS, y]
 
     def follow(self, token, x):
-        """The next token. After a newline mostly a star: replies are bullets with some disorder, or loop."""
+        """The next token, after a newline mostly a star. So replies are bullets with some disorder, or they loop."""
         if token == self.newline and (x % 4 or self.looping):
             return self.star
         return self.vocabulary[(17 * token + 5 * x * (not self.looping)) % len(self.vocabulary)].item()
@@ -86,9 +86,9 @@ class Scripted(Llama):
 # --- stage 1 --------------------------------------------------------------------------------------------------------
 
 def test_building_equals_the_naive_one(tiny):
-    """Chunks, groups, replies, IPs, levels and edges, for any attention and any reply; also with one summary for each
-    group. And what makes a graph: E leads strictly one level down, so it has no cycle; each row has mass 1 or is
-    empty; no edge crosses groups."""
+    """Chunks, groups, replies, IPs, levels and edges are equal for any attention and any reply, also with one summary
+    for each group. Edges lead exactly one level down, so the graph has no cycle. Each row of E sums to 1 or is empty.
+    No edge crosses groups."""
     met = Counter()
 
     @settings(max_examples=150)
@@ -124,11 +124,11 @@ def test_building_equals_the_naive_one(tiny):
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(["*", "\n", "\n*", "\n\n", "Mara", "job"]), min_size=1), st.booleans())
 def test_bullets_equal_the_naive_ones(tiny, reply, cut):
-    """Line by line over characters in pecan.py, token by token in naive.py."""
+    """pecan.py finds bullets line by line over characters, naive.py token by token."""
     ids = [token for part in reply for token in tiny.tokenizer.encode(part)]
     limit = len(ids) if cut else len(ids) + 1
 
-    # Token x attends to "node" x alone, so the edges of an IP show which tokens it was made of.
+    # Token x attends only to "node" x, so the edges of an IP show its tokens.
     points = pecan.information_points(tiny.tokenizer, ids, torch.eye(len(ids)), limit, tree=False)
     ours = [set(np.flatnonzero(point.e)) for point in points]
     wanted = naive_points(tiny.tokenizer, ids, cut)
@@ -138,8 +138,8 @@ def test_bullets_equal_the_naive_ones(tiny, reply, cut):
 
 @given(st.integers(0, 2 ** 32), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 6))
 def test_edges_from_all_layers_and_heads(seed, layers, heads, ips, nodes):
-    """From raw weights [L, H, T, T] with every mean written out: over heads, layers, tokens of j, tokens of i.
-    (test_accumulation.py shows that the model's a(x, j) is such a mean.)"""
+    """Edges equal those of raw weights [L, H, T, T] with every mean written out: over heads, layers, tokens of j and
+    tokens of i. (test_accumulation.py shows that the model's a(x, j) is such a mean.)"""
     rng = np.random.default_rng(seed)
     spans = []
     end = 3
@@ -159,13 +159,13 @@ def test_edges_from_all_layers_and_heads(seed, layers, heads, ips, nodes):
     for i in higher:
         e = [mean(i, j) for j in lower]
         wanted = [weight / sum(e) for weight in e]
-        assert edge_weights(a, list(i)).tolist() == pytest.approx(wanted, rel=1e-12)     # float64, sums of a hundred
+        assert edge_weights(a, list(i)).tolist() == pytest.approx(wanted, rel=1e-12)     # float64 sums of 100 terms
 
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------
 
 def random_graph(rng, levels, sizes=(1, 2, 4)):
-    """Texts, levels and E of a graph whose edges are eighths.
+    """Texts, levels and E of a graph whose edge weights are eighths.
 
     Some nodes have no predecessor, as after a reply without IPs.
     """
@@ -183,7 +183,8 @@ def random_graph(rng, levels, sizes=(1, 2, 4)):
 
 @given(st.integers(0, 2 ** 32), st.lists(st.integers(1, 6), min_size=1, max_size=3), st.booleans(), st.booleans())
 def test_scores_equal_the_naive_ones(seed, levels, attention, similarity):
-    """z = Eᵀr against the sum of equation 1, both normalisations, both ablations; zero sums and negative cosines."""
+    """z = Eᵀr equals the sum of equation 1. Both normalisations and both ablations are equal too, with sums of zero and
+    negative cosines."""
     rng = random.Random(seed)
     _, _, E = random_graph(rng, levels)
     r = [rng.choice([0, 0, rng.random()]) for _ in E]
@@ -192,24 +193,24 @@ def test_scores_equal_the_naive_ones(seed, levels, attention, similarity):
     z, final = naive_scores(E, r, c, attention, similarity)
     r, c = (torch.tensor(values, dtype=torch.float64) for values in (r, c))
     ours = final_scores(torch.from_numpy(E).to_sparse(), r, c, attention, similarity)
-    assert ours[0].tolist() == pytest.approx(z, rel=1e-12)                     # float64: rounding is 1e-15
+    assert ours[0].tolist() == pytest.approx(z, rel=1e-12)                     # float64 rounds by 1e-15
     assert ours[1].tolist() == pytest.approx(final, rel=1e-12)
 
 
-CHUNK = 4                         # so that a top level can be too large for the window by little and by much
+CHUNK = 4                         # so small that a top level can exceed the window by little or by much
 CHOICES = st.fixed_dictionaries({
     "confidence": st.sampled_from([0.0, .27, .5, .5, .55, .98]), "patience": st.integers(1, 4),
     "attention": st.booleans(), "similarity": st.booleans(),
     "fixed_nodes": st.one_of(st.none(), st.none(), st.integers(1, 12))}).filter(
         lambda chosen: chosen["attention"] or chosen["similarity"])
 
-# Situations that the random searches must have met, or the test has shown too little.
+# The random searches must meet all these situations, or the test proves too little.
 SITUATIONS = {"yes", "nodes", "all", "window", "no room", "ablation", "both scores", "p_yes is t_p", "patience",
               "part of the top", "up again", "a tie"}
 
 
 def runner_up(step):
-    """The second best node; None if there was none to choose from."""
+    """The second best node; None if there is none."""
     return step.candidates[1][0] if step.candidates and len(step.candidates) > 1 else None
 
 
@@ -225,7 +226,7 @@ def assert_same_steps(ours, wanted):
 
 
 def situations(chosen, levels, level_of, steps, trace, end):
-    """Those of SITUATIONS that this search has met."""
+    """The SITUATIONS that this search met."""
     met = {end, "both scores" if chosen["attention"] and chosen["similarity"] else "ablation"}
     if any(step.p_yes == chosen["confidence"] for step in steps):
         met.add("p_yes is t_p")
@@ -241,8 +242,9 @@ def situations(chosen, levels, level_of, steps, trace, end):
 
 
 def test_searching_equals_the_naive_one(tiny):
-    """Every visited node with its r, z, score, runner-up, p_yes and verdict, the end and the tokens, for any graph,
-    attention, similarity, verdicts and window, under every setting and ablation; ties too."""
+    """Every visited node is equal, with its r, z, score, runner-up, p_yes and verdict; so are the end and the tokens.
+    This holds for any graph, attention, similarity, verdicts and window, under every setting and ablation, and for
+    ties."""
     met = set()
 
     @settings(max_examples=400)

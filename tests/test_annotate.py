@@ -1,4 +1,4 @@
-"""The annotated page, in a browser: every line of two files once, and every way to it leads there."""
+"""The annotated page in a browser: it shows every line of code of two files once, and every link leads to its line."""
 import ast
 import importlib
 import inspect
@@ -22,7 +22,7 @@ FILES = ["pecan", "llama"]
 SOURCES = {file: (ROOT / f"{file}.py").read_text(encoding="utf-8") for file in FILES}
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
-# The least contrast of a text with what is behind it, of all texts that are shown, and the text.
+# The lowest contrast between a text on the page and its background, and that text.
 CONTRAST = """
 const numbers = color => color.match(/[\\d.]+/g).map(Number);
 const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
@@ -59,7 +59,7 @@ def made(tmp_path_factory):
 @pytest.fixture
 def page(browser, made):
     browser.get("about:blank")
-    browser.get_log("browser")                               # what an earlier page has left there
+    browser.get_log("browser")                               # messages of an earlier page
     browser.get(made.as_uri())
     yield browser
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
@@ -72,7 +72,7 @@ def run(page, script: str, *arguments):
 
 
 def line_of(name: str) -> int:
-    """The line of a definition's name, by its full name: by Python's inspect, or by the text of a constant."""
+    """The number of the line that defines `name`, from Python's inspect; for a constant from the text of the file."""
     file, *parts = name.split(".")
     found = importlib.import_module(file)
     for part in parts:
@@ -85,23 +85,23 @@ def line_of(name: str) -> int:
 
 
 def shown_line_of(page, name: str) -> int:
-    """The number of the line that a definition's block begins with, its decorators apart."""
+    """The number of the first line of a definition's block after its decorators."""
     return run(page, """Number([...document.getElementById(arguments[0]).querySelectorAll("[data-line]")]
         .find(line => !line.textContent.trim().startsWith("@")).dataset.line)""", name)
 
 
 def squeezed(text: str) -> str:
-    """A text without white space, and without what the page turns into another shape."""
+    """A text without white space and without the marks that the page shows in another way."""
     return re.sub(r"[\s`_{}]", "", text)
 
 
 def test_the_page_in_the_documents_is_the_one_that_is_made(made):
-    """Refreshed by: python -m view.annotate -o docs/annotated.html"""
+    """If it is not, run: python -m view.annotate -o docs/annotated.html"""
     assert made.read_bytes() == (ROOT / "docs" / "annotated.html").read_bytes()
 
 
 def test_every_line_of_code_is_there_once_with_its_number(page):
-    """What Python's tokenizer calls code, and no comment or docstring."""
+    """A line of code is one with a token of Python's tokenizer that is no comment and no docstring."""
     for file, source in SOURCES.items():
         docstrings = {line for node in ast.walk(ast.parse(source))
                       if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node)
@@ -118,7 +118,7 @@ def test_every_line_of_code_is_there_once_with_its_number(page):
 
 
 def test_every_definition_has_its_docstring_and_begins_at_its_line(page):
-    """By Python's inspect; each is there once."""
+    """Each definition is on the page once. Its line is the one that Python's inspect reports."""
     for file, source in SOURCES.items():
         module = importlib.import_module(file)
         holders = [(file, ast.parse(source))]
@@ -137,7 +137,7 @@ def test_every_definition_has_its_docstring_and_begins_at_its_line(page):
 
 
 def test_every_comment_stands_beside_its_code(page):
-    """Those that have a line of their own, each in the row that begins with the code below it."""
+    """A comment that fills a line is in the row that begins with the next line of code."""
     for file, source in SOURCES.items():
         rows = dict(run(page, """[...document.querySelectorAll(`section[aria-label="${arguments[0]}.py"] .row`)]
             .filter(row => row.querySelector("[data-line]"))
@@ -151,7 +151,7 @@ def test_every_comment_stands_beside_its_code(page):
 
 
 def test_every_row_of_the_paper_leads_to_its_line(page):
-    """The README's rows name file and line; the statements that are ticked off name a definition."""
+    """The README's rows name file and line. The statements that are ticked off name definitions, which show them."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = [row for row in readme.splitlines() if row.startswith("| ") and re.search(r"\((pecan|llama)\.py#L", row)]
     ways = run(page, """[...document.querySelectorAll("#by-paper li")]
@@ -174,7 +174,7 @@ def test_every_row_of_the_paper_leads_to_its_line(page):
 
 
 def test_names_in_the_code_lead_to_their_definitions(page):
-    """And those that only look like one do not."""
+    """Names that only look like a definition are no links."""
     def links(block, text):
         return run(page, """[...document.getElementById(arguments[0]).querySelectorAll(".code a")]
             .filter(a => a.textContent === arguments[1]).map(a => a.hash.slice(1))""", block, text)
@@ -195,7 +195,7 @@ def test_names_in_the_code_lead_to_their_definitions(page):
 
 
 def test_tensors_are_those_of_the_walk(page):
-    """The first time that a function is in docs/walk.md."""
+    """A function shows the tensors of the first section of docs/walk.md that has it."""
     recorded = {}
     for section, function, *tensor in walk.rows((ROOT / "docs" / "walk.md").read_text(encoding="utf-8")):
         first, tensors = recorded.setdefault(function.replace(".py  ", "."), (section, []))
@@ -216,7 +216,7 @@ def test_tensors_are_those_of_the_walk(page):
 
 
 def test_the_scores_are_those_of_four_nodes(page):
-    """Each column of final_scores is one node: its score follows from its own z and c, and r is 0 outside S."""
+    """Each column of final_scores is one node. Its score follows from its z and c, and r is 0 outside S."""
     rows = run(page, """[...document.getElementById("pecan.final_scores").querySelectorAll("details tr")]
         .map(row => [...row.querySelectorAll("span")].map(value => Number(value.textContent)))""")
     nodes, r, c, z, score = rows
@@ -230,14 +230,14 @@ def test_the_scores_are_those_of_four_nodes(page):
 
 
 def test_every_silent_choice_is_marked(page):
-    """As often as the two files say that the paper does not say."""
+    """The page has one mark for each note in the two files that the paper does not say something."""
     said = sum(len(re.findall(r"paper[\s#]+does[\s#]+not[\s#]+say|# Silent:", source)) for source in SOURCES.values())
     marked = run(page, "[...document.querySelectorAll('article .silent')].map(p => p.textContent).join(' ')")
     assert len(re.findall(r"paper\s+does\s+not\s+say|Silent:", marked)) == said > 10
 
 
 def test_every_formula_is_on_the_page(page):
-    """One that belongs to no function would be missing. None is wider than its column."""
+    """A formula that belongs to no function would be missing. None is wider than its column."""
     keys = re.findall(r'(?m)^  "([\w.]+)": \[', (FOLDER / "formulas.jinja").read_text(encoding="utf-8"))
     shown = run(page, "[...document.querySelectorAll('article')].filter(a => a.querySelector('math')).map(a => a.id)")
     assert sorted(shown) == sorted(keys) and len(keys) >= 10
@@ -246,7 +246,7 @@ def test_every_formula_is_on_the_page(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(page, scheme):
-    """4.5 to 1, as WCAG wants it for small text."""
+    """Every text has a contrast of 4.5 to 1 or more, as WCAG demands for small text."""
     preference = {"name": "prefers-color-scheme", "value": scheme}
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [preference]})
     ratio, text = page.execute_script(CONTRAST)
@@ -266,7 +266,7 @@ def test_the_current_place_is_marked_in_both_orders(page):
 
 
 def test_by_keyboard(page):
-    """The first stop leads past the two tables of contents, or the next ones go through them."""
+    """The first stop of the Tab key is a link past the two tables of contents. The next stops go through them."""
     def press(key):
         ActionChains(page).send_keys(key).perform()
         return run(page, "[document.activeElement.id, document.activeElement.hash]")
@@ -294,7 +294,7 @@ def test_nothing_is_cut_at_1400_pixels(page):
 
 
 def test_in_print(page):
-    """A4 less its margins: no way in, no button, no tensors that were not opened, no line that is cut."""
+    """A4 paper shows no tables of contents, no buttons and no closed tensors. No line is cut or broken."""
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": 718, "mobile": False})
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
     page.execute_script("document.querySelector('details').open = true")
@@ -307,7 +307,7 @@ def test_in_print(page):
 
 
 def test_on_a_telephone(page):
-    """Nothing is wider than the screen, prose stands above its code, and both ways in open and lead on."""
+    """Nothing is wider than the screen. Prose is above its code. Both tables of contents open and lead to the code."""
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     drawing = page.find_element(By.CSS_SELECTOR, "header pre")
     assert drawing.get_property("scrollWidth") == drawing.get_property("clientWidth")

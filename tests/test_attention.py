@@ -1,4 +1,4 @@
-"""Ring 2, one attention and one block: the weights that the method is built on, against Hugging Face's and by hand."""
+"""Ring 2: one attention and one block equal Hugging Face's; attention also equals a calculation by hand."""
 import pytest
 import torch
 from oracle import T, assert_same, hugging_face
@@ -16,8 +16,8 @@ def causal(length):
 
 
 def test_grouped_heads_by_hand():
-    """Query head h belongs to key/value head h // G. In loops over 2 key heads of 3 query heads each; softmax is exp
-    over its sum."""
+    """Query head h uses key/value head h // G. There are 2 key/value heads with 3 query heads each. Softmax is exp
+    divided by its sum."""
     g = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, 5, 4, generator=g, dtype=torch.float64) for heads in (6, 2, 2))
     out, weights = attention(q.view(1, 2, 3, 5, 4), k, v, causal(5))
@@ -36,7 +36,7 @@ def test_grouped_heads_by_hand():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("heads, kv_heads", [(8, 2), (8, 8), (8, 1), (6, 3)])
 def test_attention_equals_hugging_face(dtype, heads, kv_heads):
-    """Output and weights bit by bit, in float32 and bfloat16; theirs repeats the keys of a group, ours never does."""
+    """Output and weights are equal bit by bit in both dtypes. Only Hugging Face repeats the keys of a group."""
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, n, T, 16, generator=g).mul(2).to(dtype) for n in (heads, kv_heads, kv_heads))
     group = heads // kv_heads
@@ -53,14 +53,14 @@ def test_attention_equals_hugging_face(dtype, heads, kv_heads):
 
 
 def test_the_keys_of_a_group_are_never_repeated():
-    """A token over 4,096 keys that eight query heads share: the peak is below a second copy of the keys."""
+    """Eight query heads share 4,096 keys. The peak of memory is smaller than a second copy of the keys."""
     q, k, v = torch.zeros(1, 1, 8, 1, 64), *torch.zeros(2, 1, 1, 4096, 64)
     peak = peak_of(lambda: attention(q, k, v))
-    assert peak < k.numel() * 4, f"{peak} bytes; the keys are {k.numel() * 4}, repeated eight times that"
+    assert peak < k.numel() * 4, f"{peak} bytes; the keys have {k.numel() * 4} bytes"
 
 
 def test_masked_weights_are_exactly_0_and_rows_sum_to_1():
-    """For any mask that leaves each query a key, not only the causal one; rows of different lengths need such masks."""
+    """This holds for any mask that leaves each query a key. Batches need other masks than the causal one."""
     g = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(2, 2, 4, 64, 16, generator=g), *torch.randn(2, 2, 2, 64, 16, generator=g)
     mask = torch.rand(2, 64, 64, generator=g) < 0.3
@@ -70,15 +70,15 @@ def test_masked_weights_are_exactly_0_and_rows_sum_to_1():
     hidden = ~mask[:, None, None].expand_as(weights)
     assert_same(weights[hidden], torch.zeros(hidden.sum()), "a masked weight")
     error = (weights.sum(-1) - 1).abs().max()
-    assert error < 64 * 2 ** -24, f"{error}: 64 roundings of float32 are the most a sum may be off"
+    assert error < 64 * 2 ** -24, f"{error}: a sum may be off by at most 64 roundings of float32"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_block_by_block_equals_hugging_face(folder, ids, spy, dtype):
     """The input and output of every norm of every block equal Hugging Face's, bit by bit, in both dtypes.
 
-    These are the residual stream after each attention and after each SwiGLU. A cast in the wrong place makes an error
-    as large as the noise of bfloat16, so a tolerance would miss it; equality of every bit does not.
+    These are the residual stream after each attention and after each SwiGLU. The error of a misplaced cast is no
+    larger than the noise of bfloat16. So a tolerance would miss it, but equality of every bit shows it.
     """
     model = Llama.load(folder, "cpu", str(dtype).removeprefix("torch."))
     hf = hugging_face(folder, dtype)

@@ -1,6 +1,6 @@
 """The compared methods: retrieval, trees, walks, compression, the reader that they share, and FLOPs by hand.
 
-What they retrieve is compared with the packages that define it: rank_bm25, scikit-learn, umap-learn, Hugging Face.
+Their numbers are compared with the packages that define them: rank_bm25, scikit-learn, umap-learn, Hugging Face.
 """
 import json
 import re
@@ -76,13 +76,13 @@ def record(monkeypatch, owner, name):
 @hypothesis.given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12), min_size=1, max_size=9),
                   st.lists(st.sampled_from("abcdefghij"), max_size=6))
 def test_okapi_equals_rank_bm25(texts, query):
-    """Also if a word occurs in more than half of the texts, so that its idf is negative."""
+    """Scores are equal, also if a word occurs in more than half of the texts and so has a negative idf."""
     wanted = rank_bm25.BM25Okapi(texts).get_scores(query).tolist()
     assert Okapi(texts).scores(query) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_bm25_reads_the_best_first(tiny, settings):
-    """Ties go to the earlier chunk; words count without regard to case and marks."""
+    """Of equal chunks the earlier is first. Case and punctuation make no difference."""
     document = Document("d", ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!",
                               "Cleo has a dog.", "The road was long.", "Ann has a cat."])
     method = BM25(tiny, settings, top_k=4)
@@ -93,8 +93,8 @@ def test_bm25_reads_the_best_first(tiny, settings):
 
 @pytest.mark.parametrize("unit", [True, False])
 def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
-    """By the cosine for unit vectors (SBERT), by the dot product as it is for others (Dragon). What each encoder does
-    counts."""
+    """Unit vectors (SBERT) are ranked by the cosine, others (Dragon) by the dot product. The FLOPs of both encoders
+    count."""
     questions = TokenMean(tiny, unit)
     passages = questions if unit else TokenMean(tiny, unit)
     method = Dense(tiny, questions, passages, settings, top_k=4)
@@ -113,7 +113,7 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
 # --- the reader -----------------------------------------------------------------------------------------------------
 
 def test_the_reader_reads_what_pecan_would(tiny, settings, question, monkeypatch):
-    """The prompt of a search which has read the same texts as its nodes, in a cache with room for the answer."""
+    """The prompt equals that of a search that has read the same texts as nodes. The cache has room for the answer."""
     tokenizer = tiny.tokenizer
     texts = ["Ann has a cat.", "Bob  lives\nin Rome."]
     prompt = pecan.question_prompt(tokenizer, question)
@@ -129,7 +129,7 @@ def test_the_reader_reads_what_pecan_would(tiny, settings, question, monkeypatch
 
 
 def test_a_text_that_just_fits_is_read(tiny, question, settings):
-    """To the token: one more, and the next best is read in its place. If nothing fits, that is an error."""
+    """With one token more, the next best text is read instead. If no text fits, that is an error."""
     room = pecan.room_for_nodes(tiny.tokenizer, question, settings)
     text = " ".join(["road"] * (room - 2))                    # a line has two more tokens, "\n*"
     method = BM25(tiny, settings)
@@ -142,11 +142,11 @@ def test_a_text_that_just_fits_is_read(tiny, question, settings):
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------
 
 def test_mixture_has_the_least_bic_and_soft_members(monkeypatch):
-    """Two clouds and a point between them, which belongs to both."""
+    """There are two clouds of points. One more point lies between them and belongs to both clusters."""
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(-1, .4, (50, 2)), rng.normal(1, .4, (50, 2)), [[0, 0]]])
 
-    # The mixtures that were fitted are scored again, rather than fitted again: that takes seconds.
+    # We score the fitted mixtures again, but do not fit them again, which would take seconds.
     fits = record(monkeypatch, GaussianMixture, "fit")
     found = raptor.mixture(points)
     mixtures = [mixture for _, mixture in fits]
@@ -161,7 +161,7 @@ def test_mixture_has_the_least_bic_and_soft_members(monkeypatch):
 
 
 def test_a_node_below_the_threshold_keeps_its_likeliest_cluster(monkeypatch):
-    """A dozen components share a point evenly: none is above 0.1."""
+    """A dozen components or more share each point evenly, so that no probability is above 0.1."""
     class Flat:
         def __init__(self, n, random_state):
             self.n = n
@@ -190,8 +190,8 @@ def test_reduction_is_umap():
 
 @pytest.mark.slow
 def test_texts_that_are_almost_or_wholly_the_same_are_clustered():
-    """In float32 a mixture of tight groups has no covariance. Equal vectors are cut in order, and not for ever."""
-    for seed in range(8):                                    # 3 of these fail in float32
+    """In float32 a mixture of almost equal vectors fails. Equal vectors are cut in order, and this ends."""
+    for seed in range(8):                                    # 3 of these seeds fail in float32
         rng = np.random.default_rng(seed)
         vectors = np.repeat(rng.normal(size=(4, 16)), 5, axis=0) + rng.normal(scale=1e-4, size=(20, 16))
         found = raptor.clusters(vectors.astype(np.float32), [10] * 20, 100)
@@ -204,7 +204,8 @@ def test_texts_that_are_almost_or_wholly_the_same_are_clustered():
 
 @pytest.mark.slow
 def test_raptors_tree(tiny, settings, encoder, documents, tmp_path, monkeypatch):
-    """Every chunk can be reached, layers end, each summary is over its children, and a tree is the same twice."""
+    """Every chunk can be reached from the top, layers end, and each summary is made from its children. A tree that is
+    built again or read from its file is the same."""
     long = Document("two in one, for three layers or more", documents[0].passages + documents[1].passages)
     method = Raptor(tiny, encoder, settings)
     asked = record(monkeypatch, method, "say")
@@ -231,13 +232,13 @@ def test_raptors_tree(tiny, settings, encoder, documents, tmp_path, monkeypatch)
         prompts.append(raptor.PROMPT.format("\n\n".join(child.text for child in below)))
     assert [text for (texts, limit), _ in asked for text in texts] == prompts and asked[0][0][1] == 8
 
-    for path in (None, tmp_path / "tree.json"):              # built again, and read again
+    for path in (None, tmp_path / "tree.json"):              # build it again, then read its file
         again = Raptor(tiny, encoder, settings).prepare(long, path)
         assert (again.graph, again.flops) == (nodes, prepared.flops) and torch.equal(again.index, prepared.index)
 
 
 def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, documents):
-    """What decides how it is built: document, method, model, lengths, and the encoder that clusters."""
+    """The name depends on document, method, model, lengths and the encoder that clusters, because the tree does."""
     def name(method=Raptor, model=tiny, others=(encoder,), document=documents[0], **changes):
         return method(model, *others, replace(settings, **changes)).file_name(document)
     others = [name(document=documents[1]), name(MeMWalker, others=()), name(model=model), name(chunk=31),
@@ -247,7 +248,7 @@ def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, documents
 
 
 def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, documents, monkeypatch):
-    """Also if clustering makes no layer smaller."""
+    """Building ends even if clustering makes no layer smaller."""
     monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [[i] for i in range(len(vectors))])
     monkeypatch.setattr(Raptor, "say", lambda self, texts, limit: ["Mara"] * len(texts))
     nodes = Raptor(tiny, encoder, settings).prepare(documents[0]).graph
@@ -256,7 +257,7 @@ def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, doc
 
 
 def test_traversal_and_collapsed_tree(tiny, encoder, settings):
-    """Chunks 0 to 3, summaries 4 to 6, roots 7 and 8."""
+    """The tree has chunks 0 to 3, summaries 4 to 6, and roots 7 and 8."""
     children = [[]] * 4 + [[0, 1], [1, 2], [3], [4, 5], [6]]
     nodes = [TreeNode(level, "", below) for level, below in zip([1, 1, 1, 1, 2, 2, 2, 3, 3], children)]
     scores = [.1, .9, .2, .8, .3, .7, .75, .5, .4]
@@ -268,7 +269,7 @@ def test_traversal_and_collapsed_tree(tiny, encoder, settings):
 # --- passages -------------------------------------------------------------------------------------------------------
 
 class Words:
-    """A tokenizer whose tokens are words and marks."""
+    """A tokenizer whose tokens are words and punctuation marks."""
     def encode(self, text):
         return re.findall(r"\w+|[^\w\s]", text)
 
@@ -276,7 +277,7 @@ class Words:
 @pytest.mark.parametrize("pack, limit", [(pack_paragraphs, 600), (pack_paragraphs, 250), (pack_sentences, 200)])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["paragraphs with titles", "hard line breaks"])
 def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
-    """On HotpotQA's paragraphs, and on the same as one text with headings and lines of 60 characters."""
+    """The documents are HotpotQA's paragraphs, as they are or as one text with headings and lines of 60 characters."""
     for document in read_jsonl(Path(study.__file__).parent / "data" / "hotpotqa.jsonl", 8):
         passages = document.passages
         ends = {" ".join(passage.split())[-40:] for passage in passages}
@@ -300,7 +301,8 @@ def test_children_share_parents_evenly():
 
 
 def test_memwalkers_tree(tiny, settings, tmp_path):
-    """Segments, a summary of each, parents of up to 8 neighbours, one root. It is kept, for its owner alone."""
+    """The tree has segments, a summary of each, parents of up to 8 neighbours, and one root. Its file is read again. It
+    is refused if it is damaged or belongs to another document."""
     document = Document("d", [f"Page {n}" + " road" * 70 for n in range(9)])
     path = tmp_path / "tree.json"
     method = MeMWalker(tiny, replace(settings, window=10_000))
@@ -317,7 +319,7 @@ def test_memwalkers_tree(tiny, settings, tmp_path):
     assert nodes[:n] == [TreeNode(1, segment, []) for segment in segments]
     assert nodes[n:2 * n] == [TreeNode(2, f"s{i}", [i]) for i in range(n)]
     assert nodes[2 * n] == TreeNode(3, "left", list(range(n, n + half)))
-    assert nodes[2 * n + 1].text.startswith(f"s{half} s{half + 1}"), "an empty summary is the beginning of its texts"
+    assert nodes[2 * n + 1].text.startswith(f"s{half} s{half + 1}"), "the start of its texts replaces an empty summary"
     assert nodes[2 * n + 2:] == [TreeNode(4, "root", [2 * n, 2 * n + 1])]
     assert method.prepare(document, path).graph == nodes and not script.replies
 
@@ -336,7 +338,7 @@ TOWN = [TreeNode(1, "seg0", []), TreeNode(1, "seg1", []), TreeNode(1, "seg2", []
 
 @pytest.fixture
 def walk(tiny):
-    """Walks through the town by a script; returns the path and the prompts."""
+    """A function that walks TOWN with scripted replies and returns the path and the prompts."""
     def go(*replies, window=10_000):
         method = MeMWalker(tiny, Settings(chunk=32, window=window, answer_tokens=8))
         script = Script(method, *replies)
@@ -355,7 +357,7 @@ def test_a_walk_straight_to_the_answer(walk):
 
 
 def test_a_walk_turns_back(walk):
-    """-1 leads to the parent and the children that are left; a parent without any is left too."""
+    """-1 leads back to the parent and its remaining children. If none remain, the walk goes up once more."""
     path, prompts = walk("Action: 0", "Action: 1", "Action: -1", "Action: 0", "Action: -1", "Action: 0", "Action: 0",
                          "Action: -2")
     assert path == [8, 7, 5, 2]
@@ -366,7 +368,7 @@ def test_a_walk_turns_back(walk):
 
 
 def test_the_last_action_of_a_reply_counts(walk):
-    """A model that compares first names several."""
+    """A model that first compares its choices names several actions."""
     assert walk("Action: 1 would do \n Action: 0", "Action: 0 \n Action: 1", "Action: -1 Action: -2")[0] == [8, 6, 4, 1]
 
 
@@ -379,7 +381,7 @@ def test_three_invalid_replies_end_a_walk(walk):
 
 
 def test_memory_gives_way_to_the_window(tiny, walk):
-    """The oldest is left out first, when one token is missing."""
+    """If the prompt is one token too long, the oldest node is left out of the memory."""
     replies = "Action: 0", "Action: 1", "Action: -2"
     method = MeMWalker(tiny, Settings(chunk=32))
     full = method.length(reminder("Action is one of -1, -2.") + walk(*replies)[1][2]) + method.limit
@@ -388,7 +390,7 @@ def test_memory_gives_way_to_the_window(tiny, walk):
 
 
 def test_the_latest_memory_is_read_first(tiny, settings, monkeypatch):
-    """The segment, then the nodes on the way to it from the last to the first, without the segment's own summary."""
+    """The reader gets the segment, then the nodes on the way to it, the last first, without the segment's summary."""
     method = MeMWalker(tiny, settings)
     prepared = Prepared([node.text for node in TOWN], graph=TOWN)
     monkeypatch.setattr(method, "walk", lambda nodes, question: [8, 6, 4, 1])
@@ -422,7 +424,7 @@ def losses_of(hf, ids):
 
 
 def test_ranking_equals_hugging_face(tiny, tiny_hf, settings, document, question):
-    """Both in float32. Units of different lengths in a batch get what each gets alone."""
+    """Both run in float32. Units of different lengths in one batch get the same values as alone."""
     method = LongLLMLingua(tiny, tiny, settings)
     tokenizer = tiny.tokenizer
     units = [tokenizer.encode(unit) for unit in method.prepare(document).texts]
@@ -434,7 +436,7 @@ def test_ranking_equals_hugging_face(tiny, tiny_hf, settings, document, question
 
 
 def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
-    """Token for token, in windows shorter than a unit, each after what was kept before it."""
+    """The same tokens are kept. Windows are shorter than a unit, and each is scored after the tokens kept before it."""
     tokenizer = tiny.tokenizer
     method = LongLLMLingua(tiny, tiny, settings)
     question = document.questions[1].text
@@ -465,7 +467,7 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
 
 
 def test_compression_keeps_within_its_target(tiny, settings, documents, monkeypatch):
-    """And what is left of a unit is a subsequence of it, best unit first. What fits is not compressed."""
+    """Each kept text is a subsequence of its unit, the best unit first. Units that fit are not compressed."""
     encode = tiny.tokenizer.encode
     method = LongLLMLingua(tiny, tiny, settings)
     rankings = record(monkeypatch, method, "rank")
@@ -502,7 +504,8 @@ def test_units_are_four_lines(tiny, settings):
 @pytest.mark.parametrize("name, of_texts, of_query", [("bm25", 0, 0), ("sbert", 1, 1), ("raptor", 1, 1),
                                                       ("memwalker", 0, 0), ("whole", 0, 0)])
 def test_costs_are_those_of_the_calls(tiny, encoder, settings, documents, monkeypatch, name, of_texts, of_query):
-    """Of summaries, walks and the reader; of each text's vector, and the question's, the product with the whitening."""
+    """FLOPs count summaries, walks and the reader. For each vector of a text or question they count the product with
+    the whitening matrix."""
     method = {"bm25": lambda: BM25(tiny, settings), "sbert": lambda: Dense(tiny, encoder, encoder, settings),
               "raptor": lambda: Raptor(tiny, encoder, settings), "memwalker": lambda: MeMWalker(tiny, settings),
               "whole": lambda: Whole(tiny, settings)}[name]()
@@ -515,22 +518,22 @@ def test_costs_are_those_of_the_calls(tiny, encoder, settings, documents, monkey
 
     said.clear()
     answer = method.answer(prepared, document.questions[0].text)
-    assert len(said) == (3 if name == "memwalker" else 1), "three replies without an action, or the reader's"
+    assert len(said) == (3 if name == "memwalker" else 1), "three replies without an action, or one of the reader"
     assert (answer.end == "none") == (name == "memwalker")
     assert answer.flops == sum(flops for flops, _ in said) + of_query * whitening
     assert answer.tokens == sum(tokens for _, tokens in said)
 
 
 def test_flops_of_compression(tiny, model, settings, document, question, monkeypatch):
-    """Ranking and dropping by another scorer (a random one with the same tokenizer), and reading.
+    """FLOPs count ranking and dropping by another scorer (a random one with the same tokenizer), and reading.
 
-    Ranking runs each unit with the question after it. Dropping has two contexts; each runs a window, rolls it back,
-    runs what is left of it again, and a newline after each unit.
+    Ranking runs each unit followed by the question. Dropping has two contexts. Each context runs a window, rolls it
+    back, and runs the kept tokens again; after each unit it runs a newline.
     """
     config = model.config
     encode = tiny.tokenizer.encode
     method = LongLLMLingua(tiny, model, settings)
-    method.window = settings.chunk                           # a unit's tokens
+    method.window = settings.chunk                           # so that a unit is one window
     prepared = method.prepare(document)
     rankings = record(monkeypatch, method, "rank")
     said = generations(tiny, monkeypatch)
@@ -538,7 +541,7 @@ def test_flops_of_compression(tiny, model, settings, document, question, monkeyp
     ((units, _), perplexity), = rankings
 
     wanted, tokens = said[0]
-    assert answer.tokens == tokens, "the reader's"
+    assert answer.tokens == tokens, "the tokens of the reader"
     asked = len(encode("\n" + question + longllmlingua.HINT))
     for unit in units:
         row = 1 + len(unit) + asked

@@ -1,4 +1,4 @@
-"""The benchmark runs, and its peer does the same work. (No test measures time.)"""
+"""The benchmark runs, and transformers does the same work in it. No test measures time."""
 import os
 import subprocess
 from pathlib import Path
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.slow
 def test_the_benchmark_in_its_short_form(capsys):
-    """Before a part measures anything it asserts that replies, attention, verdicts and answers are transformers'."""
+    """Each part first asserts that replies, attention, verdicts and answers equal those of transformers."""
     benchmark.main(["--short"])
     lines = capsys.readouterr().out.splitlines()
     assert "cores" in lines[0] and len(lines) == 23 and all(line.endswith("x") for line in lines[3:])
@@ -20,7 +20,7 @@ def test_the_benchmark_in_its_short_form(capsys):
 
 @pytest.mark.slow
 def test_the_plan_for_a_gpu():
-    """Without a GPU tests/gpu.sh runs what it can, names the rest, and nothing in it fails."""
+    """Without a GPU, tests/gpu.sh runs the parts that can run, names the others, and does not fail."""
     done = subprocess.run(["bash", "tests/gpu.sh"], cwd=ROOT, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
                           capture_output=True, text=True)
     page = done.stdout.split("## ")
@@ -29,7 +29,7 @@ def test_the_plan_for_a_gpu():
 
 
 def test_a_ratio_above_1_is_in_our_favour(capsys):
-    """Whether less is better (seconds, MiB) or more (steps a second)."""
+    """This holds whether less is better (seconds, MiB) or more (steps per second)."""
     for unit, ratio in (("s", "1.50x"), ("steps/s", "0.67x")):
         line("what", "shape", 2, 3, unit)
         assert capsys.readouterr().out.endswith(f" {ratio}\n")

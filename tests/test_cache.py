@@ -1,7 +1,7 @@
-"""Ring 6, the node cache: any sequence of reading, probing and rolling back leaves what one pass would have left.
+"""Ring 6, the node cache: any sequence of reading, probing and rolling back has the same result as one pass.
 
-In float64, because there a rounding error is 1e-13, and a wrong position, mask or slot is far more. Bit by bit if the
-same operations ran on the same shapes.
+These tests use float64: its rounding errors are 1e-13, and a wrong position, mask or slot causes far larger ones.
+Results are equal bit by bit if the same operations ran on the same shapes.
 """
 from collections import Counter
 
@@ -16,14 +16,14 @@ from llama import Cache, Llama
 
 CAPACITY = 200
 
-# What may be done to a cache of three rows, and with which numbers.
+# The operations on a cache of three rows, with their numbers.
 lengths = st.integers(1, 12)
 values = {
     "read": st.tuples(lengths, lengths, lengths),             # a node in each row, of these lengths
-    "look": st.tuples(lengths, lengths, lengths),             # the same, and its attention to the row's first node
-    "probe": lengths,                                         # so many tokens after each row, rolled back
-    "take back": st.integers(1, 2),                           # so many of the last reads are rolled back
-    "cut": st.integers(1, 6),                                 # so many tokens of the last read are rolled back
+    "look": st.tuples(lengths, lengths, lengths),             # the same, with attention to the row's first node
+    "probe": lengths,                                         # this many tokens after each row, then rolled back
+    "take back": st.integers(1, 2),                           # this many of the last reads are rolled back
+    "cut": st.integers(1, 6),                                 # this many tokens of the last read are rolled back
     "drop": st.integers(0, 9),                                # this row leaves the batch (3 to 9: none)
 }
 
@@ -32,25 +32,25 @@ def operations(kinds):
     return st.sampled_from(kinds).flatmap(lambda kind: st.tuples(st.just(kind), values[kind]))
 
 
-# The first list leaves the same bits as a cache that was only read into; the second leaves the same up to rounding.
+# SAME_SHAPES leave the same bits as reads alone. All operations together leave the same numbers up to rounding.
 SAME_SHAPES = ["read", "read", "probe", "take back"]
 lives = st.one_of(*(st.lists(operations(kinds), min_size=8, max_size=16) for kinds in (SAME_SHAPES, [*values, "read"])))
 
 
 class Life:
-    """A cache, what was done to it, and what it should hold.
+    """A cache, the operations on it, and its expected content.
 
-    `reads` are those that were not taken back, each {row: (node, ids)}. `allowed` is how much the cache may differ from
-    one that had these reads and nothing else.
+    `reads` are the reads that were not taken back, each {row: (node, ids)}. The cache may differ by `allowed` from one
+    with these reads and nothing else.
     """
 
     def __init__(self, model, seed):
         self.model = model
         self.cache = Cache(model, 3, CAPACITY)
-        self.rows = [0, 1, 2]                                 # those still in the batch
+        self.rows = [0, 1, 2]                                 # rows still in the batch
         self.reads = []
         self.done = []                                        # names of the operations
-        self.hidden = None                                    # of the last read, if nothing came after it but probes
+        self.hidden = None                                    # of the last read, if only probes followed it
         self.allowed = 0
         self.count = 1000 * seed
 
@@ -64,7 +64,7 @@ class Life:
         return [i for segments in self.reads for i in segments[row][1]]
 
     def live(self, operation, value):
-        """Do this to the cache, if it is possible now."""
+        """Run the operation on the cache, if it is possible now."""
         if operation in ("read", "look"):
             operation = self.read(operation, value)
         elif operation == "probe" and self.reads:
@@ -78,20 +78,20 @@ class Life:
             self.cache.keep_rows([n for n, row in enumerate(self.rows) if row != value])
             self.rows.remove(value)
             self.hidden = None
-            self.allowed = 1e-10                              # a kernel rounds by the shape of its batch
+            self.allowed = 1e-10                              # a kernel's rounding depends on the batch
         else:
             return
         self.done.append(operation)
 
-        # After every operation, not only at the end: a cache that has lost count would crash in the next one.
+        # Check after every operation: with wrong counts, the next operation would crash.
         for n, row in enumerate(self.rows):
             assert list(self.cache.nodes[n]) == [segments[row][0] for segments in self.reads if segments[row][0]]
         assert len(self.cache.nodes) == len(self.cache.lengths) == len(self.rows)
 
     def read(self, operation, lengths):
-        """Read a node into each row and compare with one pass; returns what was done.
+        """Read a node into each row, compare with one pass, and return the operation that ran.
 
-        A look is a plain read if some row has no first node (any more) to look at.
+        A look becomes a plain read if some row has no first node (any more).
         """
         segments = {row: self.segment(lengths[row]) for row in self.rows}
         first = self.reads[0] if self.reads else {}
@@ -123,22 +123,22 @@ class Life:
             assert error < 1e-10, f"probe after row {row}: {error}"
 
     def cut(self, length):
-        """Roll back the end of the last read. The rest of a node that was cut is no node."""
+        """Roll back the end of the last read. A node that was cut is no longer a node; its other tokens stay."""
         last = {}
         for row, (node, ids) in self.reads.pop().items():
             last[row] = (None, ids[:-length]) if len(ids) > length else (node, ids)
         self.reads.append(last)
         self.rollback()
-        self.allowed = 1e-10                                  # a kernel rounds by the length of what it reads
+        self.allowed = 1e-10                                  # a kernel's rounding depends on the length
 
     def rollback(self):
         self.cache.rollback([len(self.ids(row)) for row in self.rows])
         self.hidden = None
 
     def check(self):
-        """Compare lengths, nodes, keys and values with those of a cache that had these reads and nothing else.
+        """Compare lengths, nodes, keys and values with those of a cache with these reads and nothing else.
 
-        Bit by bit if the same operations ran on the same shapes, to 1e-10 otherwise.
+        They are equal bit by bit if the same operations ran on the same shapes, and to 1e-10 otherwise.
         """
         plain = Cache(self.model, len(self.rows), CAPACITY)
         for segments in self.reads:
@@ -162,7 +162,7 @@ class Life:
 
 @pytest.mark.slow
 def test_any_life_of_a_cache_equals_one_pass(model64):
-    """Read, look, probe, take back, cut and drop rows, in any order."""
+    """The operations are read, look, probe, take back, cut and drop, in any order."""
     met = Counter()
 
     @settings(max_examples=90)
@@ -185,7 +185,7 @@ def test_any_life_of_a_cache_equals_one_pass(model64):
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 2), operations([*values, "read"])), min_size=12, max_size=24))
 def test_caches_do_not_disturb_each_other(model64, turns):
-    """Three caches alive at once, in turns: the model keeps no state of a conversation."""
+    """Three caches are used in turns. The model itself keeps no state between calls."""
     lives = [Life(model64, seed) for seed in (1, 2, 3)]
     for n, (operation, value) in turns:
         lives[n].live(operation, value)
@@ -195,7 +195,7 @@ def test_caches_do_not_disturb_each_other(model64, turns):
 
 @pytest.mark.parametrize("length", [1, 7, 50, 300])
 def test_node_by_node_equals_one_pass(model64, ids, length):
-    """600 tokens, in nodes of 1 to 300 tokens: the logits after every node, and all keys of the last layer."""
+    """600 tokens are read in nodes of 1 to 300 tokens. Logits after each node and keys of the last layer are equal."""
     tokens = ids(600)
     cache = Cache(model64, 1, 600)
     wanted, _ = read(model64, tokens)
@@ -213,7 +213,7 @@ def test_node_by_node_equals_one_pass(model64, ids, length):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_a_probe_leaves_no_trace(folder, ids, dtype):
-    """Hidden states, keys and values after each probe are bit by bit those of a cache that was never probed."""
+    """After each probe, hidden states, keys and values equal those of a cache without probes, bit by bit."""
     model = Llama.load(folder, "cpu", dtype)
     probed = Cache(model, 1, 300)
     plain = Cache(model, 1, 300)
@@ -231,7 +231,7 @@ def test_a_probe_leaves_no_trace(folder, ids, dtype):
 
 
 def test_averages_are_over_the_tokens_of_a_node(model, ids):
-    """A column sums to 1 over the slots of its node and is 0 elsewhere: the mean, not the mass."""
+    """A column sums to 1 over the slots of its node and is 0 elsewhere. So it gives the mean, not the sum."""
     cache = Cache(model, 2, 60)
     model.read(cache, [[(None, ids(3)), ("a", ids(4)), ("b", ids(6))], [("a", ids(10)), (None, ids(1))]])
     averaging = cache.averaging_matrix([["b", "a"], ["a"]])
