@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 FOUND = r"^(AssertionError|Failed|ValueError: .*do not fit a cache|.*would become that special token)"
 
 # The libraries and the parts of pytest that a process starts with; they take longer to load than most tests to run.
-PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter", "torch.profiler",
+PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter",
              "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture",
              "networkx", "rouge_score.rouge_scorer", "matplotlib.pyplot",
              *(f"_pytest.{name}" for name in default_plugins)]
