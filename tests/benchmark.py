@@ -1,10 +1,10 @@
-"""What the method costs, side by side with transformers in the same process; BENCHMARK.md explains the figures.
+"""The cost of the method, side by side with transformers in the same process; BENCHMARK.md explains the figures.
 
     python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, decode, growth,
                                                           full_size, laptop (default: all)
 
-Times are compared inside one run, because machines differ and are shared. --short takes seconds: small sizes, which
-show that everything runs and that both sides compute the same.
+Times are compared inside one run, because machines differ and are shared. --short takes seconds. Its small
+sizes show that everything runs and that both sides compute the same.
 """
 import os
 import sys

@@ -6,14 +6,14 @@ OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--n
 
 
 def installed() -> tuple[str, str] | None:
-    """The programs, browser and driver; None if one of them is missing."""
+    """The paths of browser and driver; None if one of them is missing."""
     chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
     driver = shutil.which("chromedriver")
     return (chromium, driver) if chromium and driver else None
 
 
 def open_browser(folder):
-    """A browser with its profile in `folder`, which keeps a log of its console; None if none is installed."""
+    """Open a browser that has its profile in `folder` and keeps a log of its console; None if none is installed."""
     if not installed():
         return None
 

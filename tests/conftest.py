@@ -1,4 +1,4 @@
-"""What every test file shares: the models, a document with its graph, and how random examples are drawn."""
+"""Fixtures that all test files share: models, a document with its graph, and settings of random examples."""
 import os
 import random
 import sys
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 # Small tensors gain nothing from threads, and lose much on shared cores. Numba (UMAP's compiler) needs its own limit:
-# it raises PyTorch's to its own, and all that follows in the process takes ten times as long.
+# otherwise it raises PyTorch's, and everything later in the process takes ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-# Byte code is kept, whatever the environment says: without it every copy of mutations.py compiles all files again.
+# Byte code is always kept. Without it every copy of mutations.py would compile all files again.
 sys.dont_write_bytecode = False
 
 import hypothesis  # noqa: E402
@@ -49,7 +49,7 @@ WITH_UMAP = ("test_baselines.py", "test_eval.py")     # UMAP takes half a minute
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Share the tests out one by one, which balances best, except for the files in TOGETHER.
+    """Distribute tests one by one, which balances best, but keep each file in TOGETHER whole.
 
     (The usual way, --dist loadgroup and marks, does nothing under pytest 9.2: pytest-xdist's issue 1386.)
     """
@@ -69,7 +69,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Count the lines that fast tests run, and no others: counting slows a test and its fixtures down."""
+    """Count only the lines that fast tests run, because counting slows tests and fixtures down."""
     coverage = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
     if coverage is None or not item.get_closest_marker("slow"):
         return (yield)
@@ -96,19 +96,19 @@ def model(folder):
 
 @pytest.fixture(scope="session")
 def model64(folder):
-    """The same in float64: there a rounding error is 1e-13, and a wrong position is far more."""
+    """The same in float64, where a rounding error is 1e-13 and a wrong position gives far more."""
     return Llama.load(folder, "cpu", "float64")
 
 
 @pytest.fixture(scope="session")
 def hf(folder):
-    """The same in Hugging Face."""
+    """The random checkpoint in Hugging Face."""
     return hugging_face(folder)
 
 
 @pytest.fixture(scope="session")
 def ids():
-    """Makes n random token ids, none of them a special token."""
+    """A function that makes n random token ids without special tokens."""
     def make(n, seed=0):
         return torch.randint(5, 300, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
     return make
@@ -124,7 +124,7 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def tiny_hf(tiny):
-    """The same in Hugging Face."""
+    """The embedded model in Hugging Face."""
     return hugging_face(tiny.folder)
 
 
@@ -136,7 +136,7 @@ def settings(tiny):
 
 @pytest.fixture(scope="session")
 def document():
-    """Five chapters, of 25 passages; every fact of a kind that training never states."""
+    """A document of five chapters with 25 passages. All its facts are held out from training."""
     from tiny.world import make_world  # here, because it takes a moment and few files need it
     return Document("world", make_world(random.Random(3), 5, new=True).passages)
 
@@ -148,7 +148,7 @@ def graph(tiny, document, settings):
 
 @pytest.fixture(scope="session")
 def question(graph):
-    """About the first person of the document."""
+    """A question about the first person of the document."""
     from tiny.facts import posts_in  # here, because its patterns take a moment
     name = next(iter(posts_in([node.text for node in graph.nodes]).values()))
     return f"What does {name} drink?"
@@ -156,7 +156,7 @@ def question(graph):
 
 @pytest.fixture(scope="session")
 def similarity(tiny, graph):
-    """Computes c: the cosine of a question and every node of the graph."""
+    """A function that computes c, the cosine of a question and every node of the graph."""
     def cosines(question):
         vectors = TokenMean(tiny).encode([question, *(node.text for node in graph.nodes)])
         return vectors[1:] @ vectors[0]
@@ -167,7 +167,7 @@ def similarity(tiny, graph):
 
 @pytest.fixture
 def spy(monkeypatch):
-    """Records the calls of a free function of llama.py: a list of (arguments, result)."""
+    """A function that records the calls of a function of llama.py, as a list of (arguments, result)."""
     def record(name):
         calls = []
         function = getattr(llama, name)
@@ -186,7 +186,7 @@ def spy(monkeypatch):
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """Chromium, which keeps a log of its console."""
+    """Chromium with a log of its console."""
     window = open_browser(tmp_path_factory.mktemp("browser"))
     if window is None:
         pytest.skip("no browser: install chromium and chromium-driver")

@@ -1,4 +1,4 @@
-"""GGUF files written for the tests with gguf's own writer, and byte-level BPE the naive way.
+"""GGUF files for the tests, by gguf's own writer, and a naive byte-level BPE.
 
 The rows of query and key matrices, and the factors of llama3 scaling, are written as llama.cpp's converter does.
 """
@@ -27,7 +27,7 @@ def interleaved(rows: np.ndarray, heads: int) -> np.ndarray:
 
 
 def factors_of(rope: dict, K: int) -> np.ndarray:
-    """What rope_freqs divides every frequency by, [K/2]: one factor after the other."""
+    """The factors by which rope_freqs divides the frequencies, [K/2], one after the other."""
     factors = []
     for i in range(0, K, 2):
         wavelength = 2 * math.pi * rope["rope_theta"] ** (i / K)
@@ -89,7 +89,7 @@ def tensors_of(folder, matrices: Type) -> dict:
 # --- the file -------------------------------------------------------------------------------------------------------
 
 def write_gguf(path, fields: dict, tensors: dict, architecture: str = "llama"):
-    """Write a GGUF file. A tensor is (array, type); an array of uint8 is in the blocks of its type already."""
+    """Write a GGUF file. A tensor is (array, type); an array of uint8 already has the blocks of its type."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in fields.items():
         if isinstance(value, list):
@@ -110,14 +110,14 @@ def write_gguf(path, fields: dict, tensors: dict, architecture: str = "llama"):
 
 
 def stored(array, kind) -> torch.Tensor:
-    """What a file gives back of an array that it stores as F32, F16 or BF16."""
+    """The array that a file gives back after storing it as F32, F16 or BF16."""
     dtype = {Type.F32: torch.float32, Type.F16: torch.float16, Type.BF16: torch.bfloat16}[kind]
     return torch.from_numpy(array).to(dtype)
 
 
 # --- byte-level BPE the naive way -----------------------------------------------------------------------------------
 
-# llama.cpp's expressions for the two rules, one applied after the other to what the one before it has cut.
+# llama.cpp's expressions for the two rules. Each cuts the pieces of the one before it.
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 RULES = {"smollm": [r"\p{N}", WORDS],
          "llama-bpe": [r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+"

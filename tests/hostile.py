@@ -1,4 +1,4 @@
-"""Kills a run at some moment and lets it go on; what a run has answered."""
+"""Kills a run at some moment, continues it, and collects its answers."""
 import json
 import os
 import signal
@@ -14,7 +14,7 @@ COMMAND = [sys.executable, str(ROOT / "eval.py"), "--device", "cpu"]
 def short_set(folder: Path, documents: int = 2) -> Path:
     """The beginnings of some documents of the embedded set with four questions each, under the set's own name.
 
-    (The answers to many of the questions come later in the documents; that is of no interest here.)
+    (Many answers are in the missing parts; these tests do not need them.)
     """
     path = folder / "embedded.jsonl"
     rows = [json.loads(line) for line in (ROOT / "tiny" / "test.jsonl").read_text().splitlines()[:documents]]
@@ -24,25 +24,25 @@ def short_set(folder: Path, documents: int = 2) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder and its bytes, but the empty lock."""
+    """The bytes of every file in a folder, except the empty lock."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
             if path.is_file() and path.name != "lock"}
 
 
 def answers(folder: Path) -> dict[str, list]:
-    """The rows of every file of answers in an output folder, and its results."""
+    """The rows of all files of answers in an output folder, and its results."""
     found = {str(path.relative_to(folder)): [json.loads(line) for line in path.read_text().splitlines()]
              for path in folder.glob("*/*.jsonl")}
     return found | {"results": json.loads((folder / "results.json").read_text())}
 
 
 def kill(data: Path, output: Path, sent: signal.Signals, processes: int, after: float) -> tuple[list[str], bool]:
-    """Send a signal `after` seconds past the first file in `output`; returns the command, and whether it still ran."""
+    """Send a signal `after` seconds after the first file in `output`. Return the command and whether it still ran."""
     command = [*COMMAND, "--dataset", str(data), "--output", str(output)]
     if processes > 1:
         command[1:1] = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
 
-    # torchrun's own processes get the signal as a terminal would send it, to the whole group.
+    # The whole group gets the signal, as from a terminal, so torchrun's processes get it too.
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                start_new_session=True)
     while not any(output.glob("*/*")) and process.poll() is None:

@@ -1,4 +1,4 @@
-"""Tests run in a copy of the project that has a bug, in a process of its own."""
+"""Runs tests in a copy of the project with a bug, in a separate process."""
 import contextlib
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ from _pytest.config import default_plugins
 
 ROOT = Path(__file__).parents[1]
 
-# A test must fail by its own word. A bug that makes the test crash proves nothing about numbers.
+# A test must fail by its own assertion. A crash proves nothing about numbers.
 FOUND = r"^(AssertionError|Failed|ValueError: .*do not fit a cache|.*would become that special token)"
 
 # The libraries and the parts of pytest that a process starts with; they take longer to load than most tests to run.
@@ -20,16 +20,16 @@ PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_co
              "networkx", "rouge_score.rouge_scorer", "matplotlib.pyplot",
              *(f"_pytest.{name}" for name in default_plugins)]
 
-# The project's own options would start more processes. What else is left out takes longer than most tests: the search
-# for objects that were never closed, the source around a failure, the plugins of other packages.
+# The project's own options would start more processes. The rest turns off things that take longer than most tests: the
+# search for unclosed objects, the source around a failure, the plugins of other packages.
 OPTIONS = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--tb=native",
            "--disable-plugin-autoload", "-p", "_hypothesis_pytestplugin", "--hypothesis-profile=unshrunk"]
 
 
 def copy_with(change: tuple[str, str, str] | None, folder: str) -> Path:
-    """A copy of the project with this change (file, text, its replacement), or with none; and with its byte code.
+    """A copy of the project, byte code included, with this change (file, text, its replacement) or with none.
 
-    ValueError if the file has no place for it, or several.
+    ValueError unless the file holds the text exactly once.
     """
     copy = Path(folder) / "pecan"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results*", "smollm2"))
@@ -59,10 +59,10 @@ class OneExample:
 
 
 def failing(name: str, change: tuple[str, str, str] | None, tests: list[str]) -> list[str]:
-    """Those of `tests` (arguments of pytest) that fail with this change. To be called in a fresh process.
+    """The `tests` (arguments of pytest) that fail with this change. Call it in a fresh process.
 
-    Without a change each test runs with one example: what a copy lacks, every example would miss. RuntimeError, with
-    the change's name, if pytest could not run them or a crash made them fail.
+    Without a change each test runs with one example, because every example would miss what a copy lacks. RuntimeError,
+    with the change's name, if pytest could not run them or a crash made them fail.
     """
     import pytest
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def failing(name: str, change: tuple[str, str, str] | None, tests: list[str]) ->
 def processes(count: int | None = None):
     """A pool of `count` processes (None: one for each processor, at most 8); each serves one call and ends.
 
-    They are forked from a server that has loaded the libraries once.
+    They are forked from a server that loads the libraries once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)

@@ -1,6 +1,6 @@
 """The method a second time, written from the paper alone (PECAN, sections 3.1, 3.2 and Appendix C).
 
-Loops over tokens and nodes, Python numbers and numpy arrays. Nothing is taken from pecan.py but the words of the
+Loops over tokens and nodes, Python numbers and numpy arrays. From pecan.py it takes only the words of the
 prompts. Slow, and plain enough to check by eye. Where the paper is silent, it makes the same choices as pecan.py, which
 names them. The model is three functions:
 
@@ -30,7 +30,7 @@ class Prompt:
         self.ids += ids
 
     def add_line(self, node, text):
-        """A node is a line after the marker "*"; the marker belongs to no node."""
+        """Add a node as a line after the marker "*", which belongs to no node."""
         self.add(self.tokenizer.encode("\n*"))
         self.add(self.tokenizer.encode(" " + text), node)
 
@@ -132,7 +132,7 @@ def points(tokenizer, reply, cut):
 
 
 def without_repeats(tokenizer, reply, bullets):
-    """The bullets, but of those with the same words only the first."""
+    """The bullets; of bullets with the same words only the first."""
     kept = {}
     for bullet in bullets:
         words = [word for place in bullet for word in tokenizer.decode([reply[place]]).split()]
@@ -211,7 +211,7 @@ def build(tokenizer, attend, follow, eos, passages, chunk, window, summary_share
             levels.append(level_above)
             texts.append(text)
 
-        # A single group has seen everything: its IPs are the top level.
+        # A single group covers the whole level, so its IPs are the top level.
         if len(groups) == 1:
             break
 

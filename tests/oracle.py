@@ -1,4 +1,4 @@
-"""Small random checkpoints written by Hugging Face, Hugging Face's forward pass over them, and how to compare with it.
+"""Small random checkpoints by Hugging Face, its forward pass over them, and comparisons with it.
 
 The attention of these checkpoints is peaky enough to show a bug. With the usual initialisation (standard deviation
 0.02) attention is nearly uniform, and a forward pass without RoPE scaling still passes at 1e-5. So the matrices have a
@@ -17,7 +17,7 @@ T = 512                                        # tokens of a test: eight times t
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 
-# Query heads x head width (8 x 16 = 128) differs from the model width (64), so that no test confuses the two.
+# Query heads x head width (8 x 16 = 128) differs from the model width (64), so no test confuses the two.
 SMALL = {"vocab_size": 480, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
          "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16, "rope_parameters": LLAMA3,
          "rms_norm_eps": 1e-5, "eos_token_id": 2, "bos_token_id": 1, "max_position_embeddings": 2048,
@@ -66,7 +66,7 @@ def rewrite_for_version_4(path: Path):
 
 
 def hugging_face(folder, dtype=torch.float32, attention="eager") -> LlamaForCausalLM:
-    """The same checkpoint in Hugging Face's forward pass. Loaded in its dtype, not cast: casting rounds inv_freq."""
+    """The checkpoint in Hugging Face, loaded in its dtype. (A cast after loading would round inv_freq.)"""
     return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
 
 
@@ -74,13 +74,13 @@ def hugging_face(folder, dtype=torch.float32, attention="eager") -> LlamaForCaus
 
 @torch.no_grad()
 def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
-    """[L, T, T] float64: attention of token x (row) to token y, mean over the heads, every layer kept."""
+    """[L, T, T] float64: attention of token x (row) to token y, the mean over heads, for each layer."""
     layers = hf(torch.tensor([ids]), output_attentions=True).attentions
     return torch.stack([layer[0].double().mean(0) for layer in layers])
 
 
 def mean_attention(hf, ids: list[int]) -> torch.Tensor:
-    """[T, T] float64: a(x, y), the mean over all layers and heads after all of them were kept."""
+    """[T, T] float64: a(x, y), the mean over all layers and heads."""
     return attention_of_layers(hf, ids).mean(0)
 
 

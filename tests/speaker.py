@@ -1,10 +1,10 @@
-"""Other speakers in the place of a method's model: replies that are written down, and rules for the embedded world.
+"""Speakers that replace a method's model: written replies, and rules for the embedded world.
 
-The rules answer the text of each prompt by what stands in it, and see neither document nor evidence nor answers. So if
-GraphReader or JERR answers wrongly with them, its graph, walk or search has a bug, or the rules have one. (MKRAG's two
+The rules answer each prompt from its text alone. They see neither document nor evidence nor answers. So if GraphReader
+or JERR answers wrongly with them, its graph, walk or search has a bug, or the rules have one. (MKRAG's two
 rounds are too few for most of the questions.)
 
-To the rules "Sofia's baker" is an entity of its own, a post, with the facts that the text states of it. "Mara is
+For the rules "Sofia's baker" is a separate entity, a post, with the facts that the text states about it. "Mara is
 Sofia's baker" is a fact about Mara. So every question about Mara takes a step from her to her post, and one about her
 friend takes two more: to the friend, and to the friend's post.
 """
@@ -17,7 +17,7 @@ from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
 
 
 class Script:
-    """Says what is written down in the place of a method's model, and remembers the prompts."""
+    """Gives written replies in place of a method's model, and records the prompts."""
 
     def __init__(self, method, *replies):
         self.replies = list(replies)
@@ -31,7 +31,7 @@ class Script:
 
 
 def generations(model, monkeypatch) -> list[tuple[int, int]]:
-    """What the model generates from now on: (FLOPs by hand, tokens) of each prompt with its reply."""
+    """Records all generations from now on: (FLOPs by hand, tokens) of each prompt with its reply."""
     generate = model.generate
     heard = []
 
@@ -53,13 +53,13 @@ def by_rules(texts, limit):
 
 # --- what a text says -----------------------------------------------------------------------------------------------
 
-# The rules ask two kinds more. ("Who is Mara's friend?" comes before "Who is Mara?".)
+# The rules ask two more kinds. ("Who is Mara's friend?" comes before "Who is Mara?".)
 QUESTIONS = QUESTIONS | {"post": "Who is {}?", "past": "Where did {} live?"}
 BY_POST = {relation: wording.format(r"(\w+'s \w+)", r"(\w+)") for relation, wording in DETAILS.items()}
 
 
 def known(text: str) -> dict[tuple[str, str], str]:
-    """(entity, relation) -> value, of all facts that a text states in sentences.
+    """(entity, relation) -> value for all facts that the sentences of a text state.
 
     An entity is a name, a post or a town. Names have one relation, their post; a post has the others.
     """
@@ -72,7 +72,7 @@ def known(text: str) -> dict[tuple[str, str], str]:
         elif relation != "road":
             found[entity, relation] = value
 
-    # Details are stated as the rules do: "Sofia's baker's pet is white".
+    # The rules state details like this: "Sofia's baker's pet is white".
     for relation, wording in BY_POST.items():
         found |= {(entity, relation): value for entity, value in re.findall(wording, text)}
     return found
@@ -95,10 +95,10 @@ def asked(question: str) -> tuple[str, list[str]]:
 
 
 def follow(question: str, facts: dict) -> tuple[list[str], list[str], str | None]:
-    """The sentences among `facts` that lead to the answer, the way there, and the relation that is missing at its end.
+    """The sentences of `facts` that lead to the answer, the way there, and the relation that is missing at its end.
 
-    The way is the entity that is asked about and each value that is reached. Nothing is missing (None) if the last of
-    them is the answer.
+    The way starts with the entity of the question, then has each value that is reached. The missing relation is None if
+    the last value is the answer.
     """
     entity, relations = asked(question)
     sentences = []
@@ -107,7 +107,7 @@ def follow(question: str, facts: dict) -> tuple[list[str], list[str], str | None
         relation = relations.pop(0)
         if way[-1] in NAMES and relation != "post":
             relations.insert(0, relation)
-            relation = "post"                               # a name leads to all else through its post
+            relation = "post"                               # a name leads to everything else through its post
 
         if relation in ("town", "job"):                     # of a post: they stand in it
             way.append(way[-1].split("'s ")[relation == "job"])
@@ -139,7 +139,7 @@ def select(text):
 
 
 def notebook(text) -> tuple[str, list[str], str | None]:
-    """The notebook with what the prompt shows, and where the question is with it."""
+    """The notebook with the prompt's facts added, and how far they lead."""
     sentences, way, missing = follow(field(text, "Question"), known(text.partition("Notebook: ")[2]))
     return " ".join(sentences), way, missing
 
@@ -159,7 +159,7 @@ def check_chunk(text):
 
 
 def check_neighbours(text):
-    """On to the neighbour that is furthest on the way."""
+    """Go on to the neighbour that is furthest on the way."""
     _, way, missing = notebook(text)
     names = text.partition("Neighbor nodes:\n")[2].splitlines()
     ahead = [entity for entity in way if entity in names]
@@ -201,7 +201,7 @@ def key_words(text):
 
 
 def look_up(text):
-    """The pages of the last post on the way. The search names them, if it found its node; else synopses name it."""
+    """The pages of the last post on the way. The search names them if it found the node; else the synopses do."""
     _, way, _ = follow(text.rpartition("Question:\n")[2], known(text))
     last = [entity for entity in way if "'s " in entity or entity == way[0]][-1]
     found = re.findall(rf"^{last} \(Page ([\d, ]+)\):", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What a checkpoint folder may hold: both versions of config.json, shards, and damage, reported in one line."""
+"""Checkpoint folders: both versions of config.json, shards, and damage, reported in one line."""
 import json
 import shutil
 from functools import partial
@@ -17,7 +17,7 @@ from llama import Cache, Llama
 
 
 def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
-    """config.json as transformers 4 wrote it and weights in many files load as the same checkpoint."""
+    """A config.json of transformers 4 and weights in many files load as the same checkpoint."""
     other = write_checkpoint(tmp_path, shard="100KB", dialect=4)
     assert read_config(other) == read_config(folder)
 
@@ -41,7 +41,7 @@ def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
 @pytest.mark.parametrize("key", ["head_dim", "num_key_value_heads", "rms_norm_eps", "tie_word_embeddings",
                                  "rope_parameters", "original_max_position_embeddings"])
 def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
-    """A key that config.json lacks, or that is null."""
+    """A key that is absent or null in config.json has Hugging Face's default."""
     raw = json.loads((write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16) / "config.json").read_text())
     for absent in (True, False):
         changed = json.loads(json.dumps(raw))
@@ -82,7 +82,7 @@ UP = "model.layers.1.mlp.up_proj.weight"
 NORM = "model.norm.weight"
 
 
-# What each row changes in a checkpoint, and words of the error.
+# Each row: a change to a checkpoint, and words of the error.
 @pytest.mark.parametrize("damage, words", [
     (partial(change, architectures=["MistralForCausalLM"]), ["config.json", "MistralForCausalLM"]),
     (partial(change, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
@@ -99,7 +99,7 @@ NORM = "model.norm.weight"
     (partial(edit_file, name="model.safetensors.index.json", content='{"weight_map": ["x"]}'), ["index.json"]),
 ])
 def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
-    """One line that names the file and the fault."""
+    """The error is one line that names the file and the fault."""
     shutil.copytree(folder, tmp_path / "m")
     damage(tmp_path / "m")
     with pytest.raises(InputError) as error:
@@ -109,7 +109,7 @@ def test_broken_checkpoints_are_named(tmp_path, folder, damage, words):
 
 
 def loads_or_is_refused(folder):
-    """A checkpoint with a damaged file loads, or one line names the file or its folder."""
+    """Load a checkpoint with a damaged file. An error must be one line that names the file or its folder."""
     try:
         Llama.load(folder, "cpu")
     except InputError as error:
@@ -130,7 +130,7 @@ ROPE = ["rope_type", "rope_theta", "factor", "low_freq_factor", "high_freq_facto
 
 @given(st.sampled_from(KEYS + ROPE), st.sampled_from(["'4'", -1, 1e999, float("nan"), [4], {}, "x", 10 ** 20]))
 def test_an_impossible_value_of_config_is_named(copy, folder, key, value):
-    """By the key of config.json, not by the name that the code gives it."""
+    """The error names the key of config.json, not the attribute of the code."""
     raw = json.loads((folder / "config.json").read_text())
     place = raw["rope_parameters"] if key in ROPE else raw
     place[key] = value
@@ -142,7 +142,7 @@ def test_an_impossible_value_of_config_is_named(copy, folder, key, value):
 @settings(max_examples=60)
 @given(st.sampled_from(["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]), st.data())
 def test_a_file_that_was_damaged_anywhere(copy, folder, name, data):
-    """Cut short, replaced, or with another byte in the place of one: refused in one line, or not noticed."""
+    """A file that is cut short, replaced, or has one wrong byte is refused in one line, or loads."""
     good = (folder / name).read_bytes()
     place = data.draw(st.integers(0, min(len(good), 3000) - 1))
     byte = data.draw(st.sampled_from([b"", b"\xff", b"[", b'"', b"9"]))
@@ -158,7 +158,7 @@ def test_a_file_that_was_damaged_anywhere(copy, folder, name, data):
 
 @pytest.mark.parametrize("name", ["model.layers.0.mlp.down_proj.weight", "lm_head.weight"])
 def test_logits_that_are_not_finite_are_named(model, ids, name):
-    """Wherever they come from; and what to try."""
+    """The error of such logits says what to try, wherever they come from."""
     weights = model.weights | {name: model.weights[name].clone()}
     weights[name][0, 0] = float("nan")
     broken = Llama(model.config, weights, model.tokenizer, model.folder)
@@ -182,7 +182,7 @@ def test_a_revision_of_a_repository(monkeypatch, tmp_path):
 
 
 def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
-    """It covers every file that a model or an encoder is loaded from, not settings and other files."""
+    """A fingerprint covers every file that a model or an encoder is loaded from, and no settings or other files."""
     copy = shutil.copytree(folder, tmp_path / "m")
     first = fingerprint(copy)
     for name in ("pecan.json", "notes.txt", "results.json", "old.safetensors"):

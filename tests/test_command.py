@@ -23,7 +23,7 @@ STORY = str(ROOT / "tiny" / "story.txt")
 
 
 def main_of(command: str):
-    """What runs a command; that of pecan.py is in view/."""
+    """The function that runs a command; pecan.py's is in view/."""
     return importlib.import_module("view.ask" if command == "pecan" else command).main
 
 
@@ -33,7 +33,7 @@ class Parsed(Exception):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_examples_that_are_understood(command, capsys, monkeypatch):
-    """Each example is a command of this project, with options that it has."""
+    """Each example is a command of this project with existing options."""
     with pytest.raises(SystemExit):
         main_of(command)(["--help"])
     text = capsys.readouterr().out
@@ -70,7 +70,7 @@ def test_what_a_user_can_mend_is_one_line(raised, code, said, capsys):
 
 
 class Full(io.StringIO):
-    """Where nothing more can be written, which is said at the end: output is buffered."""
+    """An output that is full. Only the flush at the end says so, because output is buffered."""
     def flush(self):
         raise OSError(28, "No space left on device")
 
@@ -103,7 +103,7 @@ def test_a_bug_keeps_its_traceback():
 
 
 def test_answers_as_json(tmp_path, capsys):
-    """A line for each question, nothing else on stdout."""
+    """Stdout has one line for each question and nothing else."""
     arguments = [STORY, "What color is Selma's pet?", "Where does Selma live?", "--device", "cpu", "--graph",
                  str(tmp_path / "g.json")]
     ask.main([*arguments, "--json"])
@@ -115,7 +115,7 @@ def test_answers_as_json(tmp_path, capsys):
 
 
 def test_results_as_json(tmp_path, capsys):
-    """A run and its scores again: stdout is one JSON object, of the numbers that are kept."""
+    """For a run and for its scores, stdout is one JSON object with the numbers that are kept."""
     output = tmp_path / "r"
 
     def numbers(*arguments):

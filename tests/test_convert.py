@@ -1,4 +1,4 @@
-"""GGUF files: each gives back the checkpoint that it came from, and what is not known for certain is refused."""
+"""GGUF files: each gives back its checkpoint, and anything unknown is refused."""
 import random
 import sys
 from dataclasses import replace
@@ -28,7 +28,7 @@ PUBLISHED = LLAMA3 | {"original_max_position_embeddings": 8192}
 
 
 def checkpoint(folder, **changes):
-    """A random checkpoint with a byte-level BPE like Llama 3's, whose tokens are as many as its embeddings."""
+    """A random checkpoint with a byte-level BPE like Llama 3's. It has as many tokens as embeddings."""
     folder.mkdir(exist_ok=True)
     write_bpe(folder)
     size = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
@@ -46,7 +46,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def content(small):
-    """Fields and tensors of its GGUF file. Copies: a test may change them."""
+    """Copies of the fields and tensors of its GGUF file; a test may change them."""
     fields, tensors = fields_of(small), tensors_of(small, Type.F32)
     return lambda: (dict(fields), dict(tensors))
 
@@ -61,7 +61,7 @@ UNSCALED = {"rope_type": "default", "rope_theta": 500000.0}
     (Type.F16, {"rope_parameters": UNSCALED}), (Type.BF16, {"tie_word_embeddings": True, "num_key_value_heads": 1})],
     ids=str)
 def test_plain_numbers_come_back(tmp_path, kind, changes):
-    """Every tensor bit by bit, in the file's dtype; config.json with the parameters of the scaling."""
+    """Every tensor is equal bit by bit and has the file's dtype. config.json has the parameters of the scaling."""
     source = checkpoint(tmp_path / "hf", **changes)
     convert(write_gguf(tmp_path / "m.gguf", fields_of(source), tensors_of(source, kind)), tmp_path / "m")
 
@@ -77,7 +77,8 @@ def test_plain_numbers_come_back(tmp_path, kind, changes):
     assert read_config(tmp_path / "m") == replace(read_config(source), dtype=dtype, eos=eos)
 
 
-# Half a step of the largest number of a block, or one where the range is not symmetric. A wrong row is off by far more.
+# Half a quantisation step of a block's largest number, or one step if the range is not symmetric. A wrong row errs
+# by far more.
 @pytest.mark.parametrize("kind, step", [(Type.Q8_0, 1 / 127 / 2), (Type.Q5_0, 1 / 16), (Type.Q5_1, 2 / 31 / 2),
                                         (Type.Q4_0, 1 / 8), (Type.Q4_1, 2 / 15 / 2)])
 def test_quantised_numbers_come_back_within_a_step(tmp_path, small, kind, step):
@@ -93,7 +94,7 @@ def test_quantised_numbers_come_back_within_a_step(tmp_path, small, kind, step):
 
 
 def test_what_the_command_writes(tmp_path, content, monkeypatch, capsys):
-    """A folder for --model, with settings for a small model, from the command line; the file is in a package."""
+    """From a file in a package the command writes a folder for --model, with settings for a small model."""
     (tmp_path / "a_package").mkdir()
     write_gguf(tmp_path / "a_package" / "m.gguf", *content())
     monkeypatch.syspath_prepend(tmp_path)
@@ -124,7 +125,7 @@ def test_the_scaling_of_published_models_is_known_and_no_other(small, factor, K)
 
 @pytest.mark.parametrize("pre", ["llama-bpe", "smollm"])
 def test_byte_level_ids(tmp_path, content, pre):
-    """Those of BPE the naive way, of texts that name special tokens, and of digits, CJK and white space."""
+    """Ids equal those of a naive BPE, also for names of special tokens, digits, CJK and white space."""
     fields, tensors = content()
     fields["tokenizer.ggml.pre"] = pre
     convert(write_gguf(tmp_path / "m.gguf", fields, tensors), tmp_path / "m")
@@ -133,7 +134,7 @@ def test_byte_level_ids(tmp_path, content, pre):
         assert t.encode(text) == naive_ids(fields, text), text
         assert t.decode(t.encode(text)) == text
 
-    # Tokens that only one of the two rules can give: digits together, a digit with its blank, a word without merges.
+    # Tokens that only one of the two rules gives: digits together, a digit with its blank, a word without merges.
     fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], "19", "Ġ1", "ĠzzQ"]
     fields["tokenizer.ggml.token_type"] = [*fields["tokenizer.ggml.token_type"], 1, 1, 1]
     fields["tokenizer.ggml.merges"] = [*fields["tokenizer.ggml.merges"], "1 9", "Ġ 1"]
@@ -142,7 +143,7 @@ def test_byte_level_ids(tmp_path, content, pre):
 
 
 def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
-    """The same ids with special tokens too, and the same BOS if transformers encodes a text by itself."""
+    """Ids are equal, with special tokens too, and so is the BOS that transformers adds to a text."""
     convert(write_gguf(tmp_path / "m.gguf", *content()), tmp_path / "m")
     ours, wanted = Tokenizer(tmp_path / "m"), Tokenizer(small)
     assert ours.frame == wanted.frame and ours.bos == wanted.bos
@@ -153,7 +154,7 @@ def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
 
 
 def test_sentencepiece_ids(tmp_path):
-    """Those of sentencepiece itself, with a BOS by default."""
+    """Ids equal those of sentencepiece, with a BOS by default."""
     write_sentencepiece(tmp_path)
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
     places = range(model.get_piece_size())
@@ -184,7 +185,7 @@ def remove(fields, tensors, name):
     del tensors[name]
 
 
-# What each row changes in the file, and words of the error.
+# Each row: a change to the file, and words of the error.
 @pytest.mark.parametrize("damage, words", [
     (partial(change, llama__embedding_length=None), ["'llama.embedding_length' is missing"]),
     (partial(change, llama__attention__sliding_window=512), ["llama.attention.sliding_window is not known"]),
@@ -204,7 +205,7 @@ def remove(fields, tensors, name):
     (partial(store, name="rope_freqs.weight", array=np.full(8, 2, np.float32)), ["not that of llama3 scaling"]),
 ])
 def test_what_is_not_known_is_refused_by_name(tmp_path, content, damage, words):
-    """One line that names the file and the fault, and nothing left."""
+    """The error is one line that names the file and the fault, and no folder is left."""
     fields, tensors = content()
     damage(fields, tensors)
     said = refused(write_gguf(tmp_path / "m.gguf", fields, tensors), tmp_path / "m")
@@ -225,7 +226,7 @@ def test_other_refusals(tmp_path, monkeypatch, content):
     assert "absent.gguf: not a readable GGUF file (No such file" in refused(tmp_path / "absent.gguf", tmp_path / "m")
     assert "none/m: cannot be written" in refused(path, tmp_path / "none" / "m")
 
-    # A folder that exists is not touched.
+    # An existing folder is not changed.
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="old: cannot be written"):
@@ -237,7 +238,7 @@ def test_other_refusals(tmp_path, monkeypatch, content):
 
 
 def test_a_file_that_was_damaged_anywhere(tmp_path, content):
-    """Cut short, a length beyond its end, or a bit flipped before the weights: a conversion or one line, no hanging."""
+    """A file that is cut short, has a length beyond its end, or a flipped bit is converted or refused in one line."""
     good = write_gguf(tmp_path / "m.gguf", *content()).read_bytes()
     tokens = good.index(b"tokenizer.ggml.tokens") + len("tokenizer.ggml.tokens") + 8
     damaged = [good[:tokens] + (2 ** 62).to_bytes(8, "little") + good[tokens + 8:]]

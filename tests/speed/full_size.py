@@ -23,7 +23,7 @@ REPLY = 2                         # tokens of a reply; memory does not depend on
 
 
 class WithoutData(TorchFunctionMode):
-    """Answers for data that is not there; and attention that is one operation, as a fused kernel is."""
+    """Gives answers where there is no data, and runs attention as one operation, like a fused kernel."""
 
     def __init__(self, fused: bool = True):
         super().__init__()
@@ -43,7 +43,7 @@ class WithoutData(TorchFunctionMode):
 
 
 def read_windows(model: Llama, rows: int, window: int = WINDOW) -> tuple[int, int]:
-    """Summarise a batch of full windows; tokens of the batch's prompts, and slots of its cache."""
+    """Summarise a batch of full windows. Return the tokens of its prompts and the slots of its cache."""
     texts = ["color " * 298] * 2
     empty, one, two = (length_of(summary_prompt(model.tokenizer, texts[:count])) for count in range(3))
     texts = texts[:1] * ((window - empty - REPLY) // (two - one))
@@ -53,14 +53,14 @@ def read_windows(model: Llama, rows: int, window: int = WINDOW) -> tuple[int, in
 
 
 def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
-    """A search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
+    """Run a search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
     texts = ["color " * 250] * 2 + ["color " * 10] * 2
     nodes = [Node(1 + n // 2, text) for n, text in enumerate(texts)]
     graph = Graph(nodes, edge_matrix([(2, 0, .5), (3, 1, .5)], 4), "", "", {})
     settings = Settings(window=window, answer_tokens=REPLY, confidence=.9)
     search = Search(model, graph, "Who is Ahab?", torch.ones(4), settings)
 
-    # The tokens in between count as read.
+    # The other tokens of the window count as read.
     skipped = search.room - search.lengths.sum().item()
     search.cache.lengths[0] += skipped
     search.room -= skipped
@@ -70,7 +70,7 @@ def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
 
 
 def full_size(device: torch.device, short: bool):
-    """What a batch of groups and a search add to the weights: measured or, without a GPU, counted; and computed."""
+    """The bytes that a batch of groups and a search add: measured (without a GPU, counted) and computed."""
     on_gpu = device.type == "cuda"
     for shape in ("1B",) if short else ("8B",) if on_gpu else ("1B", "8B", "70B"):
         model = random_model(shape, device if on_gpu else "meta", torch.bfloat16)
@@ -112,7 +112,7 @@ def laptop(device: torch.device, short: bool):
 
 
 def tokens_a_second(model: Llama, length: int, reply: int) -> tuple[float, float]:
-    """Reading a prompt of nodes, and writing a reply with attention to them; on the wall."""
+    """Tokens a second of reading a prompt of nodes, and of writing a reply with attention to them."""
     nodes, _ = prompt_of(model, length)
     model.read(Cache(model, 1, SPAN), [nodes[:1]])                    # to warm up
     cache = Cache(model, 1, length + reply)

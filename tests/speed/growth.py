@@ -12,7 +12,7 @@ from tiny.world import make_world
 
 
 def long_document(tokenizer, tokens: int) -> Document:
-    """A document of the embedded world of at least so many tokens."""
+    """A document of the embedded world with at least so many tokens."""
     passages = []
     rng = random.Random(0)
     length = 0
@@ -24,7 +24,7 @@ def long_document(tokenizer, tokens: int) -> Document:
 
 
 def growth(device: torch.device, short: bool):
-    """Seconds at each size, next to what the size before it would give if all were linear."""
+    """The seconds at each size, next to the linear extrapolation from the size before it."""
     tiny = Llama.load(TINY, str(device))
     settings = resolve(TINY, 512)
     before = {}

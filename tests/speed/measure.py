@@ -28,7 +28,7 @@ SIZES = {"embedded": (461, 128, 256, 6, 4, 2, 32),
 
 
 def random_model(shape: str, device: torch.device | str, dtype: torch.dtype) -> Llama:
-    """A Llama of random weights, or of none on the device "meta". Its replies end at their limit."""
+    """A Llama with random weights; on the device "meta" it has none. Its replies end at their limit."""
     vocab, width, hidden, layers, heads, kv_heads, head_width = SIZES[shape]
     config = Config(vocab=vocab, width=width, hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads,
                     head_width=head_width, norm_eps=1e-5, max_length=1 << 17, tied=shape not in ("8B", "70B"),
@@ -51,7 +51,7 @@ def random_models(device: torch.device, short: bool, on_cpu: int = 3):
 # --- clocks ---------------------------------------------------------------------------------------------------------
 
 def seconds(run: Callable, device: torch.device) -> float:
-    """What one call takes: the time of the process on a CPU, which others may use too; else the time on the wall."""
+    """The seconds of one call: the process's own time on a CPU, which others may use too, else the wall clock."""
     on_gpu = device.type == "cuda"
     clock = time.perf_counter if on_gpu else time.process_time
     if on_gpu:
@@ -83,10 +83,10 @@ def peak_of(run: Callable, device: torch.device = torch.device("cpu")) -> int:
 
 
 class Counted(TorchDispatchMode):
-    """Bytes of the tensors that operations make and that are alive, on any device; and the dtypes that they have by
-    operation and device.
+    """Counts the bytes of living tensors that operations made, on any device, and records their dtypes by operation and
+    device.
 
-    What existed before is not counted. An operation on tensors of two devices is an AssertionError, but for copies.
+    Earlier tensors are not counted. An operation on tensors of two devices, except a copy, is an AssertionError.
     """
 
     def __init__(self):
@@ -127,12 +127,12 @@ class Counted(TorchDispatchMode):
 # --- lines ----------------------------------------------------------------------------------------------------------
 
 def machine(device: torch.device) -> str:
-    """What the figures were measured on."""
+    """The machine that the figures were measured on."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else platform.machine()
     return f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}"
 
 
 def line(what: str, shape: str, ours: float, peer: float, unit: str):
-    """Print a line of the table. A ratio above 1 is in our favour, whether less or more is better."""
+    """Print a line of the table. A ratio above 1 is always in our favour."""
     ratio = ours / peer if unit.endswith("/s") else peer / ours
     print(f"{what:50}{shape:35}{ours:12,.4g} {unit:9}{peer:12,.4g}{ratio:8.2f}x", flush=True)

@@ -1,7 +1,7 @@
-"""transformers, doing what llama.py does with the same weights in the same process.
+"""transformers does the work of llama.py with the same weights in the same process.
 
 The loops here are leaner than transformers' own generate: no logits processors, no stopping criteria. So the peer is at
-least as fast as what its users run.
+least as fast as its users' programs.
 """
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
@@ -33,7 +33,7 @@ def hugging_face(model: Llama, attention: str) -> LlamaForCausalLM:
 def write(peer, prompts: torch.Tensor, limit: int, spans: list | None = None) -> tuple[list, torch.Tensor | None]:
     """Greedy ids [B][limit] after prompts [B, T]; with `spans` of nodes also a(x, j) of each as a query [limit, N].
 
-    The attention is what output_attentions gives: all layers and heads of a pass, kept until the pass has ended.
+    The attention comes from output_attentions: all layers and heads of a pass are kept until its end.
     """
     past = DynamicCache(config=peer.config)
     attend = spans is not None

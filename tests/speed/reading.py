@@ -1,4 +1,4 @@
-"""A window summarised with its attention, and decoding next to the memory's speed."""
+"""Measures the summary of a window with its attention, and compares decoding with the speed of the memory."""
 import torch
 from transformers import DynamicCache
 
@@ -11,14 +11,14 @@ MOST = 12 << 30                   # bytes that kept attention may take
 
 
 def prompt_of(model: Llama, length: int) -> tuple[list[Segment], torch.Tensor]:
-    """Random ids as nodes of 64, numbered from 0; and as a tensor [1, length]."""
+    """Random ids as nodes of 64 tokens, numbered from 0, and as a tensor [1, length]."""
     ids = torch.randint(5, model.config.vocab, (length,), generator=torch.Generator().manual_seed(0)).tolist()
     nodes = [(n, ids[start:start + NODE]) for n, start in enumerate(range(0, length, NODE))]
     return nodes, torch.tensor([ids], device=model.device)
 
 
 def stage_1(device: torch.device, short: bool):
-    """A window read and summarised, and the peer with and without attention: time and memory."""
+    """Time and memory of reading and summarising a window; the peer's with and without attention."""
     reply = 12 if short else 256
     for shape, model in random_models(device, short):
         for length in (200,) if short else (1024, 4096, 8192):
@@ -37,7 +37,7 @@ def one_window(model: Llama, name: str, length: int, reply: int):
     sdpa = peer.hugging_face(model, "sdpa")
     runs = {"ours": ours, "sdpa, without attention": lambda limit=reply: peer.write(sdpa, ids, limit)}
 
-    # What eager attention keeps: the weights of all layers and heads, and a float32 copy of one layer's.
+    # Eager attention keeps the weights of all layers and heads, and a float32 copy of one layer's.
     kept = (model.config.layers * model.dtype.itemsize + 8) * model.config.heads * length ** 2
     if kept < MOST:
         eager = peer.hugging_face(model, "eager")
@@ -59,7 +59,7 @@ def one_window(model: Llama, name: str, length: int, reply: int):
 
 
 def decode(device: torch.device, short: bool):
-    """Steps a second at 512 tokens of context, next to the peer's, and to what the memory's speed allows."""
+    """Steps a second at 512 tokens of context, next to the peer's and to the limit that the memory's speed sets."""
     source = torch.empty(1 << 26, device=device)
     target = source.clone()
     bandwidth = 2 * source.nbytes / min(seconds(lambda: target.copy_(source), device) for _ in range(5))
@@ -77,7 +77,7 @@ def decode(device: torch.device, short: bool):
 
 @torch.no_grad()
 def steps_a_second(model: Llama, batch: int, steps: int) -> tuple[float, float]:
-    """Of decoding: ours with attention to nodes, and the peer's without."""
+    """Decoding steps a second: ours with attention to nodes, and the peer's without."""
     prompt, ids = prompt_of(model, 512)
     cache = Cache(model, batch, 512 + steps)
     hidden, _ = model.read(cache, [prompt] * batch)

@@ -15,7 +15,7 @@ from support.token_mean import TokenMean
 
 @torch.no_grad()
 def from_the_start(model: Llama, passes: list, limit: int):
-    """The same verdicts and answer if every pass reads the whole prompt again, without attention."""
+    """Run the same verdicts and answer, but every pass reads the whole prompt again, without attention."""
     prompt = []
     for segments, probe in passes:
         prompt += segments
@@ -26,7 +26,7 @@ def from_the_start(model: Llama, passes: list, limit: int):
 
 
 def one_search(device: torch.device, short: bool):
-    """A search of the first embedded document by each model; a verdict never says Yes, so all nodes are read."""
+    """Measure a search of the first embedded document by each model. No verdict says Yes, so all nodes are read."""
     tiny = Llama.load(TINY, str(device))
     document, = read_jsonl(EMBEDDED, 1)
     if short:
