@@ -151,7 +151,10 @@ def test_other_settings_do_not_mix(tmp_path):
     assert other.returncode == 2 and path.read_bytes() == kept, "earlier answers are lost"
     assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in other.stderr
 
+    part = path.with_name("pecan.part-1.jsonl")              # of a killed process
+    part.write_bytes(kept.splitlines(keepends=True)[0])
     assert run(*arguments, "--patience", 2, "--overwrite", "--batch", 3).returncode == 0
+    assert not part.exists() and path.with_name("pecan.part-1.jsonl.old").exists()
     assert path.read_bytes() != kept and path.with_name("pecan.jsonl.old").read_bytes() == kept
     setups = {file.name: json.loads(file.read_text())["patience"] for file in path.parent.glob("pecan.setup.json*")}
     assert setups == {"pecan.setup.json": 2, "pecan.setup.json.old": 1}, "the old answers have lost their setup"

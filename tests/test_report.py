@@ -248,16 +248,17 @@ def levels(lengths: list[int], room: int, limit: int, node: int):
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
     """The estimate follows from the texts of two documents and four questions.
 
-    A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds. A batch holds at
-    most the groups of one level.
+    A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds. With --nodes there
+    are no checks. A batch holds at most the groups of one level.
     """
     monkeypatch.setattr(dataset, "TAKEN", ())
     documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
                  for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
     config, t = tiny.config, tiny.tokenizer
     for name, answer, nodes, *option in (("HotpotQA", 32, 17, "chunk", 8), ("mine", None, 30, "chunk", 8),
-                                         ("long", None, 30, "batch", 99)):
-        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer}, dict([option]))
+                                         ("long", None, 30, "batch", 99), ("fixed", None, 9, "nodes", 9)):
+        changed = {"fixed_nodes" if option[0] == "nodes" else option[0]: option[1]}
+        s = resolve(tiny.folder, config.max_length, {"answer_tokens": answer}, changed)
         limit, room = room_for_summary(t, s)
         instruction, turn = length_of(summary_prompt(t, [])), length_of(answer_turn(t, 0))
         total = dict.fromkeys(("tokens", "windows", "calls", "construction", "search", "whole"), 0)
@@ -279,9 +280,10 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
                 assert name == "long" or read == nodes * s.chunk
                 prompt = opening + read + turn
                 searches.append(cost.bytes_of_pass(config, 4, min(read, 512), s.window, prompt))
-                total["calls"] += read // s.chunk + 1
+                checks = 0 if name == "fixed" else read // s.chunk
+                total["calls"] += checks + 1
                 total["search"] += (flops_of(config, prompt, prompt // 2)
-                                    + read // s.chunk * flops_of(config, len(t.frame.close), opening + read, 1)
+                                    + checks * flops_of(config, len(t.frame.close), opening + read, 1)
                                     + sum(flops_of(config, 1, prompt + n, 1) for n in range(s.answer_tokens)))
                 whole = min(opening + text + turn, 512 - s.answer_tokens)
                 total["whole"] += generated(config, whole, s.answer_tokens)

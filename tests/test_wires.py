@@ -270,6 +270,19 @@ def test_the_pairs_of_table_2(tmp_path, folder):
         "tiny + tiny", f"{folder.name} + {folder.name}", f"tiny + {folder.name}"]
 
 
+def test_a_run_has_its_own_models(folder, monkeypatch):
+    """Models are loaded again if a checkpoint, the builder or the dtype of the next run differs, and not otherwise."""
+    loaded = []
+    monkeypatch.setattr(runner, "Models", lambda checkpoints: loaded.append(checkpoints) or SimpleNamespace(
+        checkpoints=checkpoints))
+    row, searched, shared = runs("--table", 2, "--searcher", folder).values()
+    narrow = runs("--method", "pecan", "--dtype", "bfloat16")["pecan"]
+    both = Runner(Team())
+    for run in (row, row, searched, shared, narrow):
+        assert both.load(run).checkpoints == run.checkpoints
+    assert loaded == [run.checkpoints for run in (row, searched, shared, narrow)]
+
+
 def test_the_window_is_no_longer_than_the_builder_was_made_for(folder):
     """The builder limits PECAN's window alone."""
     found = settings_of("--method", "pecan,whole", "--model", folder, "--builder", TINY, "--chunk", 32)
