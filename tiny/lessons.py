@@ -1,8 +1,8 @@
 """The training sequences of the embedded model: token ids and the right next tokens, from the world's truth.
 
 There are three kinds. `reading` has texts in lines, then many questions with short answers: dense practice at finding
-whose fact it is. `summary` (Table A1) and `search` (Table A2) use the prompts of pecan.py. No lesson says where to
-attend.
+whose fact it is; drills and `sentences` are readings without other sentences between. `summary` (Table A1) and `search`
+(Table A2) use the prompts of pecan.py. No lesson says where to attend.
 """
 from dataclasses import dataclass, field
 from random import Random
@@ -13,7 +13,7 @@ import pecan
 from core.tokenizer import Tokenizer
 from llama import Segment
 from tiny.facts import POST, QUESTIONS, VALUES, WORDINGS, Fact, facts_in, statement
-from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, make_world, person, summarise
+from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, person, summarise
 
 ASKED = [relation for relation in QUESTIONS if relation != "inn"]
 TASKS = 14                        # questions of a drill or a reading
@@ -256,7 +256,7 @@ STAGES = {0.01: {"drill 1": 24},
           0.03: {"drill 2": 24},
           0.1: {"drill 3": 24},
           0.25: {"drill 3": 8, "reading": 16},
-          1: {"reading": 6, "summary": 12, "search": 18}}
+          1: {"sentences": 8, "reading": 6, "summary": 4, "search": 18}}
 MIXED = sorted(STAGES)[-2]        # from here on the lessons of all kinds are mixed
 
 
@@ -274,6 +274,9 @@ def lessons(teacher: Teacher, rng: Random, share: float) -> dict[str, list[Lesso
             return teacher.summary(rng, world)
         if kind == "search":
             return teacher.search(rng, world, room)
+        if kind == "sentences":
+            few = make_world(rng, 6)
+            return teacher.reading(rng, sum((groups_about(rng, few, name) for name in few.names), []), 0.4)
         return teacher.reading(rng, summarise(sum(world.chapters, [])) + rng.sample(world.passages, 8), 0.4)
 
     return {kind: [make(kind) for _ in range(n)] for kind, n in counts.items()}
