@@ -1,8 +1,8 @@
 """The training sequences of the embedded model: token ids and the right next tokens, from the world's truth.
 
 There are three kinds. `reading` has texts in lines, then many questions with short answers: dense practice at finding
-whose fact it is; drills and `sentences` are readings without other sentences between. `summary` (Table A1) and `search`
-(Table A2) use the prompts of pecan.py. No lesson says where to attend.
+whose fact it is; drills are readings of a few bare facts. `summary` (Table A1) and `search` (Table A2) use the prompts
+of pecan.py. No lesson says where to attend.
 """
 from dataclasses import dataclass, field
 from random import Random
@@ -12,10 +12,9 @@ import torch
 import pecan
 from core.tokenizer import Tokenizer
 from llama import Segment
-from tiny.facts import POST, QUESTIONS, VALUES, WORDINGS, Fact, facts_in, statement
-from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, person, summarise
+from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement
+from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, summarise
 
-ASKED = [relation for relation in QUESTIONS if relation != "inn"]
 TASKS = 14                        # questions of a drill or a reading
 NEEDED = {"two facts": "friend", "changed": "past"}       # the relation that a question of this kind also needs
 ROOMS = 160, 220, 280, 340        # tokens of question and nodes in a search; real ones take up to 360
@@ -85,17 +84,21 @@ class Teacher:
 
     # --- whose fact it is -------------------------------------------------------------------------------------------
 
-    def drill(self, rng: Random, relations: tuple[str, ...], introduced: bool) -> Lesson:
-        """Bare facts about five people, then tasks. If they are introduced, most facts name only their post."""
-        lines = []
-        for (town, job), name in draw_posts(rng, 5).items():
-            if introduced:
-                lines.append(POST.format(name, town, job))
-            for relation in relations:
-                fact = draw_fact(rng, name, relation, VALUES[relation])
-                who = person(rng, town, job) if introduced and rng.random() < 0.7 else name
-                lines.append(rng.choice(WORDINGS[relation]).format(who, fact.value))
-        return self.reading(rng, lines, 0)
+    def drill(self, rng: Random, kind: str) -> Lesson:
+        """Bare facts, then tasks."""
+        if kind in FIRST:
+            people = draw_posts(rng, 5).values()
+            facts = [draw_fact(rng, name, relation, VALUES[relation]) for name in people for relation in FIRST[kind]]
+            return self.reading(rng, [statement(fact) for fact in facts], 0)
+
+        # All facts of a small world, by name or in the words of its documents.
+        world = make_world(rng, 6)
+        if kind == "facts":
+            lines = {statement(fact, world.post(fact.name)) for fact in world.facts.values()}
+        else:
+            lines = [group for name in world.names for group in groups_about(rng, world, name)]
+            lines += [statement(fact) for fact in world.facts.values() if fact.relation == "inn"]
+        return self.reading(rng, sorted(lines), 0.2)
 
     def reading(self, rng: Random, lines: list[str], hard: float) -> Lesson:
         """Lines in random order, then tasks, each with its answer as a target.
@@ -105,7 +108,7 @@ class Teacher:
         """
         rng.shuffle(lines)
         stated = {(fact.name, fact.relation): fact for fact in sorted(facts_in(lines), key=str)}
-        subjects = [(name, relation) for name, relation in stated if relation in ASKED]
+        subjects = [(name, relation) for name, relation in stated if relation in QUESTIONS]
         friends = [fact for fact in stated.values() if fact.relation == "friend"]
 
         lesson = Lesson([id for text in lines for id in self.line(text)] + self.encode("\n\n"))
@@ -118,7 +121,7 @@ class Teacher:
                 asked = f"{friend.name}'s friend"
                 name = friend.value
             elif draw < hard:
-                relation = rng.choice(ASKED)
+                relation = rng.choice(list(QUESTIONS))
             fact = stated.get((name, relation))
 
             if fact and asked == name and rng.random() < 0.4:
@@ -248,15 +251,15 @@ class Teacher:
 
 # --- the lessons of a step ------------------------------------------------------------------------------------------
 
-DRILLS = {"drill 1": (("pet",), False), "drill 2": (("pet", "drink", "friend"), False),
-          "drill 3": (("pet", "drink", "home"), True)}
+# A kind of value that no drill has is never learnt: its embeddings become equal before the model can copy them.
+FIRST = {"drill 1": ("pet",), "drill 2": ("pet", "drink", "friend")}
 
 # Up to this share of the training's tokens: the number of lessons of each kind in a step.
 STAGES = {0.01: {"drill 1": 24},
           0.03: {"drill 2": 24},
-          0.1: {"drill 3": 24},
-          0.25: {"drill 3": 8, "reading": 16},
-          1: {"sentences": 8, "reading": 6, "summary": 4, "search": 18}}
+          0.1: {"facts": 24},
+          0.25: {"facts": 4, "sentences": 8, "reading": 12},
+          1: {"facts": 4, "sentences": 6, "reading": 4, "summary": 4, "search": 18}}
 MIXED = sorted(STAGES)[-2]        # from here on the lessons of all kinds are mixed
 
 
@@ -267,16 +270,13 @@ def lessons(teacher: Teacher, rng: Random, share: float) -> dict[str, list[Lesso
     room = rng.choice(ROOMS)
 
     def make(kind: str) -> Lesson:
-        if kind in DRILLS:
-            return teacher.drill(rng, *DRILLS[kind])
+        if kind in (*FIRST, "facts", "sentences"):
+            return teacher.drill(rng, kind)
         world = rng.choice(worlds)
         if kind == "summary":
             return teacher.summary(rng, world)
         if kind == "search":
             return teacher.search(rng, world, room)
-        if kind == "sentences":
-            few = make_world(rng, 6)
-            return teacher.reading(rng, sum((groups_about(rng, few, name) for name in few.names), []), 0.4)
         return teacher.reading(rng, summarise(sum(world.chapters, [])) + rng.sample(world.passages, 8), 0.4)
 
     return {kind: [make(kind) for _ in range(n)] for kind, n in counts.items()}
