@@ -256,7 +256,6 @@ FIRST = {"drill 1": ("pet",), "drill 2": ("pet", "drink", "friend")}
 
 # Up to this share of the training's tokens: the number of lessons of each kind in a step.
 STAGES = {0.01: {"drill 1": 24},
-          0.03: {"drill 2": 24},
           0.1: {"facts": 24},
           0.25: {"facts": 4, "sentences": 8, "reading": 12},
           1: {"facts": 4, "sentences": 6, "reading": 4, "summary": 4, "search": 18}}
