@@ -28,13 +28,13 @@ def on_sources(record: Record) -> Attention:
 def on_right_points(record: Record) -> Attention:
     """For each question: the attention that it gets from the IPs that lead to a needed chunk, and from all IPs.
 
-    Questions for which all IPs lead there, or none, are left out.
+    Questions for which all IPs lead there are left out: there all heads are right.
     """
     points = [i for i, node in enumerate(record.nodes) if node.level > 1]
     found = []
     for asked in record.asked:
         leads = asked.leads[points].bool()
-        if 0 < leads.sum() < len(points):
+        if not leads.all():
             found.append((asked.attention[points][leads].sum(0), asked.attention[points].sum(0)))
     return found
 

@@ -126,8 +126,8 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
     assert second.returncode != 0 and "answered for another text" in second.stderr
 
 
-def test_two_runs_on_one_folder(tmp_path):
-    """The second run is refused. The lock ends with its run, even if the run fails."""
+def test_two_runs_on_one_folder(tmp_path, monkeypatch):
+    """The second run is refused. A run holds the lock until it ends, even if it fails."""
     (tmp_path / "r").mkdir()
     arguments = "--limit", 1, "--method", "bm25", "--output", tmp_path / "r"
     with open(tmp_path / "r" / "lock", "w") as file:
@@ -137,6 +137,11 @@ def test_two_runs_on_one_folder(tmp_path):
     (tmp_path / "file").touch()
     failed = run(*arguments, "--graphs", tmp_path / "file")
     assert failed.returncode == 2 and "file: cannot be written" in failed.stderr
+
+    def show(*_):
+        with open(tmp_path / "r" / "lock") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    monkeypatch.setattr(command_line, "show", show)
     assert run(*arguments).returncode == 0
 
 

@@ -260,6 +260,7 @@ def test_heads_are_chosen_by_their_mass():
     assert right.tolist() == E_H[1].tolist() and torch.allclose(all_, torch.tensor([[.6], [.6]]))
     (right, all_), = choose.on_right_points(record_of())
     assert torch.allclose(right, torch.tensor(.5)) and torch.allclose(all_, torch.tensor(.6))
+    assert choose.on_right_points(record_of(leads=torch.ones(7))) == []
 
 
 def test_heads_are_chosen_on_other_documents():
