@@ -1307,6 +1307,65 @@ MUTATIONS |= {
     "weights of tokens change no mean": ("support/token_mean.py", "weights = self.weights[ids]  ",
                                          "weights = self.weights[ids] ** 0  ",
                                          "test_sbert.py::test_embeddings_are_whitened"),
+    "lock of the output folder is not held": (
+        "eval.py",
+        "team.first(lambda: held.enter_context(lock(Path(args.output) / \"lock\")))",
+        "team.first(lambda: lock(Path(args.output) / \"lock\"))",
+        "test_eval.py::test_two_runs_on_one_folder"),
+    "cells shift if a data set lacks a way": (
+        "study/__main__.py",
+        "{' | '.join(str(ways.get(way, '')) for ways in columns)}",
+        "{' | '.join(str(ways[way]) for ways in columns if way in ways)}",
+        "test_report.py::test_the_report_of_the_bench_from_raw_rows"),
+    "the tree is built with the window of the search": (
+        "study/collect.py",
+        "tree = build(model, document, replace(bench.settings, tree=True))",
+        "tree = build(model, document, replace(settings, tree=True))",
+        "test_study.py::test_ways_of_a_short_document"),
+    "traces are written at the end only": (
+        "view/trace.py",
+        "        lines.append(json.dumps(line, ensure_ascii=False, allow_nan=False) + \"\\n\")\n"
+        "        write_file(path, \"\".join(lines))\n"
+        "\n"
+        "    with watching(pecan, \"Search\", lambda search, *_: searches.append(search)), "
+        "watching(method, \"answer\", write):\n"
+        "        yield\n",
+        "        lines.append(json.dumps(line, ensure_ascii=False, allow_nan=False) + \"\\n\")\n"
+        "\n"
+        "    with watching(pecan, \"Search\", lambda search, *_: searches.append(search)), "
+        "watching(method, \"answer\", write):\n"
+        "        yield\n"
+        "    write_file(path, \"\".join(lines))\n",
+        "test_view.py::test_a_trace_has_each_answer_at_once"),
+    "bars of c without attention": (
+        "view/page.js",
+        "!similarity ? 0 : attention ? Math.max(query.c[node], 0) / sum : Math.max(query.c[node], 0);",
+        "!similarity ? 0 : Math.max(query.c[node], 0) / sum;",
+        "test_page.py::test_the_bars_of_a_candidate_are_its_score"),
+    "the walk ignores the builder": (
+        "view/walk.py",
+        "graph = pecan.build(builder or model, document, settings)",
+        "graph = pecan.build(model, document, settings)",
+        "test_walk.py::test_the_walk_of_two_models"),
+    "the hash of a document ignores its passages": (
+        "data.py",
+        "hashlib.sha256(json.dumps(self.passages, ensure_ascii=False, allow_nan=False).encode()).hexdigest()",
+        "hashlib.sha256(\"\\n\".join(self.passages).encode()).hexdigest()",
+        "test_data.py::test_both_forms_of_a_document"),
+    "blank lines are not counted": (
+        "data.py",
+        "        for number, line in enumerate(lines, 1):\n"
+        "            if not line.strip():\n"
+        "                continue\n"
+        "\n",
+        "        for number, line in enumerate(filter(bytes.strip, lines), 1):\n",
+        "test_data.py::test_both_forms_of_a_document"),
+    "the last token of a cut reply is not counted": (
+        "llama.py",
+        "                self.tokens += len(rows)\n"
+        "                break\n",
+        "                break\n",
+        "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit"),
 
     # the embedded world
     "a color without its pet": ("tiny/facts.py", "owner = person if \"pet\" in values else None",

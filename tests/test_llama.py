@@ -207,7 +207,9 @@ def test_rows_of_different_lengths_are_independent(model, ids):
 def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):
     model = Llama(replace(model.config, eos=()), model.weights)
     unended = generate(model, ids(100), 20)
+    before = model.tokens
     assert len(unended) == 20 and generate(model, ids(100), 7) == unended[:7]
+    assert model.tokens - before == 100 + 7, "the last token counts, though it does not run"
 
     token = unended[9]
     stop = unended.index(token)

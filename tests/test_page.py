@@ -1,5 +1,6 @@
 """The page of a trace, in a browser: every figure is the trace's, and a document's text is shown, never run."""
 import json
+from dataclasses import replace
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -110,6 +111,34 @@ def test_every_figure_of_every_step(browser, tmp_path, traces):
         body.send_keys(Keys.ARROW_LEFT)
         assert_shows(browser, trace, steps)
     assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("changes", [{}, {"attention": False}, {"similarity": False}], ids=str)
+def test_the_bars_of_a_candidate_are_its_score(browser, tmp_path, tiny, settings, document, graph, question, changes):
+    """The bars of z and c together are as long as the score. An ablation's score is z alone or c alone."""
+    graph.save(tmp_path / "graph.json")
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    prepared = method.prepare(document, tmp_path / "graph.json")
+    method.settings = replace(settings, confidence=0.9999999, **changes)
+    with tracing(method, tmp_path / "graph.json", tmp_path / "trace.jsonl"):
+        method.answer(prepared, question)
+    trace, = read_traces(tmp_path / "trace.jsonl")
+    open_page(browser, tmp_path, [trace])
+    number = next(n for n, step in enumerate(trace.answer.trace, 1) if step.candidates)
+    for _ in range(number):
+        browser.find_element(By.ID, "forward").click()
+
+    total = sum(max(c, 0) for c in trace.c)
+    candidates = trace.answer.trace[number - 1].candidates
+    highest = max(score for _, _, score in candidates)
+    of_z, of_c = (browser.execute_script(
+        "return [...document.querySelectorAll('#candidates .bar ." + kind + "')].map(e => parseFloat(e.style.width))")
+        for kind in "zc")
+    for (node, z, score), z_bar, c_bar in zip(candidates, of_z, of_c, strict=True):
+        c = max(trace.c[node], 0)
+        by_c = {"{}": c / total, "{'attention': False}": c, "{'similarity': False}": 0}[str(changes)]
+        assert c_bar == pytest.approx(100 * by_c / highest, abs=.01)
+        assert z_bar == pytest.approx(100 * max(score - by_c, 0) / highest, abs=.01)
 
 
 def test_a_node_shows_its_sources_and_its_passage(browser, tmp_path, traces):

@@ -372,17 +372,17 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
     monkeypatch.setattr(study_command, "STEPS", (steps.edges, steps.progress, steps.answers))     # other steps are slow
     monkeypatch.setattr(steps, "THRESHOLDS", (.5, .8))
 
-    def record(id, e, *questions):
+    def record(id, e, *questions, **extra):
         found = record_of()._replace(e=e)
         row, = found.asked
         return found._replace(document=replace(found.document, id=id), asked=[row._replace(
-            question=Question(f"{id}{n}", "Who?", [], {"evidence": []}), needed=[0, 3],
+            question=Question(f"{id}{n}", "Who?", [], {"evidence": [], **extra}), needed=[0, 3],
             endless={"nodes": [[6, 5, 0, 3, 1], [6, 5, 0, 1, 3]][n], "p_yes": [None, *p_yes]},
             ways={way: {"f1": f1, "likelihood": likelihood, "nodes": [0]} for way, f1, likelihood in (
                 ("PECAN", *pecan), ("needed chunks", *needed))}) for n, (pecan, needed, p_yes) in enumerate(questions)])
     records = {"one": [record("a", E_H, ((.5, -2), (1, -.5), (.3, .5, .2, .7)), ((0, -3), (.25, -1), (.6, .5, .4, .8))),
                        record("b", E_H.flip(1), ((1, -1), (.5, -4), (.2, .3, .8, .1)))],
-               "two": [record("a", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)))]}
+               "two": [record("a", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)), kind="top")]}
 
     found, name = {}, ""
     header, _, *lines = (line.strip("| ").split(" | ") for line in markdown(report(records)).replace(
@@ -410,6 +410,8 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
             check(figure, way, lambda record: [factor * asked.ways[way][what] for asked in record.asked])
         check(f"{figure} less PECAN's", "needed chunks", lambda record: [
             factor * (asked.ways["needed chunks"][what] - asked.ways["PECAN"][what]) for asked in record.asked])
+    _, cells = found["F1 of kind 'top'", "PECAN"]
+    assert not cells[0] and [cell[0] for cell in cells[1:]] == [75, 75], "a data set without the kind has an empty cell"
     for t_p in (.5, .8):
         for figure, verdict in (("stops too early", 0), ("stops too late", 1), ("never stops", 2)):
             check(figure, f"t_p {t_p}", lambda record: [stop(asked.endless, t_p)[verdict] for asked in record.asked])

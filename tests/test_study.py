@@ -345,11 +345,13 @@ def test_the_window_of_a_search(tiny, settings):
 
 
 @pytest.mark.slow
-def test_ways_of_a_short_document(tiny, settings, tmp_path):
+def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
     """Every way equals a search of its graph with its settings. BM25 reads eight nodes. Stored results are reused.
 
-    HotpotQA's settings are a short answer and GARLIC's 17 nodes.
+    HotpotQA's settings are a short answer and GARLIC's 17 nodes. Graph and tree have the window of the construction,
+    searches have a larger one.
     """
+    monkeypatch.setattr(collect, "SEARCH_WINDOW", 400)
     document = read_jsonl(EMBEDDED, limit=1)[0]
     question = document.questions[1]                        # all its searches read different nodes
     document.questions[:] = [replace(question, answers=["no one", *question.answers])]
@@ -368,7 +370,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path):
                            (row.ways["PECAN without progress control"], {"fixed_nodes": 17}),
                            (row.ways["PECAN without IP-based graph"], None)):
         of, c = (graph, row.c) if changes is not None else (tree, vectors[1:] @ vectors[0])
-        answer = Search(tiny, of, row.question.text, c, replace(settings, answer_tokens=32, **changes or {})).answer()
+        answer = Search(tiny, of, row.question.text, c, replace(settings, window=400, answer_tokens=32, **changes or {})).answer()
         assert (found["nodes"], found["tokens"]) == (answer.nodes, answer.tokens)
         assert found["f1"] == f1(answer.text, row.question.answers)
         assert found["p_yes"] == [step.p_yes for step in answer.trace]

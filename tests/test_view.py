@@ -70,6 +70,17 @@ def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, c
     assert asdict(trace.answer) == json.loads(json.dumps(asdict(answer)))
 
 
+def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
+    """If a later question cannot be answered, the traces of the earlier ones are on disk."""
+    shutil.copy(recorded / "graph.json", tmp_path)
+    document, = read_jsonl(EMBEDDED, 1)
+    too_long = replace(document.questions[1], text="Who " * 600)
+    with pytest.raises(InputError):
+        record(tmp_path, tiny, settings, document, [document.questions[0], too_long])
+    trace, = read_traces(tmp_path / "trace.jsonl")
+    assert trace.question == document.questions[0].text
+
+
 def test_an_answer_in_words_and_for_a_program():
     """Both forms show every figure of the steps and the text of each node read."""
     steps = [Step(2, 2, 2, .5, 1.0, 40, 10, 9, p_yes=.25, verdict="No"),

@@ -62,6 +62,22 @@ def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, grap
     assert float(made["pecan.py  Search.check", "p_yes"]) == pytest.approx(search.trace[-2].p_yes, rel=1e-3)
 
 
+def test_the_walk_of_two_models(tiny, settings, document, question):
+    """Stage 1 is the builder's, stage 2 the searching model's."""
+    name = "model.layers.5.self_attn.q_proj.weight"
+    builder = llama.Llama(tiny.config, tiny.weights | {name: 1.1 * tiny.weights[name]}, tiny.tokenizer, tiny.folder)
+    encoder = TokenMean(tiny)
+
+    def tensors(model, builder=None):
+        found = {}
+        for _, function, name, _, values, _ in walk.rows(walk.walk(model, encoder, settings, document, question, builder)):
+            found.setdefault(function, []).append(values)
+        return found
+    alone, other, both = tensors(tiny), tensors(builder), tensors(tiny, builder)
+    assert both["pecan.py  edge_weights"] == other["pecan.py  edge_weights"] != alone["pecan.py  edge_weights"]
+    assert both["pecan.py  Search.visit"] != other["pecan.py  Search.visit"]
+
+
 def test_watching_ends_with_an_error():
     attention = llama.attention
     with pytest.raises(ZeroDivisionError), walk.section([], "", "", walk.FORWARD):
