@@ -77,6 +77,7 @@ def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
     too_long = replace(document.questions[1], text="Who " * 600)
     with pytest.raises(InputError):
         record(tmp_path, tiny, settings, document, [document.questions[0], too_long])
+    assert (tmp_path / "trace.jsonl").exists()
     trace, = read_traces(tmp_path / "trace.jsonl")
     assert trace.question == document.questions[0].text
 

@@ -70,7 +70,8 @@ def test_the_walk_of_two_models(tiny, settings, document, question):
 
     def tensors(model, builder=None):
         found = {}
-        for _, function, name, _, values, _ in walk.rows(walk.walk(model, encoder, settings, document, question, builder)):
+        text = walk.walk(model, encoder, settings, document, question, builder)
+        for _, function, _, _, values, _ in walk.rows(text):
             found.setdefault(function, []).append(values)
         return found
     alone, other, both = tensors(tiny), tensors(builder), tensors(tiny, builder)
