@@ -370,7 +370,8 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
                            (row.ways["PECAN without progress control"], {"fixed_nodes": 17}),
                            (row.ways["PECAN without IP-based graph"], None)):
         of, c = (graph, row.c) if changes is not None else (tree, vectors[1:] @ vectors[0])
-        answer = Search(tiny, of, row.question.text, c, replace(settings, window=400, answer_tokens=32, **changes or {})).answer()
+        of_search = replace(settings, window=400, answer_tokens=32, **changes or {})
+        answer = Search(tiny, of, row.question.text, c, of_search).answer()
         assert (found["nodes"], found["tokens"]) == (answer.nodes, answer.tokens)
         assert found["f1"] == f1(answer.text, row.question.answers)
         assert found["p_yes"] == [step.p_yes for step in answer.trace]
