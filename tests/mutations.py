@@ -1366,6 +1366,11 @@ MUTATIONS |= {
         "                break\n",
         "                break\n",
         "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit"),
+    "MuSiQue's paragraphs in the order of text": (
+        "evaluation/layouts/musique.py",
+        "key=lambda row: row[\"idx\"])",
+        "key=lambda row: str(row[\"idx\"]))",
+        "test_datasets.py::test_musique"),
 
     # the embedded world
     "a color without its pet": ("tiny/facts.py", "owner = person if \"pet\" in values else None",
