@@ -12,7 +12,7 @@ import torch
 import pecan
 from core.tokenizer import Tokenizer
 from llama import Segment
-from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement
+from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement, statements
 from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, summarise
 
 TASKS = 14                        # questions of a drill or a reading
@@ -190,7 +190,7 @@ class Teacher:
                 checks.append((len(lesson.ids), set(needed) <= facts_in(read)))
 
         # Verdicts: each check has a separate branch.
-        for prefix, enough in rng.sample(checks, min(8, len(checks))):
+        for prefix, enough in rng.sample(checks, min(12, len(checks))):
             lesson.add_branch(prefix, self.tokenizer.frame.close)
             lesson.add_target(self.tokenizer.first("Yes" if enough else "No"))
 
@@ -212,7 +212,8 @@ class Teacher:
         other facts about the same people. Otherwise the number of nodes, or a name, would give the verdict away.
         """
         level_2 = [bullet for chapter in world.chapters for bullet in chapter]
-        people = list(dict.fromkeys(fact.name for fact in needed if (fact.name, "job") in world.facts))
+        named = list(dict.fromkeys(fact.name for fact in needed))
+        people = [name for name in named if name in world.names]
         posts = [POST.format(name, *world.post(name)) for name in people]
 
         # If there is little room, use a part of the top level, with the people of the needed facts in it.
@@ -222,10 +223,15 @@ class Teacher:
             chosen = {*posts, *rng.sample(top_level, most - len(posts))}
             top_level = [post for post in top_level if post in chosen]
 
-        # The others come in random order, but texts that mention the people of the needed facts come early.
-        mentions = [*people, *(way.format(*world.post(name)) for name in people for way in ("{}'s {}", "{} the {}"))]
-        order = {text: rng.random() ** (0.2 if any(mention in text for mention in mentions) else 1)
-                 for text in level_2 + world.passages}
+        # The others come in random order, but as in a search by similarity, texts that mention the people or the town
+        # of the needed facts come early, and so do texts that state such facts about others.
+        mentions = [*named, *(way.format(*world.post(name)) for name in people for way in ("{}'s {}", "{} the {}"))]
+        relations = {fact.relation for fact in needed}
+        order = {}
+        for text in level_2 + world.passages:
+            about = any(mention in text for mention in mentions)
+            alike = any(relation in relations for _, relation, _ in statements(text))
+            order[text] = rng.random() ** (0.2 if about else 0.5 if alike else 1)
         others = sorted(order, key=order.get, reverse=True)
         if rng.random() < 0.15:
             # Passages alone, as if they had been retrieved from the document; the posts are among the first.
@@ -258,7 +264,7 @@ FIRST = {"drill 1": ("pet",), "drill 2": ("pet", "drink", "friend")}
 STAGES = {0.01: {"drill 1": 24},
           0.1: {"facts": 24},
           0.25: {"facts": 4, "sentences": 8, "reading": 12},
-          1: {"facts": 4, "sentences": 6, "reading": 4, "summary": 4, "search": 18}}
+          1: {"facts": 4, "sentences": 4, "reading": 4, "summary": 4, "search": 20}}
 MIXED = sorted(STAGES)[-2]        # from here on the lessons of all kinds are mixed
 
 

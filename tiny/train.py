@@ -1,7 +1,8 @@
-"""Train the embedded model from scratch, on the first device available.
+"""Train the embedded model, on the first device available.
 
     python -m tiny.train
     python -m tiny.train --output other --seed 1 --tokens 30e6
+    python -m tiny.train --output longer --start tiny --tokens 50e6
 
 It writes a checkpoint folder (for `--model`). The folder also holds log.jsonl, a line every 25 steps, and training.pt,
 from which the same command goes on after an interruption.
@@ -12,6 +13,7 @@ import re
 import shutil
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tokenizers
@@ -19,14 +21,14 @@ import torch
 import torch.nn.functional as F
 
 import pecan
-from core.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from core.checkpoint import Config, choose_device, read_config, read_weights, save_checkpoint, tensor_shapes
 from core.command import make_parser, parse_options, user_errors
 from core.files import append_line, replacing, write_file
 from core.tokenizer import Tokenizer
 from llama import Llama
 from support.token_mean import COUNTS
 from tiny.facts import POST, QUESTIONS, VALUES, WORDINGS
-from tiny.lessons import MIXED, Teacher, collate, lessons
+from tiny.lessons import MIXED, Lesson, Teacher, collate, lessons
 from tiny.world import FILLERS, MENTIONS, make_world
 
 # --- the checkpoint's files -----------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
 # --- training -------------------------------------------------------------------------------------------------------
 
 SINK = 0.1                           # weight of sink_loss, relative to cross entropy
-SINK_STEPS = 3                       # one step in three learns it; the others can use the fused kernel
+PART = 4                             # lessons that run together; the attention of more does not fit a processor's cache
 MEMORY = 0.998                       # the part of the running mean that a step keeps
 
 
@@ -169,13 +171,14 @@ class Training:
     The checkpoint has the mean, because the weights themselves differ much from step to step.
     """
 
-    def __init__(self, folder: Path, seed: int, tokens: float):
+    def __init__(self, folder: Path, seed: int, tokens: float, start: Path | None = None):
         self.folder = folder
         self.seed = seed
         self.tokens = tokens
         self.steps = 0
         self.done = 0                                       # tokens
         self.right: dict[str, list[float]] = {}             # shares of right targets since the last line of the log
+        self.pool = ThreadPoolExecutor(torch.get_num_threads())
 
         # The files of the checkpoint, without the weights.
         self.raw = shape(write_tokenizer(folder))
@@ -185,9 +188,11 @@ class Training:
         self.teacher = Teacher(Tokenizer(folder), config.eos[0])
         write_counts(folder, self.teacher.tokenizer, config.vocab)
 
+        # With the weights of a checkpoint, training starts where the lessons of all kinds are mixed.
+        self.begin = MIXED if start else 0
         self.device, _ = choose_device()
-        weights = {name: weight.to(self.device).requires_grad_()
-                   for name, weight in structured_start(config, seed).items()}
+        weights = read_weights(start, config, "cpu", torch.float32) if start else structured_start(config, seed)
+        weights = {name: weight.to(self.device).requires_grad_() for name, weight in weights.items()}
         self.model = Llama(config, weights)
         self.mean = {name: weight.detach().clone() for name, weight in weights.items()}
 
@@ -217,6 +222,25 @@ class Training:
             weight.copy_(state["weights"][name])
         self.mean = state["mean"]
 
+    def gradients(self, kind: str, made: list[Lesson], part: float, mixed: bool) -> list[torch.Tensor]:
+        """The gradients of some lessons of one kind; `part` is their share of its lessons in this step."""
+        tokens, positions, mask, places, right = (tensor.to(self.device) for tensor in collate(made))
+        first = None
+        if mixed:
+            first = torch.zeros(*tokens.shape, 1, device=self.device)                      # [B, T, 1]
+            first[:, 0] = 1
+        with torch.autocast(self.device.type, torch.bfloat16):
+            hidden, a = self.model.forward(tokens, positions, mask, averaging=first)
+            logits = self.model.logits(hidden[*places])                                    # [targets, V]
+
+        # A search counts twice.
+        loss = F.cross_entropy(logits.float(), right) * (2 if kind == "search" else 1)
+        self.right.setdefault(kind, []).append((logits.argmax(1) == right).float().mean().item())
+        if mixed:
+            loss = loss + SINK * sink_loss(a)
+            self.right.setdefault("first token", []).append(a.mean().item())
+        return torch.autograd.grad(part * loss, list(self.model.weights.values()))
+
     def step(self):
         """One step of both optimizers."""
         # Each step has its own seed, so that a resumed run gets the same lessons as one without an interruption.
@@ -226,23 +250,16 @@ class Training:
         share = self.done / self.tokens
         rate = 2e-3 * min(1, (self.steps + 1) / 50, 2 * (1 - share))
 
-        # The gradients of all kinds of lessons add up; a search counts twice.
-        for kind, made in lessons(self.teacher, rng, share).items():
-            tokens, positions, mask, places, right = (part.to(self.device) for part in collate(made))
-            first = None
-            if share >= MIXED and self.steps % SINK_STEPS == 0:
-                first = torch.zeros(*tokens.shape, 1, device=self.device)                  # [B, T, 1]
-                first[:, 0] = 1
-            with torch.autocast(self.device.type, torch.bfloat16):
-                hidden, a = self.model.forward(tokens, positions, mask, averaging=first)
-                logits = self.model.logits(hidden[*places])                                # [targets, V]
-            loss = F.cross_entropy(logits.float(), right) * (2 if kind == "search" else 1)
-            if a is not None:
-                loss = loss + SINK * SINK_STEPS * sink_loss(a)
-                self.right.setdefault(f"{kind}: first token", []).append(a.mean().item())
-            loss.backward()
-            self.done += tokens.numel()
-            self.right.setdefault(kind, []).append((logits.argmax(1) == right).float().mean().item())
+        # Lessons of similar length run together, each part in a thread. The parts' gradients add up in a fixed order.
+        at = max(share, self.begin)
+        parts = []
+        for kind, made in lessons(self.teacher, rng, at).items():
+            made.sort(key=lambda lesson: len(lesson.ids))
+            parts += [(kind, some, len(some) / len(made), at >= MIXED)
+                      for some in (made[n:n + PART] for n in range(0, len(made), PART))]
+            self.done += sum(len(lesson.ids) for lesson in made)
+        for weight, *gradients in zip(self.model.weights.values(), *self.pool.map(self.gradients, *zip(*parts))):
+            weight.grad = sum(gradients)
 
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -269,12 +286,11 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
     parser.add_argument("--tokens", type=float, default=100e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--compile", action="store_true", help="a third faster; needs a C++ compiler")
+    parser.add_argument("--start", type=Path, help="a checkpoint of this shape to go on from, with new optimizers")
     args = parse_options(parser, argv)
 
-    training = Training(args.output, args.seed, args.tokens)
-    if args.compile:
-        training.model.forward = torch.compile(training.model.forward, dynamic=True)
+    training = Training(args.output, args.seed, args.tokens, args.start)
+    torch.set_num_threads(1)                                # each part of a step has a thread
     began = time.time()
     while training.done < args.tokens:
         training.step()
