@@ -86,10 +86,9 @@ class Teacher:
 
     def drill(self, rng: Random, kind: str) -> Lesson:
         """Bare facts, then tasks."""
-        if kind in FIRST:
-            people = draw_posts(rng, 5).values()
-            facts = [draw_fact(rng, name, relation, VALUES[relation]) for name in people for relation in FIRST[kind]]
-            return self.reading(rng, [statement(fact) for fact in facts], 0)
+        if kind == "pets":
+            pets = [draw_fact(rng, name, "pet", VALUES["pet"]) for name in draw_posts(rng, 5).values()]
+            return self.reading(rng, list(map(statement, pets)), 0)
 
         # All facts of a small world, by name or in the words of its documents.
         world = make_world(rng, 6)
@@ -257,11 +256,9 @@ class Teacher:
 
 # --- the lessons of a step ------------------------------------------------------------------------------------------
 
-# A kind of value that no drill has is never learnt: its embeddings become equal before the model can copy them.
-FIRST = {"drill 1": ("pet",), "drill 2": ("pet", "drink", "friend")}
-
-# Up to this share of the training's tokens: the number of lessons of each kind in a step.
-STAGES = {0.01: {"drill 1": 24},
+# Up to this share of the training's tokens: the number of lessons of each kind in a step. A kind of value that comes in
+# no drill is never learnt: its embeddings become equal before the model can copy them.
+STAGES = {0.01: {"pets": 24},
           0.1: {"facts": 24},
           0.25: {"facts": 4, "sentences": 8, "reading": 12},
           1: {"facts": 4, "sentences": 4, "reading": 4, "summary": 4, "search": 20}}
@@ -275,7 +272,7 @@ def lessons(teacher: Teacher, rng: Random, share: float) -> dict[str, list[Lesso
     room = rng.choice(ROOMS)
 
     def make(kind: str) -> Lesson:
-        if kind in (*FIRST, "facts", "sentences"):
+        if kind in ("pets", "facts", "sentences"):
             return teacher.drill(rng, kind)
         world = rng.choice(worlds)
         if kind == "summary":

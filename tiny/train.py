@@ -23,7 +23,7 @@ import torch.nn.functional as F
 import pecan
 from core.checkpoint import Config, choose_device, read_config, read_weights, save_checkpoint, tensor_shapes
 from core.command import make_parser, parse_options, user_errors
-from core.files import append_line, replacing, write_file
+from core.files import append_line, read_json, replacing, write_file
 from core.tokenizer import Tokenizer
 from llama import Llama
 from support.token_mean import COUNTS
@@ -42,11 +42,8 @@ TEMPLATE = ("{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ m
             "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}")
 
 
-def write_tokenizer(folder: Path) -> int:
-    """Write the tokenizer's files; returns the size of the vocabulary.
-
-    Each word of the world, the prompts and the template is one token.
-    """
+def write_tokenizer(folder: Path):
+    """Write the tokenizer's files. Each word of the world, the prompts and the template is one token."""
     texts = [*pecan.SUMMARISE, *pecan.ASK, pecan.ANSWER, *FILLERS, *MENTIONS, *sum(VALUES.values(), []),
              *sum(WORDINGS.values(), ()), POST, *QUESTIONS.values(), "In the ? . user assistant Yes No \n\n \n "]
     texts = [re.sub(r"\{\d?\}", " ", text) for text in texts]
@@ -63,7 +60,6 @@ def write_tokenizer(folder: Path) -> int:
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": SPECIALS[0], "bos_token": SPECIALS[1],
                 "eos_token": SPECIALS[2], "clean_up_tokenization_spaces": True, "chat_template": TEMPLATE}
     write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
-    return len(vocabulary)
 
 
 def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
@@ -76,15 +72,6 @@ def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
                 counts[id] += 1
     source = "the passages of 100 documents as training draws them"
     write_file(folder / COUNTS, json.dumps({"source": source, "counts": counts}, allow_nan=False) + "\n")
-
-
-def shape(vocabulary: int) -> dict:
-    """config.json of the embedded model."""
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary, "hidden_size": 128,
-            "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "head_dim": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
-            "rope_theta": 10000.0, "rope_scaling": None, "tie_word_embeddings": True, "attention_bias": False,
-            "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
 
 
 # --- the start ------------------------------------------------------------------------------------------------------
@@ -180,12 +167,12 @@ class Training:
         self.right: dict[str, list[float]] = {}             # shares of right targets since the last line of the log
         self.pool = ThreadPoolExecutor(torch.get_num_threads())
 
-        # The files of the checkpoint, without the weights.
-        self.raw = shape(write_tokenizer(folder))
-        write_file(folder / "config.json", json.dumps(self.raw, indent=2, allow_nan=False) + "\n")
-        shutil.copy(Path(__file__).parent / "pecan.json", folder)
+        # The files of the checkpoint, without the weights. The shape of the model is that of the embedded one.
+        write_tokenizer(folder)
+        for name in ("config.json", "pecan.json"):
+            shutil.copy(Path(__file__).parent / name, folder)
         config = read_config(folder)
-        self.teacher = Teacher(Tokenizer(folder), config.eos[0])
+        self.teacher = Teacher(Tokenizer(folder, config.vocab), config.eos[0])
         write_counts(folder, self.teacher.tokenizer, config.vocab)
 
         # With the weights of a checkpoint, training starts where the lessons of all kinds are mixed.
@@ -206,7 +193,7 @@ class Training:
 
     def save(self):
         """Write the checkpoint, and the state of the training."""
-        save_checkpoint(self.folder, self.raw, self.mean)
+        save_checkpoint(self.folder, read_json(self.folder / "config.json"), self.mean)
         with replacing(self.folder / "training.pt") as partial:
             torch.save({"steps": self.steps, "done": self.done, "weights": self.model.weights, "mean": self.mean,
                         "optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}, partial)
