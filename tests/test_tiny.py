@@ -223,7 +223,7 @@ def test_training_resumes_where_it_stopped(tmp_path):
 
 
 def test_the_sink_cost_moves_attention_to_the_first_token(training):
-    """A small step against the gradient that the cost adds raises the first token's attention; one along it lowers it."""
+    """A small step against the gradient that the cost adds raises the first token's attention; one along it lowers."""
     rng = random.Random(6)
     lesson = training.teacher.summary(rng, make_world(rng, 6))
     tokens, positions, mask, *_ = collate([lesson])
@@ -243,16 +243,6 @@ def test_the_sink_cost_moves_attention_to_the_first_token(training):
             for weight, part in zip(weights, added):
                 weight -= step * part
     assert rests == sorted(rests, reverse=True) and rests[0] > 1.01 * rests[2]
-
-
-@pytest.mark.slow
-def test_training_goes_on_from_a_checkpoint(tmp_path, tiny):
-    """It begins with the checkpoint's weights and with all kinds of lessons at once."""
-    training = Training(tmp_path, 0, 1e6, TINY)
-    for name, weight in training.model.weights.items():
-        assert torch.equal(weight, tiny.weights[name]), name
-    training.step()
-    assert {"search", "summary", "reading", "facts", "sentences", "first token"} == training.right.keys()
 
 
 # --- the checkpoint -------------------------------------------------------------------------------------------------
