@@ -223,7 +223,7 @@ def test_training_resumes_where_it_stopped(tmp_path):
 
 
 def test_the_sink_cost_moves_attention_to_the_first_token(training):
-    """A small step against the gradient that the cost adds raises the first token's attention; one along it lowers this."""
+    """A small step against the added gradient raises the first token's attention; one along it lowers this."""
     rng = random.Random(6)
     lesson = training.teacher.summary(rng, make_world(rng, 6))
     tokens, positions, mask, *_ = collate([lesson])
