@@ -156,7 +156,7 @@ def facts_in(texts: list[str], posts: dict[tuple[str, str], str] | None = None) 
 
 
 def statement(fact: Fact, post: tuple[str, str] = ("", "")) -> str:
-    """The sentence that states a fact by name, as bullets do, without a full stop. `post`: town and job of the person."""
+    """The sentence, without a full stop, that states a fact as bullets do. `post` is the person's town and job."""
     if fact.relation in ("job", "town"):
         return POST.format(fact.name, *post)
     wording = DETAILS.get(fact.relation) or WORDINGS[fact.relation][0]
