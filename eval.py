@@ -64,7 +64,7 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="answer all questions again; old answers are renamed")
     parser.add_argument("--pictures", action="store_true",
                         help="draw Figure 3 (--table nodes) or 4 (patience) in the output folder (needs matplotlib)")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON in place of a table")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of a table")
     add_model_options(parser)
     args = parse_options(parser, argv)
 

@@ -47,7 +47,7 @@ class Built(Agent):
                     write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
         before = self.flops()
-        with reading(path or document.id, "not what was built of a document"):
+        with reading(path or document.id, "not what was built from a document"):
             prepared = self.ready(content)
             prepared.flops = content["flops"] + self.flops() - before
             prepared.calls, prepared.refused = content["calls"], content["refused"]

@@ -70,7 +70,7 @@ class Context:
     def __init__(self, scorer: Llama, ids: list[int], room: int):
         if len(ids) + room > scorer.config.max_length:
             raise InputError(f"LongLLMLingua's scorer reads up to {len(ids) + room} tokens and was made for "
-                             f"{scorer.config.max_length}; take another --scorer")
+                             f"{scorer.config.max_length}; choose another --scorer")
         self.scorer = scorer
         self.cache = Cache(scorer, 1, len(ids) + room)
         self.append(ids)

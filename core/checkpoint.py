@@ -174,7 +174,7 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
                 continue
             tensor = tensors.get_tensor(name)
             if not tensor.is_floating_point():
-                raise InputError(f"{path}: {name} is stored as {tensor.dtype}; take a checkpoint that is not quantised")
+                raise InputError(f"{path}: {name} is stored as {tensor.dtype}; use a checkpoint that is not quantised")
             read[name] = tensor.to(device, dtype)
     return read
 

@@ -99,7 +99,7 @@ def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool 
 def regular(path):
     """The path, on disk or in a zip file; InputError if it is a folder, a pipe or a device, which may never end."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a regular file; name another one")
+        raise InputError(f"{path}: not a regular file; choose another one")
     return path
 
 

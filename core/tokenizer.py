@@ -191,7 +191,7 @@ def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tok
         ids = plain.encode(name, add_special_tokens=False).ids
         if special.token_to_id(name) in ids and name != raw["model"].get("unk_token"):    # any text may become it
             raise InputError(f"{path}: {name} in a document's text would become that special token, because the "
-                             "vocabulary itself has it; take a tokenizer.json without it there")
+                             "vocabulary itself has it; use a tokenizer.json without it there")
     return special, plain
 
 
@@ -270,5 +270,5 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
     if isinstance(template, list):                          # several, each with its name
         template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
     if not isinstance(template, str):
-        raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
+        raise InputError(f"{folder}: no chat template; PECAN asks in turns, so use an Instruct or chat checkpoint")
     return folder / "tokenizer_config.json", template

@@ -237,7 +237,7 @@ def _pooling(folder: Path) -> str:
     modes = [names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on]
     modes = modes or [raw.get("pooling_mode")]               # sentence-transformers 6 writes one key
     if modes not in (["mean"], ["cls"]):
-        raise InputError(f"{path}: pooling by {modes} is not implemented; 'mean' or 'cls' alone is")
+        raise InputError(f"{path}: pooling by {modes} is not implemented; only 'mean' or 'cls' is")
     return modes[0]
 
 
