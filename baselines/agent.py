@@ -13,7 +13,7 @@ from core.settings import Settings
 from data import Answer, Prepared
 from llama import Llama
 
-ATTEMPTS = 3                      # of a prompt whose replies are refused
+ATTEMPTS = 3                      # a prompt is asked so often at most
 
 
 class Agent(Baseline):

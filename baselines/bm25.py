@@ -41,13 +41,11 @@ class Okapi:
         self.idf = {word: value if value >= 0 else floor for word, value in idf.items()}
 
     def scores(self, query: list[str]) -> list[float]:
-        """The score of each text."""
         return [sum(self.idf[word] * f[word] * (K1 + 1) / (f[word] + norm) for word in query if word in f)
                 for f, norm in zip(self.counts, self.norms)]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in order."""
     return re.findall(r"\w+", text.lower())
 
 
@@ -64,6 +62,5 @@ class BM25(Baseline):
         return Prepared(texts, index=Okapi([words(text) for text in texts]))
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Rank the chunks by the question's words and read the best."""
         order = highest(prepared.index.scores(words(question)), self.top_k)
         return self.answer_from_best(question, prepared.texts, order)

@@ -33,7 +33,6 @@ class Dense(Baseline):
         return Prepared(texts, index=self.chunk_encoder.encode(texts))
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Embed the question and read the closest chunks."""
         query = self.question_encoder.encode([question])[0]                                # [D]
         order = highest(similarities(prepared.index, query).tolist(), self.top_k)
         return self.answer_from_best(question, prepared.texts, order)

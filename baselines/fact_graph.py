@@ -62,7 +62,7 @@ class FactGraph:
 
         # Facts, and edges between the nodes that a fact lists.
         self.facts = [[] for _ in names]                    # of each node: (chunk, fact)
-        neighbours = [set() for _ in names]                 # of each node: those that a fact lists with it
+        neighbours = [set() for _ in names]                 # of each node: the nodes that a fact lists with it
         for chunk, in_chunk in enumerate(facts):
             for fact, *elements in in_chunk:
                 listed = {self.find(element) for element in elements} - {None}
@@ -81,7 +81,7 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
     scores = {}
     for name, said in pairs_of(reply, "node", "score"):
         score = re.match(r"\[?(-?\d+(?:\.\d+)?)", said)
-        node = graph.find(name)                             # whose form has no signs around it
+        node = graph.find(name)                             # signs around the name do not matter
         if score and node is not None:
             scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))
     return scores

@@ -127,7 +127,7 @@ class LongLLMLingua(Baseline):
             if sum(map(len, kept)) > self.most_of_units:
                 break
 
-        # Which tokens of them.
+        # Which tokens.
         return self.drop(kept, question)
 
     def rank(self, units: list[list[int]], question: str) -> list[float]:

@@ -49,7 +49,7 @@ class TreeSearch:
         self.rng = random.Random(0)
         entered = {v for targets in after for v in targets}
         self.roots = [v for v in range(len(held)) if v not in entered]
-        self.children = {}                                  # of a node, those that are in the tree
+        self.children = {}                                  # node -> its children in the tree
         self.in_tree = set(self.roots)
         self.N = [0] * len(held)
         self.W = [0.0] * len(held)

@@ -18,7 +18,6 @@ class Whole(Baseline):
         return Prepared(document.passages, index=ids)
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Read as much of the document as fits."""
         ids = cut_middle(prepared.index, room_for_nodes(self.model.tokenizer, question, self.settings))
         answer = self.answer_from(question, ids)
         answer.cut = len(ids) < len(prepared.index)

@@ -45,7 +45,7 @@ class Config:
     dtype: str                                 # of the stored weights
 
 
-# What a Llama's config.json may leave out, and what its keys must hold.
+# Defaults of a Llama's config.json, values without an alternative here, and rules for its values.
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0,
             "rope_type": "default"}
 IMPLEMENTED = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False,
@@ -162,7 +162,7 @@ def check_shapes(place, tensors: dict[str, torch.Tensor], wanted: dict[str, tupl
 
 
 def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of one safetensors file, one at a time, except those whose names match `skipped`.
+    """Read the tensors of one safetensors file, one at a time. Names that match `skipped` are left out.
 
     Raises InputError if the file cannot be read (it may be cut short), or if weights are whole numbers. These are
     quantised and mean nothing without their scales.

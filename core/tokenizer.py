@@ -115,7 +115,6 @@ class Tokenizer:
         return tokenizer.encode(text, add_special_tokens=False).ids
 
     def _ids(self, text: str, specials: bool) -> list[int]:
-        """Compute the ids that `encode` returns."""
         newline = self.protective_newline
         if newline:
             ids = self._segment("\n" + text, specials)

@@ -32,7 +32,7 @@ NODE = 60                         # tokens of a node
 NODES = 30                        # nodes read for a query
 CLOSE = 5                         # tokens that close the user's turn and open the reply
 PROMPT = 150                      # tokens of template, instruction and question, at the published lengths
-ANSWER = 10                       # tokens of an answer, likewise
+ANSWER = 10                       # tokens of an answer, at the published lengths
 
 NOTE = (f"FLOPs of construction, of searches and of the whole document. Bytes of the weights, and the bytes that a "
         f"batch of groups, a search and the longest whole document add.\nAssumed: a summary has {SUMMARY:.0%} of the "

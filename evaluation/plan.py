@@ -42,7 +42,6 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
 
 
 def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
-    """A row's run over a data set."""
     checkpoints = Checkpoints(*(getattr(args, name) for name in Checkpoints._fields))._replace(**row.checkpoints)
     label = row.label
     if row.is_pecan:

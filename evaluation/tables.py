@@ -61,7 +61,6 @@ TABLE1_RUNS = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8
 
 def table1(dataset: str, runs: dict) -> Table:
     """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
-
     rows = []
     for label, row in paper.TABLE1.items():
         name = TABLE1_RUNS[label]

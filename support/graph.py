@@ -52,7 +52,7 @@ class Graph:
     E: torch.Tensor
     document: str                 # sha256 of the document
     model: str                    # fingerprint of the checkpoint that built it
-    settings: dict                # those of the construction
+    settings: dict                # of the construction
     flops: int = 0                # of the construction
 
     @property

@@ -133,7 +133,7 @@ class Encoder:
         return 0
 
     def cost(self, T: int) -> int:
-        """FLOPs of a sentence of T tokens alone: 2 m n k for every matrix product. Padding does not count."""
+        """FLOPs of one sentence of T tokens without padding: 2 m n k for every matrix product."""
         hidden, D = self.weights["encoder.layer.0.intermediate.dense.weight"].shape
         return self.layers * (2 * T * (4 * D * D + 2 * D * hidden) + 4 * T * T * D)
 
@@ -154,7 +154,7 @@ class Encoder:
             h = self.linear(h.transpose(1, 2).flatten(2), at + self.output)
             x = self.norm(x + h, at + self.output_norm)
 
-            # The feed-forward part, likewise.
+            # The feed-forward part, its residual, and the norm after it.
             h = F.gelu(self.linear(x, at + "intermediate.dense"))
             x = self.norm(x + self.linear(h, at + "output.dense"), at + "output.LayerNorm")
         return x

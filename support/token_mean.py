@@ -1,4 +1,4 @@
-"""The encoder that needs no checkpoint of its own: means of the language model's input embeddings.
+"""An encoder without a checkpoint: means of the language model's input embeddings.
 
     V   tokens of the vocabulary    T   tokens of a text    D   width
 """

@@ -77,7 +77,6 @@ def check_files(document: str, graph: Path, trace: str | None, dump: str | None)
 
 
 def describe(step: Step) -> str:
-    """A step in words."""
     why = "top level"
     if step.score is not None:
         why = f"score {step.score:.3f} (z {step.z:.4f}, c {step.c:.3f})"

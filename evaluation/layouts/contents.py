@@ -114,7 +114,7 @@ class Page(HTMLParser):
 def plain_text(text: str, report: Report, where: str) -> str:
     """The text of a story, without HTML and without a script before it."""
     if re.search(r"<(html|body|pre|script|!doctype)\b", text[:5000], re.I):
-        report.problem("a page in HTML, of which the text was taken", where)
+        report.problem("a page in HTML; only its text was kept", where)
         text = Page(text).text
 
     # Some pages have lost their tags, but not the script.
