@@ -1,11 +1,11 @@
-"""Documents and questions, and the files they come from. Knows files, no models.
+"""Documents and questions, and the files they come from. Knows nothing of models.
 
-The layouts of the paper's data sets are read by evaluation/layouts. Your own data is JSON lines, one document a line:
+evaluation/layouts reads the layouts of the paper's data sets. Your own data is JSON lines, one document a line:
 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
 
-`text` is one long text. `passages`, a list of texts, can take its place; passages are kept apart. A missing id is made
-from the number of the line.
+`text` is one long text. A list of texts, `passages`, can replace it; no chunk then mixes two passages. A missing id is
+made from the number of the line.
 """
 import hashlib
 import itertools
@@ -34,7 +34,7 @@ OF_OPTIONS = {"options": Rule((list,), lambda texts: 0 < len(texts) <= 26, "a li
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its gold answers; each of them is right. `extra` holds other fields of the data."""
+    """A question and its gold answers, each of them right. `extra` holds other fields of the data."""
     id: str
     text: str
     answers: list[str]
@@ -50,7 +50,7 @@ class Document:
 
     @property
     def hash(self) -> str:
-        """sha256 of the passages; a graph belongs to a document by it."""
+        """sha256 of the passages. A graph names its document by this hash."""
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False, allow_nan=False).encode()).hexdigest()
 
 
@@ -71,8 +71,8 @@ class Step:
     attention: float              # the mean over its tokens and the question's
     r: float                      # relevance to the query, position x attention
     cached: int                   # slots of the cache in use after it
-    flops: int                    # spent so far; all nodes of a pass have the value at its end
-    tokens: int                   # read so far, probes included; likewise
+    flops: int                    # spent so far; every node of a pass has the value at the end of the pass
+    tokens: int                   # read so far, probes included; also the value at the end of the pass
 
     # The choice of this node; None for the nodes that a search starts with.
     z: float | None = None        # Eᵀr
@@ -91,7 +91,7 @@ class Prepared:
     texts: list[str]              # what can be retrieved: chunks, nodes or passages
     flops: int = 0                # what preparing cost, the construction of a graph included
     graph: object = None          # PECAN's graph, or a tree
-    index: object = None          # to find texts by: their vectors [n, D], word counts or token ids
+    index: object = None          # finds texts: their vectors [n, D], word counts or token ids
     calls: int = 0                # replies asked for, by methods that can refuse one
     refused: int = 0
 
@@ -172,7 +172,7 @@ def iterate_jsonl(path: Path) -> Iterator[Document]:
 
 
 def _check_new(ids: list[str], seen: set[str], where: str):
-    """Add ids to the known ones; InputError if one is known already."""
+    """Add ids to those seen so far; InputError if one was seen before."""
     for id in ids:
         if id in seen:
             raise InputError(f"{where}: id {id!r} is used a second time")
@@ -180,7 +180,7 @@ def _check_new(ids: list[str], seen: set[str], where: str):
 
 
 def _document(line: bytes, where: str, name: str) -> Document:
-    """The document in a line; its id is `name` if it has none. InputError says what is wrong, starting with `where`."""
+    """The document in a line. If it has no id, `name` is its id. InputError begins with `where`."""
     row = {"id": name} | parse_json(line, where, dict)
     if ("text" in row) == ("passages" in row):
         raise InputError(f"{where}: a document has either text or passages")

@@ -1,13 +1,13 @@
 """Run methods over data sets, score their answers, print the paper's tables.
 
     python eval.py                                       the embedded model on the embedded set
-    python eval.py --dataset mine.jsonl --model smollm2  your own data or the paper's, an instruct Llama
+    python eval.py --dataset mine.jsonl --model smollm2  other data, another Llama
     python eval.py --table A4                             a table of the paper
     python eval.py --table patience --pictures            a figure of the paper
     python eval.py --table systems                       the systems of other papers, side by side
     python eval.py --dry-run                             what a run would cost
     python eval.py --score results/embedded/pecan.jsonl  score predictions again, without a model
-    torchrun --nproc-per-node 2 eval.py                  documents shared out over processes and devices
+    torchrun --nproc-per-node 2 eval.py                  two processes share the documents
 
 evaluation/README.md describes data sets, tables, metrics and long runs.
 """
@@ -34,14 +34,13 @@ from evaluation.runner import Runner, Team
 from support.options import add_model_options
 
 DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
-NOTE = ("F1 as LongBench defines it, ROUGE-L as rouge_score does, 95 % bootstrap intervals; FLOPs are counted, not "
-        "timed.")
+NOTE = ("F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps. FLOPs are counted, not timed.")
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------
 
 def parse(argv) -> argparse.Namespace:
-    """The options; InputError if they contradict each other. `methods` are the names of what to run, None for all."""
+    """The options; InputError if they contradict each other. `methods` names the methods to run; None: all."""
     parser = make_parser("eval.py", __doc__)
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout of evaluation/layouts (default: the embedded set)")
@@ -49,32 +48,32 @@ def parse(argv) -> argparse.Namespace:
                                          "--table 1 or systems its rows)")
     parser.add_argument("--table", choices=tables.TABLES, help="a table or figure of the paper")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
-                        help="for --table 2: another checkpoint that searches the graphs of --model, and its own")
+                        help="for --table 2: another checkpoint; it searches its own graphs and those of --model")
     parser.add_argument("--dragon", nargs=2, metavar=("QUESTIONS", "PASSAGES"),
                         help="Dragon's two encoders (default: the mean of the model's own embeddings)")
     parser.add_argument("--scorer", metavar="DIR", help="checkpoint of LongLLMLingua's scorer (default: the model)")
-    parser.add_argument("--top", type=int, help="what the Top-X methods retrieve (default: the paper's, or as much as "
-                                                "costs what PECAN does)")
+    parser.add_argument("--top", type=int, help="how much the Top-X methods retrieve (default: the paper's number, or "
+                                                "the number that costs as much as PECAN)")
     parser.add_argument("--dry-run", action="store_true", help="print what the run would cost, and stop; with --table "
-                                                               "A4 at the paper's lengths, next to its figures")
+                                                               "A4, at the paper's lengths, next to its figures")
     parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
     parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
     parser.add_argument("--output", default="results", metavar="DIR",
                         help="folder of predictions, graphs and results (default: %(default)s)")
     parser.add_argument("--graphs", metavar="DIR", help="folder of the graphs (default: OUTPUT/graphs)")
-    parser.add_argument("--overwrite", action="store_true", help="answer again what the output folder holds")
+    parser.add_argument("--overwrite", action="store_true", help="answer all questions again; old answers are renamed")
     parser.add_argument("--pictures", action="store_true",
                         help="draw Figure 3 (--table nodes) or 4 (patience) in the output folder (needs matplotlib)")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON in place of a table")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of a table")
     add_model_options(parser)
     args = parse_options(parser, argv)
 
-    # Options that a table decides itself cannot be chosen.
+    # A table decides some options itself.
     decided = {"patience": args.table == "patience", "nodes": args.table, "without": args.table,
                "method": args.table not in COMPARE, "builder": args.table == "2"}
     for option, by_table in decided.items():
         if by_table and getattr(args, option):
-            raise InputError(f"--{option} cannot be chosen with --table {args.table}, which decides itself what is run")
+            raise InputError(f"--{option} cannot be chosen with --table {args.table}: the table decides what is run")
 
     chosen = args.method or (None if args.table else DEFAULT_METHODS)
     args.methods = chosen and chosen.split(",")
@@ -85,7 +84,7 @@ def parse(argv) -> argparse.Namespace:
     if (args.table == "2") != bool(args.searcher):
         raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
     if args.top is not None and not any(METHODS[name].top_k == "X" for name in args.methods or known):
-        raise InputError(f"--top {args.top} is for the methods of Top-X, none of which is run (they end in -x)")
+        raise InputError(f"--top {args.top} is for Top-X methods (their names end in -x), and none of them is run")
     if args.pictures:
         pictures.check(args.table)
     return args
@@ -110,7 +109,7 @@ def score_files(args: argparse.Namespace):
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
-    """Write the results as JSON and the table as text; print the table, and what was not answered."""
+    """Write the results as JSON and the table as text; print the table and the unanswered questions."""
     everything = {"python": platform.python_version(), "torch": torch.__version__, "data": results,
                   "not answered": failures}
     suffix = f"-{args.table}" if args.table else ""
@@ -134,9 +133,9 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
 # --- run ------------------------------------------------------------------------------------------------------------
 
 def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
-    """Do the runs and put their summaries into `results`; return the reasons of missing answers.
+    """Do the runs and put their summaries into `results`; return why answers are missing.
 
-    A run that cannot be done does not stop the others. InputError if none could, OutputError if the disk is full.
+    If a run fails, the others go on. InputError if all fail, OutputError if the disk is full.
     """
     failures = []
     pecan = {}                                                   # data set -> the rows of PECAN's run
@@ -203,5 +202,5 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(user_errors(main, "; what was finished is kept, and the same command goes on (other settings want another "
-                               "--output)"))
+    sys.exit(user_errors(main, "; finished answers are kept, and the same command continues (other settings need "
+                               "another --output)"))

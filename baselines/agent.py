@@ -1,6 +1,6 @@
 """Methods that ask the model in words.
 
-A reply that does not have the form that was asked for is refused, asked for again, and counted.
+A reply without the wanted form is refused and counted, and the model is asked again.
 """
 from collections.abc import Iterable
 
@@ -13,12 +13,12 @@ from core.settings import Settings
 from data import Answer, Prepared
 from llama import Llama
 
-ATTEMPTS = 3                      # of a prompt whose replies are refused
+ATTEMPTS = 3                      # a prompt is asked so often at most
 
 
 class Agent(Baseline):
     """A method that asks the model about a document or a question, and reads its replies."""
-    reply_tokens = 512            # of a reply, before scaling; with 512 GraphReader's Figure 10 fits its paper's 4096
+    reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
     def __init__(self, model: Llama, settings: Settings, *others):
         super().__init__(model, settings, *others)
@@ -44,7 +44,7 @@ class Agent(Baseline):
         return len(user_turn(self.model.tokenizer, text))
 
     def check_room(self, what: str, prompt: int, limit: int):
-        """InputError if a prompt and a reply of up to `limit`, both in tokens, do not fit the window."""
+        """InputError if a prompt of so many tokens and a reply of up to `limit` do not fit the window."""
         window = self.settings.window
         if prompt + limit > window:
             raise InputError(f"window {window} is too small: {what} takes {prompt} tokens and its reply {limit}")
@@ -69,8 +69,8 @@ class Agent(Baseline):
     def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
         """For each text n: what parse(n, reply) finds in the reply. If it finds nothing, the reply is refused.
 
-        A prompt is asked three times at most. Decoding is greedy, so the same prompt would get the same reply: from
-        the second time on, a line before it says what is `wanted`.
+        A prompt is asked three times at most. From the second time on, a line before it says what is `wanted`: decoding
+        is greedy, so the same prompt would get the same reply.
         """
         found = [None] * len(texts)
         again = ""
@@ -83,7 +83,7 @@ class Agent(Baseline):
         return found
 
     def ask_fitting(self, texts: Iterable[str], parse, wanted: str):
-        """Ask with the first text that fits the window, or else with the last. Return what parse(reply) finds."""
+        """Ask with the first text that fits the window; if none fits, with the last. Return what parse(reply) finds."""
         for text in texts:
             if self.length(reminder(wanted) + text) + self.limit <= self.settings.window:
                 break

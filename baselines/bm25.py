@@ -1,8 +1,8 @@
-"""BM25 (Robertson and Zaragoza 2009) over chunks, the same ones as level 1 of PECAN's graph.
+"""BM25 (Robertson and Zaragoza 2009) over the chunks of level 1 of PECAN's graph.
 
-Okapi's formula with the constants of the package rank_bm25. PECAN does not say what a word is. Here it is a
-lower-cased run of letters, digits and underscores (Python's \\w, which breaks words at combining marks). No matrix
-product is involved, so retrieval costs no FLOPs.
+This is Okapi's formula with the constants of the package rank_bm25. PECAN does not say what a word is. Here it is a
+lower-cased run of letters, digits and underscores (Python's \\w, which breaks words at combining marks). Retrieval
+costs no FLOPs, because it has no matrix product.
 """
 import math
 import re
@@ -24,14 +24,14 @@ class Okapi:
 
         score(t) = sum over the words w of the query of  idf(w) f (k1 + 1) / (f + k1 (1 - b + b |t| / mean |t|))
 
-    f is how often w occurs in t, and idf(w) = ln(n - n_w + .5) - ln(n_w + .5) if n_w of the n texts contain w. This is
-    negative for a word of more than half of the texts; its idf is then epsilon times the mean of the formula's values.
+    f is how often w occurs in t. If n_w of the n texts contain w, idf(w) = ln(n - n_w + .5) - ln(n_w + .5). This is
+    negative for a word of more than half of the texts. Such a word gets epsilon times the mean of all these values.
     """
 
     def __init__(self, texts: list[list[str]]):
         self.counts = [Counter(text) for text in texts]                   # f of each word, text by text
 
-        # The part of the denominator that depends on the length of the text alone.
+        # The part of the denominator that depends only on the length of the text.
         mean = sum(map(len, texts)) / len(texts) or 1                     # 0 if no text has a word
         self.norms = [K1 * (1 - B + B * len(text) / mean) for text in texts]
 
@@ -41,13 +41,11 @@ class Okapi:
         self.idf = {word: value if value >= 0 else floor for word, value in idf.items()}
 
     def scores(self, query: list[str]) -> list[float]:
-        """The score of each text."""
         return [sum(self.idf[word] * f[word] * (K1 + 1) / (f[word] + norm) for word in query if word in f)
                 for f, norm in zip(self.counts, self.norms)]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in order."""
     return re.findall(r"\w+", text.lower())
 
 
@@ -64,6 +62,5 @@ class BM25(Baseline):
         return Prepared(texts, index=Okapi([words(text) for text in texts]))
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Rank the chunks by the question's words and read the best."""
         order = highest(prepared.index.scores(words(question)), self.top_k)
         return self.answer_from_best(question, prepared.texts, order)

@@ -1,4 +1,4 @@
-"""Trees of summaries and agents' graphs: built once for a document by asking the model, and kept on disk."""
+"""Trees of summaries and graphs of agents. The model builds them once for a document; they are kept on disk."""
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -17,21 +17,21 @@ FORMAT = 3                        # of the files
 class Built(Agent):
     """A method that builds something from a document, once, and answers from it. A subclass defines `read` and
 
-        build(document) -> dict         what is built, as plain fields for JSON; its FLOPs are the model's
-        ready(content) -> Prepared      the same in the form that questions need; its FLOPs are an encoder's
+        build(document) -> dict         what is built, in JSON's types; the model does the work
+        ready(content) -> Prepared      the same in the form that questions need; an encoder may do some work
     """
 
     def construction(self, document: Document) -> dict:
-        """The settings that decide what is built of a document. All lengths follow from these."""
+        """The settings that decide what is built from a document. All lengths follow from these."""
         return {"method": type(self).__name__, "format": FORMAT, "chunk": self.settings.chunk,
                 "window": self.settings.window}
 
     def file_name(self, document: Document) -> str:
-        """The name on disk of what this model builds of this document under these settings."""
+        """The name on disk of what this model builds from this document with these settings."""
         return file_name(document.hash, self.model.fingerprint, self.construction(document))
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Read what was built of this document from `path`, or build it (and write it there), and ready it."""
+        """Load `path`, or build what it should hold and write it there. Then make it ready for questions."""
         name = self.file_name(document)
         if path is not None and Path(path).exists():
             content = read_json(path)
@@ -47,7 +47,7 @@ class Built(Agent):
                     write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
         before = self.flops()
-        with reading(path or document.id, "not what was built of a document"):
+        with reading(path or document.id, "not what was built from a document"):
             prepared = self.ready(content)
             prepared.flops = content["flops"] + self.flops() - before
             prepared.calls, prepared.refused = content["calls"], content["refused"]
@@ -70,8 +70,8 @@ class Tree(Built):
     def summarise(self, nodes: list[TreeNode], groups: list[list[int]], prompt: str) -> list[TreeNode]:
         """The next level: a summary of each group of nodes.
 
-        `prompt` asks for the summary, with the nodes' texts in place of its {}. If the model says nothing, the summary
-        is the beginning of the texts, so that no node is empty.
+        `prompt` asks for the summary; the nodes' texts replace its {}. If the model says nothing, the summary is the
+        beginning of the texts, so that no node is empty.
         """
         sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
         said = self.say([prompt.format(source) for source in sources], self.limit)

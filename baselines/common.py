@@ -1,7 +1,7 @@
 """The base of the compared methods: how they prepare and answer, and the reader.
 
-Rows of Table 1 differ by their method alone. Every method answers in the conversation of Table A2, with what it found
-in the place of PECAN's nodes. Window, forward pass and FLOP counter are the same.
+Rows of Table 1 differ only in their method. Every method answers in the conversation of Table A2, and what it found
+replaces PECAN's nodes. Window, forward pass and FLOP counter are the same.
 """
 from collections.abc import Iterable
 from itertools import chain
@@ -17,22 +17,22 @@ from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 def scaled(tokens: int, settings: Settings) -> int:
     """A length in tokens from a method's paper or code, scaled to the size of our chunks.
 
-    These assume large models, as PECAN does with its chunks of 300 tokens. Small models have small chunks, and every
-    length shrinks with them.
+    Published lengths are for large models, like PECAN's chunks of 300 tokens. Small models have smaller chunks, and
+    every length shrinks with them.
     """
     return max(1, tokens * settings.chunk // 300)
 
 
 def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
-    """The places of the `most` highest scores, best first, of all or `among` these; ties go to the lower place.
+    """The places of the `most` highest scores, best first; ties go to the lower place.
 
-    `scores` is a list, or a dict from places.
+    `scores` is a list, or a dict from places. `among`: only these places (None: all).
     """
     return sorted(range(len(scores)) if among is None else among, key=lambda i: (-scores[i], i))[:most]
 
 
 class Baseline(Method):
-    """A method whose FLOPs are those of its model and of the `others` that work for it: encoders, a scorer.
+    """A method that counts the FLOPs of its model and of `others`: encoders, a scorer.
 
     A subclass defines two methods, and `prepare` and `answer` add what they cost:
         make(document) -> Prepared                          the document made ready for its questions
@@ -51,7 +51,7 @@ class Baseline(Method):
         return prepared
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        """The answer, with all FLOPs, and all tokens that the model reads or writes for it."""
+        """The answer, with all its FLOPs, and all tokens that the model has read and written for it."""
         flops = self.flops()
         tokens = self.model.tokens
         answer = self.read(prepared, question) or Answer("", [], 0, 0, end="none")
@@ -66,7 +66,7 @@ class Baseline(Method):
     # --- the reader
 
     def answer_from(self, question: str, lines: list[int]) -> Answer:
-        """Answer from lines, given as token ids. No check is made: the first assistant turn is "Yes"."""
+        """Answer from lines, given as token ids. There is no check: the first assistant turn is "Yes"."""
         model, tokenizer = self.model, self.model.tokenizer
         prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
 

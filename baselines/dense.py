@@ -1,11 +1,11 @@
-"""Dense retrieval over chunks, the same ones as level 1 of PECAN's graph: SBERT and Dragon.
+"""Dense retrieval over the chunks of level 1 of PECAN's graph: SBERT and Dragon.
 
-SBERT (Reimers and Gurevych 2019) and Dragon (Lin et al. 2023) differ by their encoders alone (support/sbert.py). SBERT
+SBERT (Reimers and Gurevych 2019) and Dragon (Lin et al. 2023) differ only in their encoders (support/sbert.py). SBERT
 has one encoder for questions and chunks; its vectors have length 1, so the dot product is the cosine. Dragon has an
-encoder for questions and another for chunks, and takes the dot product as it is.
+encoder for questions and another for chunks, and its vectors are not normalised.
 
-If no encoders are given, the mean of the model's own embeddings replaces them: at length 1 for SBERT, as it is for
-Dragon. Those rows say nothing about SBERT or Dragon themselves. Only what is retrieved is read, the best first.
+If no encoders are given, the mean of the model's own embeddings replaces them, normalised for SBERT only. Then the rows
+say nothing about SBERT or Dragon.
 """
 from baselines.common import Baseline, highest
 from core.settings import Settings
@@ -16,9 +16,9 @@ from support.sbert import similarities
 
 
 class Dense(Baseline):
-    """Read the `top_k` chunks whose vectors have the largest dot product with the question's.
+    """Read the `top_k` chunks whose vectors have the largest dot product with the question's, the best first.
 
-    Of equal ones the earlier is read. SBERT passes the same encoder twice.
+    Ties go to the earlier chunk. SBERT passes the same encoder twice.
     """
 
     def __init__(self, model: Llama, question_encoder, chunk_encoder, settings: Settings, top_k: int = 5):
@@ -33,7 +33,6 @@ class Dense(Baseline):
         return Prepared(texts, index=self.chunk_encoder.encode(texts))
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Embed the question and read the closest chunks."""
         query = self.question_encoder.encode([question])[0]                                # [D]
         order = highest(similarities(prepared.index, query).tolist(), self.top_k)
         return self.answer_from_best(question, prepared.texts, order)

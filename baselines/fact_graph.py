@@ -2,7 +2,7 @@
 
 What the paper leaves open:
 - key elements are normalised by rules: lower case, no possessive, no special characters, stemmed words. The paper cites
-  #InsTag. Its other steps are for 100,000 tags, each seen 20 times or more; a node here has about 2 facts
+  #InsTag, which has more steps. They need 100,000 tags that each occur 20 times or more; a node here has about 2 facts
 - #InsTag's semantic clusters are left out. The paper's Figure 23 joins "Canada" and "Canadian" (cosine .777 by MiniLM).
   A threshold that allows this also joins "North Carolina" and "South Carolina" (.848)
 - an edge joins two key elements that one fact *lists*; a substring is not enough ("art" in "party")
@@ -15,7 +15,7 @@ from itertools import chain
 from baselines.replies import cells_of, pairs_of
 from core.files import optional
 
-EXAMPLE = "One day, a father and his little son were going home."           # Figure 6's, which small models repeat
+EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it
 
 
 def stemmer():
@@ -26,7 +26,7 @@ def stemmer():
 
 
 def form_of(element: str, stem) -> str:
-    """The form by which key elements are compared; empty for special characters alone."""
+    """The form by which key elements are compared; empty if there are only special characters."""
     text = re.sub(r"['’]s?(?!\w)", "", element.lower())
     return " ".join(map(stem, re.sub(r"[\W_]+", " ", text).split()))
 
@@ -62,7 +62,7 @@ class FactGraph:
 
         # Facts, and edges between the nodes that a fact lists.
         self.facts = [[] for _ in names]                    # of each node: (chunk, fact)
-        neighbours = [set() for _ in names]                 # of each node: those that a fact lists with it
+        neighbours = [set() for _ in names]                 # of each node: the nodes that a fact lists with it
         for chunk, in_chunk in enumerate(facts):
             for fact, *elements in in_chunk:
                 listed = {self.find(element) for element in elements} - {None}
@@ -77,11 +77,11 @@ class FactGraph:
 
 
 def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
-    """Node -> score in 0..100, from "Node: .., Score: ..". Names of no node are left out; the higher score counts."""
+    """Node -> score in 0..100, from "Node: .., Score: ..". Unknown names are left out; the higher score counts."""
     scores = {}
     for name, said in pairs_of(reply, "node", "score"):
         score = re.match(r"\[?(-?\d+(?:\.\d+)?)", said)
-        node = graph.find(name)                             # whose form has no signs around it
+        node = graph.find(name)                             # signs around the name do not matter
         if score and node is not None:
             scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))
     return scores

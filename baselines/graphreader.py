@@ -1,19 +1,20 @@
 """GraphReader (Li et al., Findings of EMNLP 2024): an agent that walks a graph of atomic facts with a notebook.
 
-Once for a document: the model writes the atomic facts of each chunk of 2000 tokens, which become a graph (section 3.2,
-fact_graph.py). For a question it makes a plan and scores all nodes. From each of the 5 best it walks alone, with 10
-calls at most and a notebook: it sees a node's facts, may read chunks, goes to a neighbour. Then it reasons (3.3, 3.4).
+Once for a document: the model writes the atomic facts of each chunk of 2000 tokens, and these become a graph (section
+3.2, fact_graph.py). For a question the model makes a plan and scores all nodes. From each of the 5 best nodes it starts
+a walk of at most 10 calls, with a notebook: it sees a node's facts, may read chunks, and goes to a neighbour. Then it
+reasons over all notebooks (3.3, 3.4).
 
 No code was published. What the paper leaves open:
 - decoding is greedy, so that a row is the same each time; the paper has temperature 0.2. After a refused reply the
-  prompt is repeated after a line that says what is wanted. Three refused replies in a row end a walk. They count as
-  no call, because they call no function
-- the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ by their method alone
-- an action counts if the text after the last "Chosen Action" names exactly one function, and the stage offers it. The
-  prompts name all functions, so the first name in a reply could be an echo. Arguments of several calls are joined
+  prompt is repeated, below a line that says what is wanted. Three refused replies in a row end a walk. They are not
+  calls, because they call no function
+- the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ only in their method
+- an action counts if the text after the last "Chosen Action" names exactly one function that the stage offers. (The
+  first name in a reply could be an echo, because the prompts name all functions.) Arguments of several calls are joined
 - visited neighbours are offered, as in Figure 23. The model decides whether to go back
-- node names that do not fit one prompt are shown in parts, and all scores count together. If facts or neighbours do not
-  fit, the last are left out; then the oldest actions, then the plan
+- if the names of all nodes do not fit one prompt, several prompts show them, and all scores count. If facts or
+  neighbours do not fit, the last ones are left out, then the oldest actions, then the plan
 """
 import re
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 
 
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
-    """The function that a reply calls and what is in its parentheses; None unless it names exactly one of the stage.
+    """The function that a reply calls, and its argument; None unless the reply names exactly one of the stage.
 
     Only the text after the last "Chosen Action" counts. Arguments of several calls are joined.
     """
@@ -79,14 +80,13 @@ class Walk:
     read: list[int] = field(default_factory=list)
 
     def run(self):
-        """Walk to the end."""
         while len(self.actions) < CALLS:
             # Facts of the node: which chunks are worth reading?
             shown = [f"[Chunk {chunk}] {fact}" for chunk, fact in self.graph.facts[self.node]]
             if self.choose("facts", "Atomic facts:", shown) == "termination":
                 return
 
-            # Chunks, the first of the queue first. What is put at its front is read before the others.
+            # The chunks of the queue. An action may put another chunk at its front.
             while self.queue and len(self.actions) < CALLS:
                 chunk = self.queue.pop(0)
                 self.read.append(chunk)
@@ -101,15 +101,15 @@ class Walk:
                 return
 
     def choose(self, stage: str, label: str, shown: list[str]) -> str:
-        """Ask until a reply is accepted, and do what it calls for; returns its function.
+        """Ask until a reply is accepted, and do what it calls for. Returns its function.
 
-        It is "termination" after three refused replies.
+        After three refused replies this is "termination".
         """
         text = self.prompts(stage, label, shown)
         return self.method.ask_fitting(text, lambda reply: self.act(stage, reply), FORM) or "termination"
 
     def act(self, stage: str, reply: str) -> str | None:
-        """Do what a reply calls for; returns its function, None if the reply is refused and nothing is done."""
+        """Do what a reply calls for. Returns its function; None if the reply is refused."""
         action = action_of(reply, stage)
         if action is None:
             return None
@@ -193,7 +193,7 @@ class GraphReader(Built):
         return answer
 
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
-        """The 5 nodes with the highest scores (Figure 8), of equals the first named."""
+        """The 5 nodes with the highest scores (Figure 8). Ties go to the node that was named first."""
         head = f"{SELECT}\n\nQuestion: {question}\nPlan: {plan}\nNodes:\n"
         room = self.settings.window - self.limit - self.length(reminder(FORM) + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")

@@ -1,8 +1,8 @@
 """The prompts of GraphReader, word for word: Figures 6 to 12 of its paper (Appendix A).
 
-Back quotes and bold type of the print are layout and left out. Figures 8 and 9 introduce the graph in one wording,
-Figures 10 to 12 in a slightly different one. Figure 6 lost the separator of key elements in print (''); its example has
-"|".
+The paper prints back quotes and bold type; we take these for layout and leave them out. Figures 8 and 9 introduce the
+graph in one wording, Figures 10 to 12 in a slightly different one. Figure 6 prints '' as the separator of key elements;
+its example has "|".
 """
 INTRO_A = """\
 As an intelligent assistant, your primary objective is to answer questions based on information contained within a \

@@ -1,11 +1,11 @@
-"""JERR, a reconstruction: synopses for the whole, a graph of what belongs together, tree search for where to look.
+"""JERR (Chen et al., Findings of EMNLP 2025), a reconstruction: synopses, a graph of entities, and tree search in it.
 
-JERR (Chen et al., Findings of EMNLP 2025). Once for a document: the model shortens each chunk to a synopsis and names
-its entities and core elements; duplicates are joined; the model relates them, as a directed acyclic graph (sections
-3.2, 3.3). For a question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4, tree_search.py).
-The model sees these and all synopses, and names the chunks that it wants to read again; then it answers.
+Once for a document: the model shortens each chunk to a synopsis, and names its entities and core elements. Duplicates
+are joined. The model names the relations, and these become a directed acyclic graph (sections 3.2, 3.3). For a
+question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4, tree_search.py). The model sees
+these nodes and all synopses, and names the chunks that it wants to read again. Then it answers.
 
-Our copy of the paper lacks the formulas and prompts. The steps follow its words; the rest is ours:
+Our copy of the paper lacks the formulas and prompts. The steps follow its words. The rest is ours:
 - the prompts (jerr_prompts.py)
 - a set removes exact duplicates; the paper's Bloom filter and trie together act as one
 - near duplicates are joined if their SimHash differs in 3 bits at most ("e.g., three bits"). That also joins "Heinkel
@@ -13,13 +13,13 @@ Our copy of the paper lacks the formulas and prompts. The steps follow its words
 - a node's text is its name and those sentences of the synopses that contain it. With whole synopses all nodes of a
   chunk would match the same keywords
 - one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
-- the answer is read from synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes in the place of synopses, but
-  their texts are sentences of synopses
+- the reader gets synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes instead of synopses, but their texts
+  are sentences of synopses
 - pages are the numbers in the first square brackets of a reply, as in ReadAgent's published code
 - a reply of one word, such as "No", is refused if the text lacks this word. Without a usable reply, a chunk's beginning
   is its synopsis, the chunk has no entities or relations, the question's words are the keywords, and no chunk is read
-  again. (To read the nodes' chunks instead would leave to the graph what the paper leaves to the model.)
-- options are lines "(A) .." of the question, as the layout of QuALITY writes them; keywords may come from them
+  again. (Instead, the nodes' chunks could be read. But in the paper the model makes this choice, not the graph.)
+- options are lines "(A) .." of the question, as the layout of QuALITY writes them. They may give keywords
 """
 import hashlib
 import re
@@ -40,7 +40,7 @@ from pecan import room_for_nodes
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
 LONGEST_NAME = 12                 # words; a longer line is prose
-NEAR = 3                          # theta: bits in which the SimHash of near duplicates differs at most
+NEAR = 3                          # theta: the SimHashes of near duplicates differ in at most so many bits
 LOOKED_UP = 3                     # chunks that may be read again: ReadAgent's numbers
 OPTIONS_LOOKED_UP = 5
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
@@ -62,7 +62,7 @@ def simhash(text: str) -> int:
 
 
 def said_of(reply: str, text: str) -> str:
-    """A reply on one line; "" if it says nothing about a text: a single word, such as "No", that the text lacks.
+    """A reply on one line; "" if it is a single word, such as "No", that the text lacks.
 
     In Chinese and Japanese each character counts as a word, because no blanks separate words.
     """
@@ -72,7 +72,7 @@ def said_of(reply: str, text: str) -> str:
 
 
 def names_of(reply: str, text: str) -> list[str]:
-    """The names in a reply, one on each line. Prose is left out. A single line may list names of the text by commas."""
+    """The names in a reply, one a line. Prose is left out. A single line may list names, separated by commas."""
     lines = lines_of(reply) if said_of(reply, text) else []
     if len(lines) == 1:
         names = re.split(r",\s*(?:and\s)?|:\s", lines[0].rstrip("."))
@@ -83,7 +83,7 @@ def names_of(reply: str, text: str) -> list[str]:
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
     """Nodes (name, chunks) and form -> node, from the candidate names of each chunk (equations 3, 4).
 
-    A near duplicate joins the nearest node, of equals the earliest.
+    A near duplicate joins the nearest node. Ties go to the earlier node.
     """
     nodes = []
     node_of = {}
@@ -133,14 +133,14 @@ def has_options(question: str) -> bool:
 
 
 def keywords_of(question: str, names: list[str]) -> list[str]:
-    """The names that the question contains; if there are none, its words except those of a fixed list."""
+    """The names that the question contains; if there are none, its words, except very common ones (STOP)."""
     found = [name for name in names if holds(question, name)]
     found = found or [word for word in re.findall(r"[\w'-]+", question) if word.lower() not in STOP]
     return list(dict.fromkeys(map(form_of, found)))
 
 
 def pages_of(reply: str, number: int, most: int) -> list[int]:
-    """The pages, of `number`, in the first square brackets of a reply; the first `most` of them."""
+    """The pages (below `number`) in the first square brackets of a reply, at most `most`."""
     brackets = re.match(r"[^[]*+\[([^]]*)\]", reply)
     return numbers_of(brackets[1], range(number))[:most] if brackets else []
 
@@ -148,7 +148,7 @@ def pages_of(reply: str, number: int, most: int) -> list[int]:
 # --- the method -----------------------------------------------------------------------------------------------------
 
 class JERR(Built):
-    """Write synopses and a graph once; for a question search, look pages up, and answer from synopses and chunks."""
+    """Write synopses and a graph once. For a question: search, look up chunks, answer from synopses and chunks."""
 
     def construction(self, document: Document) -> dict:
         """Chunks are shorter if a question has options."""

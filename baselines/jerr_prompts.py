@@ -1,7 +1,7 @@
-"""The prompts of JERR, of which our copy of the paper has none.
+"""Prompts for JERR. Our copy of the paper has none.
 
-SYNOPSIS and LOOK_UP are those of ReadAgent (Lee et al. 2024), which the paper names as its model; only "Related" in
-LOOK_UP is ours. So are the other prompts.
+SYNOPSIS and LOOK_UP are ReadAgent's (Lee et al. 2024), which the paper names as its pattern. "Related" in LOOK_UP and
+all other prompts are ours.
 """
 SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened version. DO NOT explain your reason.\n\n"
             "Passage:\n")

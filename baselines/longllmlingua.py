@@ -2,24 +2,25 @@
 
 A scorer, which can be any Llama, measures perplexity twice.
 
-*Which parts.* Units of 4 lines are ranked by the mean -log p of the question after the unit, with a sentence after the
-question that says that the answer is there. Units are kept in this order until they exceed 2000 + 100 tokens; the unit
-that exceeds them is kept, too.
+*Which parts.* A unit has 4 lines. Units are ranked by the mean -log p of the question after the unit. A fixed sentence
+follows the question and counts with it; it says that the answer is there. Units are kept in this order until they
+exceed 2000 + 100 tokens. The unit that exceeds the limit is kept, too.
 
-*Which tokens.* Tokens of the kept units stay if the question makes them likelier. The contrast is
--log p(x) + log p(x | question), after the tokens that were kept before. The first unit may keep a share of its tokens
-that is 0.3 above the mean, the last one 0.3 below, linearly in between, so that at most 2000 tokens are kept.
+*Which tokens.* In the kept units, those tokens stay that the question makes likelier. The contrast is
+-log p(x) + log p(x | question), after the tokens that were kept before. Each unit keeps a share of its tokens: the
+first unit 0.3 more than the mean, the last unit 0.3 less, the others linearly in between. At most 2000 tokens are kept.
 
 All of this depends on the question. So nothing is prepared, and the scorer's FLOPs count as search.
 
 Differences from the published code:
-- kept units are read in the order of their rank; its LongBench script keeps the document's order, but PECAN's section
+- kept units are read in the order of their rank. Its LongBench script keeps the document's order, but PECAN's section
   4.1 explains a result by the reordering
-- the mean share is chosen so that the target holds; in the code it holds only if units are equally long
-- tokens are dropped in windows of up to 200 tokens that end with their unit; in the code windows run on past its end
-- units of more than 300 tokens, such as the lines of some books, are cut, and white space inside a unit becomes a
-  blank, as in every chunk here; if 2000 tokens hold everything, nothing is scored
-- the paper's scorer is Phi-2, which is no Llama: `--scorer` takes a checkpoint, by default the model itself
+- the mean share is chosen so that the target is met. In the code it is met only if all units are equally long
+- a window of tokens (200) ends with its unit. In the code, windows run on into the next unit
+- units of more than 300 tokens, such as the lines of some books, are cut. White space inside a unit becomes a blank, as
+  in every chunk here
+- if the document has at most 2000 tokens, nothing is scored
+- the paper's scorer is Phi-2, which is no Llama. `--scorer` takes a checkpoint; the default is the model itself
 """
 import torch
 import torch.nn.functional as F
@@ -40,10 +41,10 @@ SPREAD = 0.3                                   # between the mean share and the 
 
 
 def shares(lengths: list[int], target: int) -> list[float]:
-    """The share of tokens that each unit of `lengths` keeps, the best unit first.
+    """The share of tokens that each unit keeps, the best unit first; `lengths` are the units' tokens.
 
-    The shares are a mean plus 0.3 for the first unit to minus 0.3 for the last, linearly, cut to [0, 1]. The mean is
-    the largest that keeps no more than `target` tokens, found by bisection.
+    A share is the mean plus 0.3 for the first unit, the mean minus 0.3 for the last, linear in between, and cut to
+    [0, 1]. Bisection finds the largest mean that keeps at most `target` tokens.
     """
     spread = SPREAD * torch.linspace(1, -1, len(lengths), dtype=torch.float64)             # [units]
     low, high = -SPREAD, 1 + SPREAD
@@ -69,13 +70,12 @@ class Context:
     def __init__(self, scorer: Llama, ids: list[int], room: int):
         if len(ids) + room > scorer.config.max_length:
             raise InputError(f"LongLLMLingua's scorer reads up to {len(ids) + room} tokens and was made for "
-                             f"{scorer.config.max_length}; take another --scorer")
+                             f"{scorer.config.max_length}; choose another --scorer")
         self.scorer = scorer
         self.cache = Cache(scorer, 1, len(ids) + room)
         self.append(ids)
 
     def append(self, ids: list[int]):
-        """Read more tokens."""
         if ids:
             self.last, _ = self.scorer.read(self.cache, [[(None, ids)]])
 
@@ -85,12 +85,12 @@ class Context:
         hidden, _ = self.scorer.append(self.cache, [[(None, ids)]])
         self.cache.rollback(before)
 
-        # A token is predicted by the hidden state of the token before it, the first one by that of the context.
+        # The hidden state of a token predicts the next one. The last state of the context predicts the first token.
         return losses(self.scorer, torch.cat((self.last, hidden[0, :-1])), ids)
 
 
 class LongLLMLingua(Baseline):
-    """Prepare a document (its units; costs nothing), compress and read it for a question."""
+    """Cut a document into units, which costs nothing; compress and read it for a question."""
 
     def __init__(self, model: Llama, scorer: Llama, settings: Settings):
         super().__init__(model, settings, scorer)
@@ -127,7 +127,7 @@ class LongLLMLingua(Baseline):
             if sum(map(len, kept)) > self.most_of_units:
                 break
 
-        # Which tokens of them.
+        # Which tokens.
         return self.drop(kept, question)
 
     def rank(self, units: list[list[int]], question: str) -> list[float]:
@@ -139,7 +139,7 @@ class LongLLMLingua(Baseline):
             cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
 
-            # The states that predict `asked` are one token earlier than its own.
+            # A hidden state predicts the next token, so the states are one place earlier than `asked`.
             for h, ids in zip(hidden, rows):
                 means.append(losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item())
         return means
@@ -156,7 +156,7 @@ class LongLLMLingua(Baseline):
         for unit, share in zip(units, shares(list(map(len, units)), self.target)):
             left = []
             for first in range(0, len(unit), self.window):
-                # Of a window the tokens with the highest contrast stay, in their order.
+                # The tokens with the highest contrast in a window stay, in their order.
                 ids = unit[first:first + self.window]
                 contrast = alone.losses(ids) - given.losses(ids)                           # [T]
                 best = contrast.argsort(descending=True, stable=True)[:int(share * len(ids))]

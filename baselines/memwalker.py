@@ -1,18 +1,18 @@
 """MeMWalker (Chen et al. 2023): a tree of summaries that the model itself walks down, giving reasons.
 
-Segments of 1000 tokens are summarised one by one. Up to 8 neighbouring summaries share a parent that summarises them,
-level by level, up to one root.
+Segments of 1000 tokens are summarised one by one. Then up to 8 neighbouring summaries get a parent that summarises
+them, and so on up to one root.
 
 On its way down the model sees the summaries of a node's children and chooses one. At the bottom it reads the segment
 and says whether the segment answers the question (action -2) or not (-1). After -1 it is back at the parent, with the
-children that are left. Its working memory is the nodes on its way down; the oldest are left out if they do not fit the
-window. Three replies in a row without a valid action end the walk without an answer.
+children that are left. Its working memory is the nodes on its way down. If they do not fit the window, the oldest are
+left out. Three replies in a row without a valid action end the walk without an answer.
 
 No code was published; PECAN wrote its own from the paper (section 4), and so did we. Differences from the paper:
-- the answer is not taken from the last reply: the shared reader gives it, from the segment and the working memory, so
-  that rows of Table 1 differ by their method alone
-- decoding is greedy, so the same prompt gets the same reply: after a reply without a valid action the prompt is
-  repeated after a line that says so
+- the answer is not taken from the last reply. The shared reader gives it, from the segment and the working memory, so
+  that rows of Table 1 differ only in their method
+- after a reply without a valid action, the prompt is repeated, below a line that names the valid actions: decoding is
+  greedy, so the same prompt would get the same reply
 - summaries and replies have up to 200 tokens (the paper does not say)
 """
 import re
@@ -49,7 +49,7 @@ ENOUGH = -2
 
 
 def even_groups(nodes: range) -> list[list[int]]:
-    """Neighbours in the least number of groups of at most 8, as even as possible."""
+    """Neighbouring nodes in as few groups of at most 8 as possible, all of nearly the same size."""
     n = len(nodes)
     number = -(-n // CHILDREN)                              # n / 8, rounded up
     ends = [n * k // number for k in range(number + 1)]
@@ -61,7 +61,7 @@ class MeMWalker(Tree):
     reply_tokens = 200            # of a summary, and of a reply on the walk
 
     def build(self, document: Document) -> dict:
-        """The nodes: segments, a summary of each, then summaries of summaries up to the root."""
+        """The nodes: segments, a summary of each segment, then summaries of summaries up to the root."""
         segments = pack_sentences(self.model.tokenizer, document, scaled(SEGMENT_TOKENS, self.settings))
         nodes = [TreeNode(1, text, []) for text in segments]
         groups = [[i] for i in range(len(nodes))]
@@ -80,7 +80,7 @@ class MeMWalker(Tree):
         if not path:
             return None
 
-        # The segment's own summary, which comes just before it, adds nothing to it.
+        # The segment's own summary comes just before the segment. It adds nothing.
         *memory, _, segment = path
         return self.answer_from_best(question, prepared.texts, [segment, *reversed(memory)])
 
@@ -115,14 +115,14 @@ class MeMWalker(Tree):
         return []
 
     def choose(self, template: str, question: str, memory: list[str], shown: str, actions: list[int]) -> list[int]:
-        """The action that the model chooses, as a list of one; [] after three replies without a valid one.
+        """The action that the model chooses, as a list of one; [] after three replies without a valid action.
 
-        The prompt has the latest part of the memory that fits.
+        If the memory does not fit the prompt, only its latest part is shown.
         """
         latest = [" ".join(memory[first:]) for first in range(len(memory) + 1)]
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
 
-        def last_of(reply):                                 # of the actions that a reply names the last counts
+        def last_of(reply):                                 # the last action that a reply names counts
             return [int(action) for action in re.findall(r"Action:\s*(-?\d+)", reply)[-1:] if int(action) in actions]
         return self.ask_fitting(texts, last_of, f"Action is one of {', '.join(map(str, actions))}.")

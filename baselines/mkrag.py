@@ -1,24 +1,25 @@
-"""MKRAG, a reconstruction: question-answer pairs about entities, of three grains, are the index instead of chunks.
+"""MKRAG, a reconstruction: its index holds question-answer pairs about entities, in three grains, instead of chunks.
 
 Once for a document: the model extracts entities with attributes, relationships and events from each chunk. Entities of
-one name are joined, unimportant ones pruned. The model writes pairs about each of the others: one *macro* pair about
-everything, a *feature* pair for each kind of item, *micro* pairs for each item (sections 4.1 to 4.4). For a question:
-it is split into sub-questions, and each retrieves pairs. The model answers, or rewrites the question once (4.5).
+one name are joined, unimportant ones are pruned. The model writes pairs about each of the others: one *macro* pair
+about everything, a *feature* pair for each kind of item, a *micro* pair for each item (sections 4.1 to 4.4). For a
+question: the model splits it into sub-questions, and each of them retrieves pairs. The model answers, or rewrites the
+question once (4.5).
 
 The paper (anonymous, under review) works with a Chinese model. It publishes neither its two encoders, nor two of its
-five prompts, nor four of its constants. So this row is "MKRAG, prompted, with stand-in encoders"; ours are:
+five prompts, nor four of its constants. So this row is "MKRAG, prompted, with stand-in encoders". Ours are:
 - most prompts (mkrag_prompts.py)
-- the prompts' examples are about the Curies. If the text does not name them, what a reply says of them is left out,
-  because it only repeats an example
-- pairs about a long entity are asked for in groups of lines. A group has up to as many tokens as a reply, for micro
-  pairs up to a quarter as many
+- the prompts' examples are about the Curies. A reply that names them, if the text does not, only repeats an example and
+  is left out
+- if an entity has many items, its pairs are asked for in groups of lines. A group has at most as many tokens as a
+  reply, for micro pairs a quarter as many
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (in its Table 9 an entity of 7
   items has micro pairs, one of 2 has none)
-- its two retrieval models are --encoder, and p_yes of Table A2's first turn with the pair as its only node
-- an entity has one weight. Equation 5 sums the weight over the attributes, but then a villager with two attributes
-  would stay, and its Table 7 keeps only the core entities at a threshold of 1
-- general times ("one day") are deleted from items; the entity stays, because nothing else is lost
-- a chunk whose replies are refused has no entities; the chunk itself is never indexed, which would be ordinary RAG
+- two stand-ins replace its retrieval models: --encoder, and p_yes of Table A2's first turn with a pair as the only node
+- an entity has one weight. Equation 5 sums the weight over the attributes. But then a villager with two attributes
+  would stay, and Table 7 keeps only core entities at a threshold of 1
+- general times ("one day") are deleted from items. The entity stays, because nothing else is lost
+- a chunk whose replies are refused has no entities. The chunk itself is never indexed: that would be ordinary RAG
 """
 import json
 import re
@@ -52,16 +53,16 @@ KINDS = "attributes", "relationships", "events"             # of an entity's ite
 CHUNK_TOKENS = 500
 EXTRACT_TOKENS = 1024
 WEIGHTS = "0.3", "0.5", "0.7", "1.0", "1"
-TAU = 0.5                         # least weight of an entity that is kept; also the weight of one without
+TAU = 0.5                         # the least weight of a kept entity; also the weight of an entity that gets none
 FEATURE_ITEMS = 2                 # tau_1: an entity with so many items gets feature pairs
-MICRO_ITEMS = 4                   # tau_2
-WEIGHT_TOKENS = 2                 # of a line of a reply, for each token of its name, at most
-MICRO_TOKENS = 4                  # of a micro pair, for each token of its line, at most
+MICRO_ITEMS = 4                   # tau_2: and with so many, micro pairs
+WEIGHT_TOKENS = 2                 # tokens of "entity | weight", at most, for each token of the entity's name
+MICRO_TOKENS = 4                  # tokens of a micro pair, at most, for each token of its line
 RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
 ROUNDS = 2                        # of the loop, at most (Table 6)
 
-# Words that say when without naming a year, a date or a clock time; numbers may stand between them.
+# Words of a time without a year, a date or a clock time. Numbers may stand between them.
 GENERAL = set("""a an the one two three four five six seven eight nine ten some few several many this that these those
     next same following last first long in on at for of upon during after before later afterwards earlier ago once then
     now soon finally eventually meanwhile recently time times moment moments minute minutes hour hours day days today
@@ -70,17 +71,17 @@ GENERAL = set("""a an the one two three four five six seven eight nine ten some 
 
 
 def echoes(reply: str, text: str) -> bool:
-    """Whether a reply repeats the prompts' examples: it names the Curies, and the text does not."""
+    """Whether a reply repeats the prompts' examples: it names the Curies, but the text does not."""
     return "Curie" in reply and "Curie" not in text
 
 
 # --- entities (4.1 to 4.3) ------------------------------------------------------------------------------------------
 
 def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
-    """The entities of a text, as (name, items), that the JSON objects in a reply describe.
+    """The entities (name, items) in a reply about a text. Each JSON object with items is one.
 
-    Any object with items is an entity. So a reply that was cut by its limit keeps its complete entities. The name is
-    the field "Name" or "Entity", or else the key before the object.
+    So a reply that was cut at its limit keeps its complete entities. The name is the field "Name" or "Entity", or else
+    the key before the object.
     """
     found = []
     for match in re.finditer(r'(?:"([^"\\]*+)"\s*+:\s*+)?\{', reply):
@@ -99,7 +100,7 @@ def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
 
 
 def items_of(value, keys: str = "") -> list[str]:
-    """The items in a JSON value: its texts, each after the keys that lead to it, as "key | text"."""
+    """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text"."""
     if isinstance(value, dict):
         return [item for key, inner in value.items() for item in items_of(inner, f"{keys}{key} | ")]
     if isinstance(value, list):
@@ -108,7 +109,7 @@ def items_of(value, keys: str = "") -> list[str]:
 
 
 def without_general_time(event: str) -> str:
-    """An event without a general time, such as "one day", before " - ": only words of GENERAL and numbers."""
+    """An event without a general time, such as "one day", before " - ". Such a time has only GENERAL and numbers."""
     time, dash, rest = event.partition(" - ")
     words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
     return rest if dash and words and words <= GENERAL else event
@@ -117,7 +118,7 @@ def without_general_time(event: str) -> str:
 def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str, str]]]:
     """Name -> items (kind, text) of all chunks; equation 4.
 
-    Entities are one if their names are equal in lower case. Exact repeats of an item count once.
+    Entities are the same if their names are equal in lower case. Exact repeats of an item count once.
     """
     found = {}                                              # form -> (first wording, items)
     for name, items in chain(*extracted):
@@ -131,7 +132,7 @@ def weights_of(reply: str) -> dict[str, float]:
 
 
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
-    """Requests for an entity's pairs (4.4), as (grain, lines): macro for all, feature and micro for rich ones."""
+    """Requests for an entity's pairs (4.4), as (grain, lines). Only entities with many items get feature and micro."""
     lines = {}                                              # kind of item -> lines
     for kind, item in items:
         lines.setdefault(kind, []).append(f"{name} | {item}")
@@ -150,7 +151,7 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 def decision_of(reply: str, text: str) -> tuple[str, str] | None:
     """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither.
 
-    An answer that says "cannot" does not count if a question follows. Nor does a question of the example.
+    An answer that says "cannot" does not count if a question follows. A repeated example does not count either.
     """
     found = re.findall(r"\b(Answer|RewriteQ)[*_]*:[ \t*_]*(.*[^\s*_])", reply)
     if len(found) > 1 and found[0][0] == "Answer" and re.search(r"\b(cannot|can't|not)\b", found[0][1]):
@@ -168,7 +169,7 @@ class MKRAG(Built):
         self.encoder = encoder
 
     def build(self, document: Document) -> dict:
-        """Pairs [question, answer] about the entities that are not pruned."""
+        """Pairs [question, answer] about the entities that are kept."""
         tokenizer = self.model.tokenizer
         chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
         entities = joined(self.ask_until([EXTRACT + chunk for chunk in chunks],
@@ -204,7 +205,7 @@ class MKRAG(Built):
         return self.answer_from_best(question, prepared.texts, self.loop(prepared, question))
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
-        """The pairs that were retrieved, in this order."""
+        """The retrieved pairs, in the order of retrieval."""
         [split] = self.ask_until([f"{SPLIT}Question: {question}"],
                                  lambda n, reply: [line for line in lines_of(reply) if "?" in line], SPLIT_FORM)
         new = split or [question]
@@ -219,7 +220,7 @@ class MKRAG(Built):
                 order += [i for i in found if i not in order]
             asked += new
 
-            # Knowledge that does not fit is left out from the end.
+            # If knowledge does not fit, its end is left out.
             knowledge = [prepared.texts[i] for i in order]
             texts = (LOOP.format(observation="\n".join(observation), question=question,
                                  knowledge="\n".join(knowledge[:n])) for n in range(len(knowledge), -1, -1))
@@ -243,7 +244,7 @@ class MKRAG(Built):
     def p_yes(self, question: str, texts: list[str]) -> list[float]:
         """How sure the model is that each text alone can answer the question.
 
-        It is the first turn of Table A2, with the text as its only node; the texts run together.
+        The prompt is the first turn of Table A2 with the text as its only node. The texts run together.
         """
         tokenizer = self.model.tokenizer
         close = tokenizer.frame.close

@@ -1,7 +1,7 @@
-"""The prompts of MKRAG. PAIRS and LOOP are the paper's (A.4.2, A.4.4); the others are ours, because it lacks them.
+"""The prompts of MKRAG. PAIRS and LOOP are the paper's (A.4.2, A.4.4). The others are ours, because it lacks them.
 
-In PAIRS the guidelines are ours, and the example is the pair of Table 9. In LOOP the two forms of a reply and the
-example are ours; the example has the form of A.4.4's line "Knowledge: .. Question: ..".
+In PAIRS the guidelines are ours; the example is the pair of Table 9. In LOOP the two forms of a reply and the example
+are ours; the example has the form of A.4.4's line "Knowledge: .. Question: ..".
 """
 EXTRACT = """[Task] Extract entities from the following text in accordance with the guidelines.
 [Guidelines] Read the text closely and extract detailed entities (such as people, objects, places), their attributes, \

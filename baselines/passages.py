@@ -1,4 +1,4 @@
-"""A document in pieces that end between passages or sentences, and never after a title."""
+"""Cut a document into pieces. They end between passages or sentences, never after a title."""
 import re
 
 from core.text import fill, split
@@ -11,8 +11,8 @@ STOPS = ".!?:;,\"'”’"             # at the end of a line that is no heading
 def units(document: Document) -> list[str]:
     """The parts of a document that a chunk should not break: its passages, cut at empty lines.
 
-    A heading stays with the part that follows it. It is a single line of at most HEADING words, without a stop at the
-    end.
+    A heading stays with the part that follows it. A heading is a single line of at most HEADING words that does not end
+    with a stop.
     """
     found = []
     after_heading = False
@@ -27,7 +27,7 @@ def units(document: Document) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, which end after . ! or ?; its lines are joined, so a title begins the first one."""
+    """The sentences of a text; they end after . ! or ?. Lines are joined, so a title begins the first sentence."""
     return re.split(r"(?<=[.!?]) ", " ".join(text.split()))
 
 

@@ -1,28 +1,28 @@
 """RAPTOR (Sarthi et al. 2024): a tree of clustered and summarised chunks, and two ways of retrieving from it.
 
 Chunks of 100 tokens are embedded and clustered, and each cluster is summarised in up to 100 tokens. The summaries are
-the next layer. There are up to 5 such layers, until one has no more than 11 nodes. *Tree traversal* takes the 5 nodes
-of the top layer closest to the question, then the 5 closest of their children, and so on down. *Collapsed tree* takes
-the `top_k` closest of all nodes.
+the next layer. There are at most 5 such layers; a layer of 11 or fewer nodes is the last. *Tree traversal* takes the 5
+nodes of the top layer closest to the question, then the 5 closest of their children, and so on down. *Collapsed tree*
+takes the `top_k` closest of all nodes.
 
-A layer is clustered twice, as in the published code. First UMAP to 10 dimensions with int(sqrt(n - 1)) neighbours and a
-Gaussian mixture; then, inside each cluster of more than 11 nodes, UMAP with 10 neighbours and a mixture again. The
-number of components is the one with the least BIC. A node is in every cluster to which it belongs with a probability
-above 0.1. A cluster of more than 3500 tokens is clustered again.
+A layer is clustered twice, as in the published code. First UMAP reduces it to 10 dimensions, with int(sqrt(n - 1))
+neighbours, and a Gaussian mixture finds clusters. Each cluster of more than 11 nodes is then clustered in the same way,
+with 10 neighbours. The mixture has the number of components with the least BIC. A node is in every cluster to which it
+belongs with a probability above 0.1. A cluster of more than 3500 tokens is clustered again.
 
 Differences from the published code:
-- a tree is the same each time: UMAP is seeded, and starts from principal components, because its spectral start draws
+- a tree is the same each time. UMAP is seeded, and starts from principal components, because its spectral start draws
   random numbers that no seed controls
-- a node is always in its likeliest cluster; in the code it is in none, and lost, if no probability exceeds 0.1
-- a cluster that clustering does not make smaller is cut in document order; in the code that never ends
-- layers are in document order, and if one document's tree ends early, the next one's is not shortened
-- a sentence longer than a chunk is cut at white space; in the code it is cut at , ; : into pieces of any length, which
-  come before the chunk that is being filled
-- only the best few are retrieved. (The code can also retrieve by a threshold, but keeps the nodes that are far away.)
-- the collapsed tree stops at `top_k` nodes, as in PECAN's Table 1; in the code at 3500 tokens
-- traversal takes the top 5 of each layer, as the code does; PECAN's section 4 says that it follows "a single path"
+- a node is always in its likeliest cluster. In the code it is in none, and lost, if no probability exceeds 0.1
+- if clustering does not make a cluster smaller, it is cut in document order. In the code that never ends
+- layers are in document order. If one document's tree ends early, the next document's tree is not shortened
+- a sentence longer than a chunk is cut at white space. The code cuts it at , ; : into pieces of any length, and puts
+  these before the chunk that is being filled
+- only the best few nodes are retrieved. (The code can also retrieve by a threshold, but keeps the nodes far away.)
+- the collapsed tree stops at `top_k` nodes, as in PECAN's Table 1. The code stops at 3500 tokens
+- traversal takes the top 5 of each layer, as the code does. PECAN's section 4 says that it follows "a single path"
 
-scikit-learn and umap-learn are an optional extra: requirements-extra.txt.
+scikit-learn and umap-learn are optional packages: requirements-extra.txt.
 """
 import importlib.util
 import math
@@ -46,8 +46,8 @@ CHUNK = 100                                    # tokens of a chunk, and of a sum
 CLUSTER_TOKENS = 3500
 DIMENSIONS = 10                                # of UMAP's points
 NEIGHBOURS = 10                                # for UMAP inside a cluster
-SMALL = 11                                     # a layer or cluster of so many nodes is not clustered
-COMPONENTS = 50                                # of a mixture, fewer than these
+SMALL = 11                                     # a layer or cluster of so many nodes, or fewer, is not clustered
+COMPONENTS = 50                                # a mixture has fewer components than this
 MEMBER = 0.1                                   # probability above which a node is in a cluster
 LAYERS = 5                                     # of summaries, at most
 SEED = 0
@@ -94,14 +94,14 @@ def mixture(points: np.ndarray) -> list[list[int]]:
 
 
 def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int]]:
-    """Clusters of a layer's nodes, none of more than `most` tokens.
+    """Clusters of a layer's nodes, none of more than `most` tokens, sorted.
 
-    vectors [n, D] and tokens [n] are the nodes' embeddings and lengths. A cluster is places in the layer, in document
-    order, and the clusters are sorted.
+    vectors [n, D] and tokens [n] are the nodes' embeddings and lengths. A cluster is a list of places in the layer, in
+    document order.
     """
     found = []
     for members in mixture(reduce(vectors, int(math.sqrt(len(vectors) - 1)))):
-        # Cluster a second time, inside this cluster. The places that come out are places in `members`.
+        # Cluster a second time, inside this cluster. The new places are places in `members`.
         small = len(members) <= SMALL
         inside = [range(len(members))] if small else mixture(reduce(vectors[members], NEIGHBOURS))
         for places in inside:
@@ -127,7 +127,7 @@ class Raptor(Tree):
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
         with optional("RAPTOR clusters with scikit-learn and umap-learn"):
-            for name in ("sklearn", "umap"):                # only sought: umap takes seconds to load
+            for name in ("sklearn", "umap"):                # found, but not loaded: umap takes seconds to load
                 if importlib.util.find_spec(name) is None:
                     raise ImportError(name=name)
 
@@ -142,7 +142,7 @@ class Raptor(Tree):
         return super().construction(document) | {"encoder": self.encoder.fingerprint}
 
     def build(self, document: Document) -> dict:
-        """The nodes, layer upon layer."""
+        """The nodes, layer by layer."""
         tokenizer = self.model.tokenizer
         nodes = [TreeNode(1, text, []) for text in pack_sentences(tokenizer, document, self.limit)]
         layer = range(len(nodes))
@@ -170,7 +170,7 @@ class Raptor(Tree):
         return self.answer_from_best(question, prepared.texts, order)
 
     def retrieve(self, nodes: list[TreeNode], scores: list[float]) -> list[int]:
-        """The nodes to be read: the best of a tree, or of each layer among the children of the layer above."""
+        """The nodes to read: the best of the whole tree, or of each layer the best children of nodes taken above."""
         if self.collapsed:
             return highest(scores, self.top_k)
 

@@ -1,4 +1,4 @@
-"""Prompts and replies: asking the model in words, and finding lists, cells, pairs and numbers in what it says."""
+"""Ask the model in words, and find lists, cells, pairs and numbers in its replies."""
 import re
 from collections.abc import Container
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def user_turn(tokenizer, text: str) -> list[int]:
 
 
 def reminder(wanted: str) -> str:
-    """The line before a prompt whose reply was refused. After the prompt it would look like text of the document."""
+    """A line to put before a prompt whose reply was refused. After the prompt it would look like document text."""
     return f"Your last reply could not be used. {wanted}\n\n"
 
 
@@ -36,7 +36,7 @@ class Reply:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 def lines_of(reply: str) -> list[str]:
-    """The lines of a list, each once, without markers and stars: the marked lines, or all if none is marked.
+    """The lines of a list, each once, without markers and stars. If lines are marked, only those count.
 
     Headings, which end with a colon, are left out.
     """
@@ -55,9 +55,9 @@ def cells_of(reply: str, least: int) -> list[list[str]]:
 
 
 def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
-    """The texts (a, b) of each "first: a, second: b", on one line or on several, numbered or not, bold or not.
+    """The texts (a, b) of each "first: a, second: b", on one line or on two, numbered or not, bold or not.
 
-    The labels are regular expressions. On the line of a, the second label follows a comma, a semicolon or "?".
+    The labels are regular expressions. On the same line, the second label must follow a comma, a semicolon or "?".
     """
     sign = r"[\W\d]{0,9}"                                   # a limit, so that the time is linear in any reply
     form = rf"^{sign}(?:{first}){sign}?:[\s*]*+(.+?)(?:(?<=[,;?])\s|\n){sign}(?:{second}){sign}?:[\s*]*+(.+)"
@@ -66,6 +66,6 @@ def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
 
 
 def numbers_of(text: str, known: Container[int]) -> list[int]:
-    """The `known` numbers that a text names, each once, in its order."""
+    """The `known` numbers in a text, each once, in the order of the text."""
     numbers = map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text))
     return [number for number in dict.fromkeys(numbers) if number in known]

@@ -1,17 +1,17 @@
 """The search of JERR (section 3.4, Appendix B): which nodes of its graph are relevant to a question's keywords.
 
-Our copy of the paper lacks the formulas. We take the standard ones: UCB1 with c = sqrt(2) (Browne et al. 2012, which it
-cites), and a reward from 0 to 1. This is the share of the keywords on the whole path below the root, a node's own text
-included: otherwise a node with children would gain nothing by its own keyword.
+Our copy of the paper lacks the formulas. We take the standard ones: UCB1 with c = sqrt(2) (Browne et al. 2012, which
+the paper cites), and a reward from 0 to 1. The reward is the share of the keywords that occur on the whole path below
+the root. This includes a node's own text: otherwise a node with children would gain nothing by its own keyword.
 
 Section 3.4 selects by the "win/visit ratio", Appendix B by UCB; we follow Appendix B. It stops expanding at a
-"sufficient visit count", which it does not give; we expand a node when it is first selected without children.
+"sufficient visit count", but gives no number. We expand a node when it is first selected without children.
 """
 import math
 import random
 import re
 
-ROUNDS = 100                      # of the search, at least; 10 a node
+ROUNDS = 100                      # of the search, at least; 10 for each node if that is more
 FOUND = 5                         # k: nodes that the search returns
 DEPTH = 3                         # d: random steps of a simulation
 
@@ -49,7 +49,7 @@ class TreeSearch:
         self.rng = random.Random(0)
         entered = {v for targets in after for v in targets}
         self.roots = [v for v in range(len(held)) if v not in entered]
-        self.children = {}                                  # of a node, those that are in the tree
+        self.children = {}                                  # node -> its children in the tree
         self.in_tree = set(self.roots)
         self.N = [0] * len(held)
         self.W = [0.0] * len(held)

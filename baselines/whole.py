@@ -1,8 +1,8 @@
 """The whole document in one pass.
 
-Table 1's row "Llama-3.1-8B" gives the model 100K tokens. eval.py gives it as many, or as many as the model was made for
-if those are fewer, unless `--window` says otherwise. Each passage of the document is a line of the reader's prompt. If
-the document does not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it counts as cut.
+Table 1's row "Llama-3.1-8B" gives the model 100K tokens. So does eval.py, or as many as the model was made for if that
+is less; `--window` overrides both. Each passage of the document is a line of the reader's prompt. If the document does
+not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it counts as cut.
 """
 from baselines.common import Baseline, line_ids
 from data import Answer, Document, Prepared
@@ -10,7 +10,7 @@ from pecan import room_for_nodes
 
 
 class Whole(Baseline):
-    """Prepare a document (its tokens; costs nothing), answer a question (one pass over all of them)."""
+    """Tokenise a document, which costs nothing; answer a question in one pass over all tokens."""
 
     def make(self, document: Document) -> Prepared:
         """Tokenise the passages (`index`: the ids of all lines, one after another)."""
@@ -18,7 +18,6 @@ class Whole(Baseline):
         return Prepared(document.passages, index=ids)
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Read as much of the document as fits."""
         ids = cut_middle(prepared.index, room_for_nodes(self.model.tokenizer, question, self.settings))
         answer = self.answer_from(question, ids)
         answer.cut = len(ids) < len(prepared.index)

@@ -45,7 +45,7 @@ class Config:
     dtype: str                                 # of the stored weights
 
 
-# What a Llama's config.json may leave out, and what its keys must hold.
+# Defaults of a Llama's config.json, values without an alternative here, and rules for its values.
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0,
             "rope_type": "default"}
 IMPLEMENTED = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False,
@@ -102,10 +102,10 @@ def check_implemented(path: Path, raw: dict, only: dict):
 
 
 def _with_rope(given: dict) -> dict:
-    """The values of config.json with defaults for absent ones, and RoPE's parameters among them.
+    """The values of config.json, with defaults for absent keys. RoPE's parameters are keys like all others.
 
-    transformers 5 writes all of these as rope_parameters. Version 4 writes rope_theta and rope_scaling, whose rope_type
-    was once called type.
+    transformers 5 writes all of RoPE's parameters as rope_parameters. Version 4 writes rope_theta and rope_scaling.
+    Older versions call rope_type type.
     """
     rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
     rope = {"rope_type" if key == "type" else key: value for key, value in rope.items()}
@@ -122,7 +122,7 @@ def _llama3_scaling(values: dict) -> dict | None:
 
 
 def _end_of_sequence(folder: Path, values: dict) -> tuple[int, ...]:
-    """The tokens that end a reply: generation_config.json's, and config.json's if that file names none."""
+    """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none."""
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.exists() else None
     if eos is None:
@@ -134,7 +134,7 @@ def _end_of_sequence(folder: Path, values: dict) -> tuple[int, ...]:
 # --- weights --------------------------------------------------------------------------------------------------------
 
 def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a checkpoint, by name, and its shape."""
+    """The name of every tensor of a checkpoint -> its shape."""
     D, q, kv = c.width, c.heads * c.head_width, c.kv_heads * c.head_width
     of_layer = {"input_layernorm": (D,), "post_attention_layernorm": (D,),
                 "self_attn.q_proj": (q, D), "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D),
@@ -153,7 +153,7 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
 
 
 def check_shapes(place, tensors: dict[str, torch.Tensor], wanted: dict[str, tuple]):
-    """Raise InputError for the first tensor that is missing, of another shape than config.json says, or unknown."""
+    """Raise InputError for the first tensor that is missing or unknown, or whose shape config.json contradicts."""
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in [*wanted, *found]:
         if found.get(name) != wanted.get(name):
@@ -162,10 +162,10 @@ def check_shapes(place, tensors: dict[str, torch.Tensor], wanted: dict[str, tupl
 
 
 def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of one safetensors file, one at a time, except those whose names match `skipped`.
+    """Read the tensors of one safetensors file, one at a time. Names that match `skipped` are left out.
 
-    Raises InputError naming the file if it cannot be read (it may be cut short), and for quantised weights: whole
-    numbers, which mean nothing without their scales.
+    Raises InputError if the file cannot be read (it may be cut short), or if weights are whole numbers. These are
+    quantised and mean nothing without their scales.
     """
     read = {}
     with reading(path, "not a readable safetensors file"), safe_open(regular(path), framework="pt") as tensors:
@@ -174,7 +174,7 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
                 continue
             tensor = tensors.get_tensor(name)
             if not tensor.is_floating_point():
-                raise InputError(f"{path}: {name} is stored as {tensor.dtype}; take a checkpoint that is not quantised")
+                raise InputError(f"{path}: {name} is stored as {tensor.dtype}; use a checkpoint that is not quantised")
             read[name] = tensor.to(device, dtype)
     return read
 
@@ -189,10 +189,10 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
-    """Read single or sharded safetensors; every tensor is used and every shape checked.
+    """Read single or sharded safetensors. Every tensor is used, and every shape is checked.
 
-    Raises InputError as read_tensors and check_shapes do. A table of RoPE's frequencies, which old checkpoints hold, is
-    skipped.
+    Only the table of RoPE's frequencies in old checkpoints is skipped. Raises InputError as read_tensors and
+    check_shapes do.
     """
     folder = Path(folder)
     weights = {}
@@ -220,7 +220,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
 
 # --- the folder and the device --------------------------------------------------------------------------------------
 
-# The files of a Hugging Face repository that are read: not its pickles, nor Meta's copy of the weights.
+# Files to fetch from a Hugging Face repository. Its pickles and Meta's copy of the weights are not fetched.
 READ_FROM_HUB = ["*.json", "*.safetensors", "*.model", "*.jinja"]
 
 
@@ -242,14 +242,14 @@ def locate(model: str | Path) -> Path:
                                       allow_patterns=READ_FROM_HUB))
 
 
-# The files, next to the weights, that a checkpoint is loaded from: those of language models and of encoders.
+# A checkpoint is loaded from its weights and these files. Some belong to language models, some to encoders.
 FILES = ("1_Pooling/config.json", "chat_template.jinja", "config.json", "generation_config.json",
          "model.safetensors.index.json", "sentence_bert_config.json", "token_counts.json", "tokenizer.json",
          "tokenizer.model", "tokenizer_config.json")
 
 
 def fingerprint(folder: Path) -> str:
-    """sha256 over the files that a checkpoint is loaded from. Other files in the folder do not matter."""
+    """sha256 of the files that a checkpoint is loaded from. Other files in the folder do not matter."""
     paths = [*(folder / name for name in FILES), *_weight_files(folder)]
     return sha256(path for path in paths if path.exists())
 

@@ -1,4 +1,4 @@
-"""Command lines: their help, what all of them refuse, and how errors are shown. Imports nothing heavy."""
+"""What all command lines share: help, checks of options, and how errors are shown. Imports nothing heavy."""
 import argparse
 import os
 import sys
@@ -9,7 +9,7 @@ AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nod
 
 
 def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
-    """A parser whose --help begins with the first line of a text and ends with the commands in it, as examples."""
+    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples."""
     lines = text.splitlines()
     examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
     return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
@@ -17,7 +17,7 @@ def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
 
 
 def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The options; InputError for one that is empty (an unset variable of the shell), or that counts nothing."""
+    """The options. InputError if one is empty (maybe an unset shell variable), or if a count is below 1."""
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
         if value == "":
@@ -30,8 +30,8 @@ def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> ar
 def user_errors(main, note: str = "") -> int:
     """Run a command line and return its exit code.
 
-    An error that its user can correct is one line on stderr and exit code 2, an interruption exit code 130. `note` is
-    added if the cause is the disk or an interruption.
+    An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
+    `note` ends the line after an interruption, or if a file could not be written.
     """
     sys.stderr = sys.stderr or open(os.devnull, "w")            # None if the shell has closed it
 

@@ -1,4 +1,4 @@
-"""Text, JSON and tensors in and out, the errors that name a file, and the check of values by type and range.
+"""Read and write text, JSON and tensors; errors that name a file; checks of values by type and range.
 
 This file imports no other file of the project.
 """
@@ -16,11 +16,11 @@ from safetensors import SafetensorError, safe_open
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: the message names the file, key, line or value and says what would be right."""
+    """The user gave something wrong. The message names the file, key, line or value, and says what would be right."""
 
 
 class OutputError(InputError):
-    """A file cannot be written, so nothing that is computed after it could be kept."""
+    """A file cannot be written. A run stops then, because it could not keep what it computes."""
 
 
 def one_line(error: BaseException) -> str:
@@ -33,7 +33,7 @@ def one_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def optional(purpose: str):
-    """Guard the import of an optional package. If it is not installed, InputError says what needs it."""
+    """Guard the import of an optional package. If the package is not installed, InputError says what needs it."""
     try:
         yield
     except ImportError as error:
@@ -43,13 +43,13 @@ def optional(purpose: str):
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
-# Each device words a shortage of memory in its own way.
+# The words in which devices report that memory has run out.
 SHORTAGE = re.compile("out of memory|not enough memory|can('|no)t allocate memory", re.IGNORECASE)
 
 
 @contextlib.contextmanager
 def enough_memory():
-    """Turn a shortage of memory in the block into an InputError, in whatever words a device reports it."""
+    """Raise InputError if memory runs out in the block, on any device."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -65,8 +65,8 @@ def enough_memory():
 def reading(place, wanted: str = "cannot be read", remedy: str = ""):
     """Turn every error in the block into an InputError that begins with `place`.
 
-    `wanted` says what the file should be. `remedy` says what to do; an InputError of the block gets it too. Every error
-    is meant: for damaged files the libraries raise more kinds than anyone can list.
+    `wanted` says what the file should be. `remedy` says what to do; an InputError of the block gets it too. All kinds
+    of errors are caught, because nobody can list the kinds that libraries raise for damaged files.
     """
     try:
         with enough_memory():
@@ -78,9 +78,9 @@ def reading(place, wanted: str = "cannot be read", remedy: str = ""):
 
 
 def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool = False):
-    """The value in a JSON text, of this kind (any if None); InputError that begins with `place`.
+    """The value in a JSON text. InputError, which begins with `place`, if it is not of this kind (None: any).
 
-    Also rejects NaN and Infinity, and (unless `halves`) lone surrogates.
+    Also rejects NaN, Infinity and (unless `halves`) lone surrogates.
     """
     def refuse(constant):
         raise ValueError(f"{constant} is no number in JSON")
@@ -97,9 +97,9 @@ def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool 
 
 
 def regular(path):
-    """The path, on disk or in a zip file; InputError if it is a pipe, a device or a folder. A device may never end."""
+    """The path, on disk or in a zip file; InputError if it is a folder, a pipe or a device, which may never end."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a regular file; name another one")
+        raise InputError(f"{path}: not a regular file; choose another one")
     return path
 
 
@@ -111,7 +111,7 @@ def read_json(path: str | Path) -> dict:
 
 
 def open_bytes(path):
-    """Open a file, on disk or in a zip file, for reading. It is unpacked if it is gzipped, whatever its name is."""
+    """Open a file, on disk or in a zip file, for reading. A gzipped file is unpacked, whatever its name."""
     with regular(path).open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(path.open("rb")) if is_gzipped else path.open("rb")
@@ -157,7 +157,7 @@ def check_values(values: dict, rules: dict[str, Rule], place: str = ""):
 
 @contextlib.contextmanager
 def writing(path):
-    """Turn a refusal of the disk in the block into an OutputError that names the file."""
+    """Turn a failure to write, in the block, into an OutputError that names the file."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -166,9 +166,9 @@ def writing(path):
 
 @contextlib.contextmanager
 def replacing(path: str | Path):
-    """A name to write to; the file then replaces `path` at once. OutputError if it cannot be written.
+    """Yield a name to write to. After the block, that file replaces `path` in one step. OutputError if that fails.
 
-    Each process has a name of its own, so two that write one file do not disturb each other.
+    Each process gets another name, so two processes that write `path` do not disturb each other.
     """
     partial = f"{path}.{os.getpid()}.partial"
     with writing(path):
@@ -188,7 +188,7 @@ def write_json(path: str | Path, content: dict):
 
 
 def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | None = None):
-    """Write a safetensors file, at once or not at all. One entry of metadata, because several have no fixed order."""
+    """Write a safetensors file, at once or not at all. Give one entry of metadata: several have no fixed order."""
     from safetensors.torch import save_file  # here, because it imports torch
     with replacing(path) as partial:
         save_file(tensors, partial, metadata)
@@ -198,12 +198,12 @@ def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | No
 
 
 def write_sealed(path: str | Path, tensors: dict, note: str):
-    """Write tensors and a text, with the hash by which read_sealed knows that they are unchanged."""
+    """Write tensors and a text, with their hash. read_sealed checks the hash."""
     write_tensors(path, tensors, {"sealed": f"{_seal(tensors, note)} {note}"})
 
 
 def read_sealed(path: str | Path) -> tuple[dict, str]:
-    """The tensors and the text that write_sealed has written; InputError if the file was damaged or changed since."""
+    """The tensors and the text that write_sealed wrote; InputError if the file has changed since."""
     with reading(path, "not a whole file of this version"):
         with safe_open(regular(Path(path)), framework="pt") as stored:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}
@@ -219,12 +219,12 @@ def _seal(tensors: dict, note: str) -> str:
 
 
 def complete_lines(path: str | Path) -> list[bytes]:
-    """The lines that append_line has written, without a last line that a kill has torn."""
+    """The lines that append_line wrote. A last line is left out if a kill has torn it."""
     return regular(Path(path)).read_bytes().split(b"\n")[:-1]  # line feeds only: a text may hold other line ends
 
 
 def append_line(path: str | Path, line: str):
-    """Append a line to a file. A last line that a kill has torn is cut off first."""
+    """Append a line to a file. If a kill has torn the file's last line, that line is cut off first."""
     with writing(path), open(path, "a+b") as file:
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
@@ -235,9 +235,9 @@ def append_line(path: str | Path, line: str):
 
 
 def lock(path: Path):
-    """Lock a file, so that a second run is refused (InputError); returns a context that holds the lock.
+    """Lock a file, and return a context that holds the lock. InputError if another run has locked it.
 
-    The system also frees it when the process ends, even if it is killed. (Windows has no such lock.)
+    The system also frees the lock when the process ends, even if it is killed. (Windows has no such lock.)
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

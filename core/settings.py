@@ -1,12 +1,12 @@
-"""Every number and switch of the method, with the paper's values, and the one place where they are resolved."""
+"""Every number and switch of the method, the paper's values, and how a run's settings are found."""
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
-PASS = 512                        # most tokens of the top level in one pass, which bounds its memory
-CANDIDATES = 10                   # that a step of a trace lists, best first
+PASS = 512                        # the most tokens of the top level in one pass; this bounds the memory of the pass
+CANDIDATES = 10                   # candidates that a step of a trace lists, best first
 RESERVE = 5                       # a top level that is too large for the window leaves room for this many chunks
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
 
@@ -78,12 +78,12 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
         2. `folder`/pecan.json, if the checkpoint has one (the embedded model is small and brings its own)
         3. `paper`: the paper's values for the data set (PAPER) or the row (WHOLE_DOCUMENT)
         4. `options`: the command line
-        5. `run`: what the run is about, such as the ablation of a table's row
+        5. `run`: settings that define the run, such as the ablation of a table's row
 
-    The paper's windows (1 and 3) are reduced to `max_length`, the tokens that the models were made for. A window given
-    by the user is never changed: one that is too large is an error.
+    The paper's windows (1 and 3) are reduced to `max_length`, the tokens that the models were made for. No other window
+    is changed.
 
-    Raises InputError for an unknown name in pecan.json, a value out of range, and a window above `max_length`.
+    Raises InputError for an unknown name in pecan.json, a value out of range, or a window above `max_length`.
     """
     path = folder / "pecan.json"
     checkpoint = read_json(path) if path.exists() else {}

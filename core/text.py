@@ -2,16 +2,16 @@
 import re
 import unicodedata
 
-JOINERS = "\u200d\ufe0e\ufe0f"      # joiners of pictures and choices of their form: part of the character before
+JOINERS = "\u200d\ufe0e\ufe0f"      # join emojis or choose their form; each is part of the character before it
 
 
 def split(tokenizer, text: str, limit: int) -> list[str]:
     """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
 
-    White space inside a chunk becomes one blank. Only a word longer than a chunk is cut inside, as text in Chinese or
-    Japanese always is: between two characters, never between a letter and its accents.
+    White space inside a chunk becomes one blank. A word is cut only if it is longer than a chunk, and never between a
+    letter and its accents. A text in Chinese or Japanese counts as one long word.
     """
-    parts = []                                              # words, and pieces of those that are too long
+    parts = []                                              # words, and pieces of words that are too long
     words = text.split()[::-1]                              # a stack, the next word on top
     while words:
         word = words.pop()
@@ -53,17 +53,17 @@ def _middle(word: str) -> int:
     return 0
 
 
-# Not **bold**, --- or 1.5. Possessive, and matched at the start of a line alone, so its time is linear in any reply.
+# Does not match **bold**, --- or 1.5. Possessive, and used only at the start of a line, so it takes linear time.
 MARKER = re.compile(r"\s*+(?:([*\-•])(?!\1)|\d++[.)](?=\s|$))\s*+")
 
 
 def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     """The information points of a reply, as (start, end) of their text without markers and outer white space.
 
-    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. What the paper does not say: an unmarked line
-    directly below a bullet continues it. Other unmarked lines are a preamble or an afterword and are dropped. A reply
-    without any bullet is one IP, so that nothing is lost, unless it is markers alone. The last bullet is dropped if the
-    length limit cut it off (complete=False) and there are others. Empty bullets are dropped.
+    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. The paper does not say the rest. An unmarked line
+    directly below a bullet continues it. Other unmarked lines are dropped, as a preamble or an afterword. A reply
+    without any bullet is one IP, so that nothing is lost; a reply of markers alone has no IP. If the length limit cut
+    the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty bullets are dropped.
     """
     spans = []
     position = 0                                            # characters before the line

@@ -1,7 +1,7 @@
 """A checkpoint's tokenizer and chat template.
 
-Only JSON and sentencepiece files are read. The template's text may name special tokens. A document's text never may: a
-`<|eot_id|>` inside a document stays plain text.
+Only JSON and sentencepiece files are read. Special tokens are recognised in the template, never in a document: a
+`<|eot_id|>` in a document stays plain text.
 """
 import datetime
 import json
@@ -18,8 +18,8 @@ from core.files import InputError, read_json, reading
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
-SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # a template prints an unset one as ""
-KEPT_TEXTS = 1 << 16                         # so many texts have their ids kept
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # a template prints "" for one that is not set
+KEPT_TEXTS = 1 << 16                         # the ids of this many texts are kept
 KEPT_LENGTH = 1 << 13                        # characters; ids of longer texts are not kept
 
 
@@ -37,8 +37,8 @@ class Tokenizer:
     Attributes: `frame`, the template's ids around the contents of a conversation; `reply_prefix`, the text between
     `close` and the first character of an assistant's turn ("" or a blank).
 
-    Raises InputError naming the file if one is missing or broken, if the template cannot frame a conversation, if a
-    document's text could become a special token, or if an id is beyond the model's `vocabulary` of so many tokens.
+    Raises InputError if a file is missing or broken, if the template cannot frame a conversation, if a document's text
+    could become a special token, or if an id is not below `vocabulary`, the size of the model's vocabulary.
     """
 
     def __init__(self, folder: str | Path, vocabulary: int | None = None):
@@ -115,7 +115,6 @@ class Tokenizer:
         return tokenizer.encode(text, add_special_tokens=False).ids
 
     def _ids(self, text: str, specials: bool) -> list[int]:
-        """Compute the ids that `encode` returns."""
         newline = self.protective_newline
         if newline:
             ids = self._segment("\n" + text, specials)
@@ -137,7 +136,7 @@ class Tokenizer:
         return self.decode(ids), [len(self.decode(ids[:n])) for n in range(1, len(ids) + 1)]
 
     def unknown(self, text: str) -> float:
-        """Share of the tokens of a text that replace something the vocabulary lacks."""
+        """The share of a text's tokens that stand for something the vocabulary lacks."""
         ids = self.encode(text)
         token = self.special.token_to_id(self.special_names.get("unk_token", ""))
         return ids.count(token) / max(1, len(ids))
@@ -169,9 +168,9 @@ class Tokenizer:
 # --- tokenizer.json and tokenizer.model ------------------------------------------------------------------------------
 
 def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """The tokenizer twice: the first knows special tokens, the second takes the names of all added tokens for text.
+    """The tokenizer twice: the first knows special tokens, the second reads their names as plain text.
 
-    Raises InputError if the second too makes a special token from its name, because the vocabulary has it.
+    Raises InputError if the second also makes a special token from its name, because the vocabulary has that token.
     """
     path = folder / "tokenizer.json"
     if path.exists():
@@ -191,7 +190,7 @@ def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tok
         ids = plain.encode(name, add_special_tokens=False).ids
         if special.token_to_id(name) in ids and name != raw["model"].get("unk_token"):    # any text may become it
             raise InputError(f"{path}: {name} in a document's text would become that special token, because the "
-                             "vocabulary itself has it; take a tokenizer.json without it there")
+                             "vocabulary itself has it; use a tokenizer.json without it there")
     return special, plain
 
 
@@ -222,7 +221,7 @@ def _of_sentencepiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
 
 
 def of_pieces(tokens: list[str], types: list[int], scores: list[float]) -> tokenizers.Tokenizer:
-    """Llama 2's BPE: of all neighbours that form a token, the two whose token has the highest score merge first."""
+    """Llama 2's BPE: of all neighbours that can merge into a token, those merge first whose token scores highest."""
     vocabulary = words_of(tokens, types)
     normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
     merges = []
@@ -270,5 +269,5 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
     if isinstance(template, list):                          # several, each with its name
         template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
     if not isinstance(template, str):
-        raise InputError(f"{folder}: no chat template; PECAN asks in turns, take an Instruct or chat checkpoint")
+        raise InputError(f"{folder}: no chat template; PECAN asks in turns, so use an Instruct or chat checkpoint")
     return folder / "tokenizer_config.json", template

@@ -1,4 +1,4 @@
-"""How a trace, a dump or a walk sees what the method computes: from outside, by wrapping its functions."""
+"""Wrap functions of the method, so that a trace, a dump or a walk sees from outside what they compute."""
 from contextlib import contextmanager
 
 

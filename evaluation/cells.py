@@ -60,14 +60,14 @@ COLUMNS = {
 
 
 def measured(run: dict | None, columns: list[str]) -> list[str]:
-    """The cells of a run's summary; None if it was not run."""
+    """The cells of a run's summary (None: it was not run)."""
     return [NOT_RUN if run is None else COLUMNS[column](run) for column in columns]
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
 
 def as_text(table: Table) -> str:
-    """The title, then aligned columns: bars, and words in the first two columns, to the left; the rest to the right."""
+    """The title, then the columns. Bars, and words in the first two columns, are set left; the rest is set right."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
         words = n < 2 and not any(cell[:1].isdigit() for cell in column)

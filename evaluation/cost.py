@@ -1,7 +1,7 @@
-"""Estimates the costs of PECAN and of the whole document before the run, without weights.
+"""Estimates the costs of PECAN and of the whole document before a run, without weights.
 
-Chunks and the groups of level 1 are exact. The lengths of replies are assumed. Tables A3 and A4 suggest that a summary
-has about half the tokens that it summarises. Table 1's TFLOPs and the number of nodes that a query reads (GARLIC 4.4)
+Chunks and the groups of level 1 are exact; the lengths of replies are assumed. Tables A3 and A4 suggest that a summary
+has about half as many tokens as its nodes. Table 1's TFLOPs and the number of nodes read for a query (GARLIC 4.4)
 suggest about 60 tokens a node. For data sets that the paper does not use, we assume 30 nodes a query.
 """
 import math
@@ -27,12 +27,12 @@ from pecan import (
     summary_prompt,
 )
 
-SUMMARY = 0.5                     # tokens of a summary / tokens that it summarises
+SUMMARY = 0.5                     # tokens of a summary / tokens of its nodes
 NODE = 60                         # tokens of a node
 NODES = 30                        # nodes read for a query
 CLOSE = 5                         # tokens that close the user's turn and open the reply
 PROMPT = 150                      # tokens of template, instruction and question, at the published lengths
-ANSWER = 10                       # tokens of an answer, likewise
+ANSWER = 10                       # tokens of an answer, at the published lengths
 
 NOTE = (f"FLOPs of construction, of searches and of the whole document. Bytes of the weights, and the bytes that a "
         f"batch of groups, a search and the longest whole document add.\nAssumed: a summary has {SUMMARY:.0%} of the "
@@ -46,9 +46,9 @@ PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of
 
 
 def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:
-    """The costs of runs, as numbers and as tables. Each pair is a run of PECAN and one of the whole document.
+    """The costs of runs, as numbers and as tables. Each pair is a run of PECAN and a run of the whole document.
 
-    Reads text, config and tokenizer, but no weights.
+    Reads texts, configs and tokenizers, but no weights.
     """
     costs = {run.dataset.name: expected(run, whole.settings.window) for run, whole in pairs}
     header = ["data", *next(iter(costs.values()))]
@@ -59,8 +59,8 @@ def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:
 def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
     """The costs of Table A4, computed for the mean document of Table A3 and this model, next to the published ones.
 
-    The paper does not say which logits it counted. So we compute each cost twice: with the logits that are used, and
-    with the logits of every token that is read, because a plain forward pass computes them all.
+    The paper does not say which logits it counted. So we compute each cost twice: with only the logits that are used,
+    and with those of every token that is read, because a plain forward pass computes them all.
     """
     costs = {}
     for dataset, (tokens, *_) in paper.TABLE_A3.items():
@@ -180,10 +180,10 @@ def generation(config: Config, prompt: int, tokens: int) -> int:
 def bytes_of_pass(config: Config, width: int, tokens: int, slots: int, keys: int = 0) -> int:
     """Bytes that a pass over `tokens` tokens needs besides the weights; a number takes `width` bytes.
 
-    The pass holds a cache of `slots` slots. At its peak, in a layer's SwiGLU, it also holds x and h, the queries and
-    the output of attention, RoPE's tables, and three tensors of the hidden width. If attention weights for `keys` keys
-    are computed, the peak is there: one such tensor (a gate), three float32 copies of a block's weights, and its
-    scores.
+    The pass holds a cache of `slots` slots, x and h, the queries and the output of attention, and RoPE's tables. Its
+    peak is in a layer's SwiGLU, which adds three tensors of the hidden width. If attention weights for `keys` keys are
+    computed, the peak is there: one tensor of the hidden width (a gate), three float32 copies of a block's weights, and
+    the block's scores.
     """
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + 2 * config.heads * config.head_width + 2 * config.head_width

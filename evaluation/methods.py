@@ -1,6 +1,6 @@
 """Every method that can be run, the rows of every table, and the checkpoints that they need.
 
-To register a baseline, add its Row to SYSTEMS; nothing else changes.
+To register a baseline, add its Row to SYSTEMS.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from support.sbert import load_towers
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
 class Checkpoints(NamedTuple):
-    """The folders or hub repositories that a run loads (None: not given), with its device and dtype."""
+    """The folders or hub repositories that a run loads (None: not given), the device and the dtype."""
     model: str
     builder: str | None
     encoder: str | None
@@ -123,8 +123,8 @@ COMPARE = {None: METHODS, "1": TABLE_1, "systems": SYSTEMS}      # tables whose 
 def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: list[str] = ()) -> list[Row]:
     """The rows of a table for a data set; all methods if `table` is None. Table 2 compares `model` and `searchers`.
 
-    Without progress control, Table 3 reads the number of nodes that GARLIC gives (4.4). For other data sets it is
-    "mean": the average that PECAN reads. The paper chose its number in the same way.
+    Without progress control, Table 3 reads the number of nodes that GARLIC gives (4.4). For other data sets the number
+    is "mean": as many as PECAN reads on average. The paper chose its number in the same way.
     """
     if table in COMPARE:
         return list(COMPARE[table].values())

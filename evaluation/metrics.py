@@ -64,7 +64,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
 
 
 def accuracy(rows: list[dict]) -> dict:
-    """The share of rows whose prediction names the gold option, in percent. Empty if no row has options."""
+    """The percentage of rows whose prediction names the gold option; {} if no row has options."""
     right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row.get("gold")) for row in rows
              if isinstance(row.get("options"), list)]
     return {"accuracy": mean(right)} if right else {}
@@ -119,7 +119,7 @@ def interval(values: list[float]) -> list[float]:
 def difference(rows: list[dict], others: list[dict]) -> dict | None:
     """Mean F1 of `rows` minus mean F1 of `others`, in points, with its 95 % interval; None if they share no question.
 
-    The difference is taken on each question that both answer, so hard questions affect both alike.
+    The difference is taken on each question that both have answered, so a hard question affects both alike.
     """
     ours, theirs = ({row["id"]: f1(row["prediction"], row["answers"]) for row in of} for of in (rows, others))
     differences = [100 * (ours[id] - theirs[id]) for id in ours if id in theirs]
@@ -164,7 +164,7 @@ def summary(rows: list[dict]) -> dict:
 def read_predictions(path: str | Path) -> list[dict]:
     """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
 
-    Raises InputError that names the first line without them.
+    InputError names the first line without them.
     """
     with reading(path):
         lines = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")

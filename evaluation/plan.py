@@ -1,7 +1,7 @@
 """Turns the command line into a list of runs. A run has a method, settings, a data set and a file of answers.
 
-Everything is decided here, before weights are loaded, except one number: how much a run reads if that depends on
-PECAN's run. `settle` sets this number after PECAN's run.
+This is decided before weights are loaded, except for one number. How much a run reads may depend on PECAN's run;
+`settle` sets this number after PECAN's run.
 """
 import argparse
 from dataclasses import dataclass, replace
@@ -42,7 +42,6 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
 
 
 def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
-    """A row's run over a data set."""
     checkpoints = Checkpoints(*(getattr(args, name) for name in Checkpoints._fields))._replace(**row.checkpoints)
     label = row.label
     if row.is_pecan:
@@ -73,9 +72,9 @@ def settle(run: Run, pecan: dict | None) -> Run:
     """The run with the number that depends on PECAN; `pecan` is the summary of PECAN's run on the same data set.
 
     A Top-X search costs about as much as a PECAN search, as in the paper (caption of Table 1). We assume that a token
-    costs as much as in a pass over one chunk. (With the paper's TFLOPs this gives its X to within 15 % on all four data
-    sets.) The number changes with the number of documents, so it is part of the file's name. InputError if PECAN was
-    not run.
+    costs as much as in a pass over one chunk. (From the paper's TFLOPs this gives the paper's X to within 15 % on all
+    four data sets.) The number is part of the file's name, because it changes with the number of documents. InputError
+    if PECAN was not run.
     """
     if run.top_k != "X" and run.row.changes.get("fixed_nodes") != "mean":
         return run

@@ -50,7 +50,7 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
 class Predictions:
     """The answers of one run. `rows` holds the answers on disk and those added since, without their traces.
 
-    Raises InputError if a line is not a prediction. If a kill has torn the last line, its question is answered again.
+    Raises InputError if a line is not a prediction. If a kill has torn the last line, its question counts as open.
     """
 
     def __init__(self, path: Path, rank: int = 0):
@@ -67,7 +67,7 @@ class Predictions:
         self.rows[row["id"]] = {name: value for name, value in row.items() if name != "trace"}
 
     def holds(self, document: Document, question: Question) -> bool:
-        """Whether this question about this text is answered; InputError if its id was answered for another text."""
+        """Whether this question is answered; InputError if its id was answered for another text."""
         row = self.rows.get(question.id)
         if row is None:
             return False
@@ -83,7 +83,7 @@ class Predictions:
         append_line(self.own, json.dumps(row, ensure_ascii=False, allow_nan=False))
 
     def finish(self, order: list[str]):
-        """Put the answers of all processes into one file: the questions of `order` first, in this order."""
+        """Put the answers of all processes into one file. The questions of `order` come first, in this order."""
         lines = {json.loads(line)["id"]: line.decode() + "\n" for _, line in lines_of(self.path)}
 
         ids = dict.fromkeys([*(id for id in order if id in lines), *lines])
@@ -103,7 +103,7 @@ def answer_files(path: Path) -> list[Path]:
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield each answer's file and line number, as text, and its line."""
+    """Yield the place of each answer ("FILE, line N") and its line."""
     for file in answer_files(path):
         with reading(file):
             lines = complete_lines(file)

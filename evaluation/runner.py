@@ -22,7 +22,7 @@ class Team:
         self.rank, self.size, self.local_rank = (int(os.environ.get(name, default)) for name, default in (
             ("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
         if self.size > 1:
-            # The first to finish waits for the last, however long; if one fails, torchrun ends all.
+            # The first process to finish waits for the last, however long. If one fails, torchrun ends all.
             dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
 
     def device(self, wanted: str) -> str:
@@ -65,7 +65,7 @@ class Team:
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 class Runner:
-    """Carries out runs. The models of the latest run stay in memory. With `overwrite`, answers on disk are renamed."""
+    """Carries out runs. The models of the last run stay in memory. With `overwrite`, answers on disk are renamed."""
 
     def __init__(self, team: Team, overwrite: bool = False):
         self.team = team
@@ -73,7 +73,6 @@ class Runner:
         self.models = None
 
     def load(self, run: Run) -> Models:
-        """The models of a run."""
         here = run.checkpoints._replace(device=self.team.device(run.checkpoints.device))
         if self.models is None or self.models.checkpoints != here:
             self.models = None                                    # free them before others are loaded
@@ -82,14 +81,14 @@ class Runner:
         return self.models
 
     def setup(self, run: Run) -> dict:
-        """The models and settings that answers on disk must share: not the batch, device and number of documents."""
+        """What all answers in a file share: models and settings. Batch, device and number of documents may differ."""
         models = self.load(run)
         used = {name: getattr(models, name) for name in ("model", *run.row.uses)}
         settings = run.settings.of_pecan() if run.row.is_pecan else run.settings.of_reader()
         return {name: model and model.fingerprint for name, model in used.items()} | {"top": run.top_k} | settings
 
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
-        """Answer the open questions. Returns the rows of all answers, their setup, and why others are missing.
+        """Answer the open questions. Returns the rows of all answers, their setup, and why answers are missing.
 
         Raises InputError if nothing could be answered, OutputError if the output cannot be written.
         """

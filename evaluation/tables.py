@@ -11,7 +11,7 @@ from evaluation.methods import TABLE_1, rows_of
 
 
 def tables_of(table: str | None, results: dict) -> list[Table]:
-    """The tables of --table (None: a run without it). The paper's data sets that were not run are last."""
+    """The tables of --table (None: a run without it). Data sets of the paper that were not run come last."""
     if table is None:
         return [overview(results)]
     datasets = dict.fromkeys([*results, *paper.DATASETS])
@@ -39,7 +39,8 @@ def overview(results: dict) -> Table:
 def compared(title: str, header: list[str], columns: list[str], rows: list, runs: dict) -> Table:
     """A table of runs. Each row has a label, the name of its run, and published cells.
 
-    `header` has the title of the labels, then the titles of the published cells. `columns` are between the two.
+    The measured `columns` come between labels and published cells. `header` has the titles of labels and published
+    cells.
     """
     cells = [[label, *measured(runs.get(name), columns), *figures] for label, name, figures in rows]
     return Table(title, [header[0], *columns, *header[1:]], cells)
@@ -60,7 +61,6 @@ TABLE1_RUNS = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8
 
 def table1(dataset: str, runs: dict) -> Table:
     """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
-
     rows = []
     for label, row in paper.TABLE1.items():
         name = TABLE1_RUNS[label]
@@ -76,7 +76,7 @@ def label_of_whole(dataset: str) -> str:
 
 
 def systems(dataset: str, runs: dict) -> Table:
-    """Whole systems of several papers. Published figures name their metric, data and model, which differ from ours."""
+    """Whole systems of several papers. Published figures name their metric, data and model, because these differ."""
     rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
             for row in rows_of("systems")]
     return compared(f"Systems, {dataset}", ["system", "published", "on", "by"],
@@ -85,7 +85,7 @@ def systems(dataset: str, runs: dict) -> Table:
 
 
 def table2(dataset: str, runs: dict) -> Table:
-    """F1 if one model builds the graph and another searches it. Pairs that only the paper has are last."""
+    """F1 if one model builds the graph and another searches it. Pairs that only the paper has come last."""
     figures = {pair: one_decimal(row[dataset]) for pair, row in paper.TABLE2.items() if dataset in row}
     rows = []
     for name, run in runs.items():

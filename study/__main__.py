@@ -43,7 +43,7 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
 
 
 def report(records: dict[str, list[Record]]) -> dict[str, Report]:
-    """The figures of each data set. If there are several, also the figures of all together."""
+    """The figures of each data set; if there are several, also the figures of all together."""
     items = {}                                              # column -> figure -> way -> document -> items
     every = [(data, record) for data, of_data in records.items() for record in of_data]
     chosen = chosen_on_others([record for _, record in every])
@@ -77,7 +77,7 @@ def main(argv=None) -> int:
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
     parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
                         help="embedded, hotpotqa, musique, or files in data.py's format with evidence")
-    parser.add_argument("--limit", type=int, help="documents to use of each data set, from its first on")
+    parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
     parser.add_argument("--short", action="store_true", help="two documents, two questions each, no ablations")
     parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--pictures", action="store_true", help="draw pictures too (needs matplotlib)")

@@ -28,7 +28,7 @@ def on_sources(record: Record) -> Attention:
 def on_right_points(record: Record) -> Attention:
     """For each question: the attention that it gets from the IPs that lead to a needed chunk, and from all IPs.
 
-    Questions for which all IPs lead there are left out: there all heads are right.
+    Questions for which all IPs lead there are left out, because every head is right there.
     """
     points = [i for i, node in enumerate(record.nodes) if node.level > 1]
     found = []
@@ -40,11 +40,12 @@ def on_right_points(record: Record) -> Attention:
 
 
 def best_heads(attention: Attention) -> Heads:
-    """Heads whose attention together has the largest share on the right nodes; none if `attention` is empty.
+    """The heads that together put the largest share of their attention on the right nodes; [] without `attention`.
 
-    Greedy: first the head with the largest share, then each time the head that raises the share most, until none does.
-    E and r are means over heads, so a head with much attention in the wrong places spoils them, however well it ranks.
-    At most ten heads, or a sixth of the model's heads if it has fewer than sixty.
+    The choice is greedy. The head with the largest share comes first. Each next head is the one that raises the share
+    most; the choice ends when none does. It counts attention, not ranks: E and r are means over heads, so one head with
+    much attention in the wrong places spoils them. There are at most ten heads, or a sixth of the model's heads if it
+    has fewer than sixty.
     """
     if not attention:
         return []

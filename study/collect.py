@@ -1,8 +1,8 @@
 """Run a model over documents with known evidence, and keep the measurements: one file for each document.
 
-A file's name is a hash of everything that it depends on, so an existing file is never computed again. Its tensors are
-pairs [M, 2], e [M, L, H] and cosines [M] of the edges (seen.py), and for question n n.c [|V|] and
-n.question [|V|, L, H]. Its text has the nodes and the answers.
+A file's name is a hash of everything that the file depends on, so an existing file is never computed again. The file
+has pairs [M, 2], e [M, L, H] and cosines [M] of the edges (seen.py). For question 0 it has 0.c [|V|] and 0.question
+[|V|, L, H], and so on. Its text has the nodes and the answers.
 """
 import json
 import math
@@ -30,7 +30,7 @@ from support.sbert import similarities
 
 SEARCH_WINDOW = 2048              # tokens; a search's window is at least this if the model allows it
 FIXED = {"hotpotqa": 17, "musique": 30}         # nodes without progress control (GARLIC 4.4)
-READ = 8                          # nodes that BM25 reads: of 2, 3, 5, 8 and 11 the best in the embedded world
+READ = 8                          # nodes that BM25 reads; the best of 2, 3, 5, 8 and 11 in the embedded world
 FOREVER = 1 << 24                 # a stop patience that no search reaches
 
 
@@ -60,10 +60,10 @@ class Bench(NamedTuple):
 # --- reading and answering ------------------------------------------------------------------------------------------
 
 def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
-    """Mean log-likelihood of the gold answer's tokens in Table A2's second turn, in nats; the cache stays as it is.
+    """Mean log-likelihood of the gold answer's tokens in Table A2's second turn, in nats.
 
-    The first assistant turn is always "Yes", so that ways of reading can be compared. The FLOPs are not counted. If
-    the cache is too small for the whole answer, only its first tokens count.
+    The cache stays as it is, and the FLOPs are not counted. The first assistant turn is always "Yes", so that ways of
+    reading can be compared. If the cache is too small for the whole answer, only its first tokens count.
     """
     before, spent = list(cache.lengths), (model.flops, model.tokens)
     turn = answer_turn(model.tokenizer, model.tokenizer.first("Yes"))
@@ -91,7 +91,7 @@ def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, se
 
 def read(model: Llama, question: Question, texts: list[str], order: list[int], budget: float,
          limit: int) -> dict:
-    """The row of reading these texts in this order while they fit the budget of tokens; the first is always read."""
+    """The row of reading texts in this order, as many as fit the budget of tokens. The first is always read."""
     tokenizer = model.tokenizer
     opening, closing = question_prompt(tokenizer, question.text), answer_turn(tokenizer, tokenizer.first("Yes"))
     used = length_of([*opening, *closing])
@@ -117,8 +117,8 @@ def without_search(model: Llama, graph: Graph, question: Question, c: torch.Tens
                    settings: Settings) -> dict[str, dict]:
     """A row for each way of reading without a search.
 
-    Chunks by similarity and random chunks may read `tokens`, the tokens that PECAN's search ran through the model, so
-    that they cost about as many FLOPs. BM25 ranks all nodes and reads the best READ, as far as they fit the window.
+    "chunks by similarity" and "random chunks" may read `tokens` tokens, as many as PECAN's search has read. So they
+    cost about as many FLOPs. BM25 ranks all nodes and reads the READ best ones, as many as fit the window.
     """
     texts = [node.text for node in graph.nodes]
     chunks = [i for i, node in enumerate(graph.nodes) if node.level == 1]
@@ -139,7 +139,7 @@ def without_search(model: Llama, graph: Graph, question: Question, c: torch.Tens
 # --- one document ---------------------------------------------------------------------------------------------------
 
 def collect(bench: Bench, data: str, document: Document) -> "Record":
-    """Write the file of a document unless it exists, and load it."""
+    """Load the file of a document. If it does not exist, write it first."""
     path = bench.path(data, document)
     if not path.exists():
         with writing(path):

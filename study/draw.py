@@ -1,4 +1,4 @@
-"""Draw the study's pictures. Needs matplotlib, an optional extra: requirements-extra.txt."""
+"""Draw the study's pictures. Needs matplotlib (requirements-extra.txt)."""
 from pathlib import Path
 
 import matplotlib

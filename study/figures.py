@@ -20,7 +20,7 @@ def figure(documents: list[list], statistic=np.mean) -> Figure:
     """The statistic of all items together.
 
     The interval resamples documents with replacement, not items, because the items of one document are not independent.
-    A sample in which the statistic is not defined (NaN) is left out.
+    A sample for which the statistic is not defined (NaN) is left out.
     """
     documents = [np.asarray(items, float) for items in documents]
     drawn = np.random.default_rng(0).integers(0, len(documents), (1000, len(documents)))
@@ -34,7 +34,7 @@ def figure(documents: list[list], statistic=np.mean) -> Figure:
 def area(items: np.ndarray) -> float:
     """Area under the ROC curve of items (score, label) [n, 2]; NaN if all labels are the same.
 
-    It is the share of pairs in which the true item scores higher than the false one; ties count one half.
+    The area is the share of pairs in which the true item scores higher than the false one. Ties count one half.
     """
     true, false = (np.sort(items[items[:, 1] == label, 0]) for label in (1, 0))
     if not len(true) or not len(false):

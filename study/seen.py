@@ -1,4 +1,4 @@
-"""Attention of each head. The forward pass keeps only their mean, so its functions are watched from outside.
+"""Attention of each head. The forward pass keeps only the mean over heads, so we watch its functions from outside.
 
     L layers   H query heads   T tokens   N nodes whose attention is wanted   |V| nodes of a graph   M edges
 """
@@ -29,10 +29,10 @@ def append(model: Llama, cache: Cache, row: list[Segment], nodes: list) -> torch
 
 
 def construct(model: Llama, document: Document, settings: Settings) -> tuple[Graph, torch.Tensor, torch.Tensor]:
-    """Build a graph. Return it, its pairs (i, j) of an IP and a node of its group [M, 2], and e'_ij of every head
-    for each pair [M, L, H].
+    """Build a graph. Return the graph, the pairs [M, 2], and e'_ij of each pair in every head [M, L, H].
 
-    Every reply is read again after its prompt, because one pass gives the attention of all its tokens in every head.
+    A pair (i, j) is an IP and a node of its group. Every reply is read again after its prompt, because one pass gives
+    the attention of all its tokens in every head.
     """
     groups, replies = [], []                                # texts; (token ids, tokens of each bullet)
     bullets = []                                            # of the current reply

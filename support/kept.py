@@ -15,14 +15,14 @@ def place_of(path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def kept(path: str | Path | None, construction: str, work):
-    """Give `work` a memory on disk, for the time of the block. Without a path, yield `work` itself.
+    """Yield `work` with a memory on disk. Without a path, yield `work` itself.
 
-    work(model, *arguments) is pecan.summarise or another way to ask the model. Each line of PATH.summaries holds the
-    result of a call, its FLOPs, and a hash of its arguments and of `construction`, which names document, model and
-    settings. A call whose hash is in the file does not run again. So a lost or torn line is made anew, and a repeated
-    one does no harm. The FLOPs of a kept call count as the model's, as if it had run now. The file is locked, because
-    only one process may build at PATH, and removed when the block ends without an error. InputError if another process
-    builds there, OutputError if PATH cannot be written.
+    work(model, *arguments) is pecan.summarise or another way to ask the model. Each call adds a line to PATH.summaries:
+    its result, its FLOPs, and a hash of its arguments and of `construction`, which names document, model and settings.
+    A call whose hash is in the file does not run again, but its FLOPs count. A lost or torn line is computed again.
+
+    Only one process may build at PATH, so the file is locked. It is removed when the block ends without an error.
+    InputError if another process builds there, OutputError if PATH cannot be written.
     """
     if path is None:
         yield work

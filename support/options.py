@@ -13,8 +13,8 @@ from data import Document
 from llama import Llama
 from support.sbert import load_encoder
 
-SMALL = 256                            # models of less width run on one thread,
-THREADS = torch.get_num_threads()      # larger ones on as many as PyTorch chooses
+SMALL = 256                            # models of less width run on one thread
+THREADS = torch.get_num_threads()      # wider models run on as many threads as PyTorch chooses
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
 
@@ -45,8 +45,8 @@ def add_model_options(parser: argparse.ArgumentParser):
 def chosen_settings(args: argparse.Namespace) -> dict:
     """The settings that the options choose, for settings.resolve; None leaves a setting open."""
     if args.nodes is not None and (args.patience is not None or args.confidence is not None):
-        raise InputError("--nodes reads a fixed number of nodes without checks, so --patience and --confidence have no "
-                         "place next to it")
+        raise InputError("--nodes reads a fixed number of nodes without checks, so --patience and --confidence cannot "
+                         "be used with it")
 
     return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
             "batch": args.batch, "fixed_nodes": args.nodes,
@@ -84,8 +84,8 @@ def max_length(*configs: Config) -> int:
 
 
 def warn_if_unknown(model: Llama, document: Document):
-    """Print a warning if the model's vocabulary lacks more than a tenth of the words of a document's first passage."""
+    """Print a warning if the model does not know more than a tenth of the words of a document's first passage."""
     unknown = model.tokenizer.unknown(document.passages[0])
     if unknown > 0.1:
-        print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded one knows its "
-              "own small world only, take --model for others", file=sys.stderr)
+        print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded model knows "
+              "only its own small world, choose another with --model", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""Sentence encoders for similarity and dense retrieval: BERT and MPNet by hand; token_mean.py has a third.
+"""Sentence encoders for similarity and dense retrieval: BERT and MPNet. token_mean.py has a third.
 
     B   sentences    T   tokens    D   width    H   heads    K   head width, D = H K
 
-All have the same interface. `encode(sentences)` returns unit vectors [n, D], so that a dot product is the cosine (with
-unit=False, the pooled vectors unchanged). `flops` adds up their cost. `fingerprint` distinguishes one encoder
+All have the same interface. `encode(sentences)` returns unit vectors [n, D], so that a dot product is the cosine. With
+unit=False it returns the pooled vectors unchanged. `flops` adds up the cost. `fingerprint` distinguishes one encoder
 from another. BERT and MPNet share the class Encoder; their own classes hold the differences.
 """
 import math
@@ -27,8 +27,7 @@ def similarities(vectors, query):
     """
     products = (vectors * query).sum(-1)
     if not products.isfinite().all():
-        raise InputError("the encoder gives numbers that are not finite; its weights hold such numbers, take another "
-                         "--encoder")
+        raise InputError("the encoder's vectors are not finite, because its weights are not; choose another --encoder")
     return products
 
 
@@ -52,11 +51,11 @@ class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
     The last hidden states are pooled to one vector as in sentence-transformers (SBERT, Reimers and Gurevych 2019).
-    Reads config.json, tokenizer.json and model.safetensors; also, if they exist, 1_Pooling/config.json
-    (which `pooling`, "mean" or "cls", overrides) and sentence_bert_config.json. Every tensor is used except the pooler,
-    which neither way of pooling needs. Raises InputError naming the file, key or tensor.
+    Reads config.json, tokenizer.json and model.safetensors; also 1_Pooling/config.json and sentence_bert_config.json
+    if they exist. `pooling`, "mean" or "cls", overrides the former. Every tensor is used except the pooler, which
+    neither way of pooling needs. InputError names the file, key or tensor that is wrong.
 
-    Bert and MPNet set the attributes below, and each adds a tensor.
+    Bert and MPNet set the attributes below. Each adds a tensor.
     """
     prefix: str                                # some checkpoints put it before every tensor's name
     required: dict                             # key of config.json -> the only value it may have
@@ -134,7 +133,7 @@ class Encoder:
         return 0
 
     def cost(self, T: int) -> int:
-        """FLOPs of a sentence of T tokens alone: 2 m n k for every matrix product. Padding does not count."""
+        """FLOPs of one sentence of T tokens without padding: 2 m n k for every matrix product."""
         hidden, D = self.weights["encoder.layer.0.intermediate.dense.weight"].shape
         return self.layers * (2 * T * (4 * D * D + 2 * D * hidden) + 4 * T * T * D)
 
@@ -155,7 +154,7 @@ class Encoder:
             h = self.linear(h.transpose(1, 2).flatten(2), at + self.output)
             x = self.norm(x + h, at + self.output_norm)
 
-            # The feed-forward part, likewise.
+            # The feed-forward part, its residual, and the norm after it.
             h = F.gelu(self.linear(x, at + "intermediate.dense"))
             x = self.norm(x + self.linear(h, at + "output.dense"), at + "output.LayerNorm")
         return x
@@ -195,15 +194,15 @@ class Bert(Encoder):
 
 
 BUCKETS = 32                                   # 16 for keys up to the query's own position, 16 for later ones
-# The first distance of each bucket except bucket 0: distances up to 7 have one bucket each, then two to a doubling.
+# The first distance of each bucket except bucket 0. Distances up to 7 have one bucket each; then each doubling has two.
 STARTS = [*range(1, 8), *(math.ceil(8 * 2 ** (k / 2)) for k in range(8))]
 
 
 def relative_buckets(distance: torch.Tensor) -> torch.Tensor:
-    """The bucket, 0 to 31, of each distance (position of the key less that of the query), of any shape.
+    """The bucket, 0 to 31, of each distance. A distance is the key's position minus the query's.
 
-    T5's (Raffel et al. 2020, section 2.1) in both directions, for a maximum distance of 128. T5 rounds a logarithm;
-    boundaries that are whole numbers do not depend on a device's rounding.
+    These are T5's buckets (Raffel et al. 2020, section 2.1) in both directions, for a maximum distance of 128. T5
+    rounds a logarithm. We compare with whole numbers instead, so a device's rounding makes no difference.
     """
     starts = torch.tensor(STARTS, device=distance.device)
     return torch.bucketize(distance.abs(), starts, right=True) + BUCKETS // 2 * (distance > 0)
@@ -238,12 +237,12 @@ def _pooling(folder: Path) -> str:
     modes = [names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on]
     modes = modes or [raw.get("pooling_mode")]               # sentence-transformers 6 writes one key
     if modes not in (["mean"], ["cls"]):
-        raise InputError(f"{path}: pooling by {modes} is not implemented; 'mean' or 'cls' alone is")
+        raise InputError(f"{path}: pooling by {modes} is not implemented; only 'mean' or 'cls' is")
     return modes[0]
 
 
 def load_encoder(name: str | None, model: Llama):
-    """The BERT or MPNet in folder or hub repository `name`, on the device of `model`; InputError if it is neither.
+    """The BERT or MPNet in the folder or hub repository `name`, on `model`'s device. InputError for other kinds.
 
     Without a name, the mean of `model`'s own embeddings.
     """
@@ -260,8 +259,8 @@ def load_encoder(name: str | None, model: Llama):
 def load_towers(names: list[str] | None, model: Llama):
     """The two encoders of Dragon (Lin et al. 2023), of questions and of passages.
 
-    Both are BERTs whose vector is the last hidden state of [CLS], not normalised, for a dot product. Without names, the
-    mean of `model`'s own embeddings replaces both, not normalised either.
+    Both are BERTs. Their vector is the last hidden state of [CLS], not normalised, for a dot product. Without names,
+    the mean of `model`'s own embeddings replaces both; it is not normalised either.
     """
     if names is None:
         return (TokenMean(model, unit=False),) * 2

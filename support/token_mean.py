@@ -1,4 +1,4 @@
-"""The encoder that needs no checkpoint of its own: means of the language model's input embeddings.
+"""An encoder without a checkpoint: means of the language model's input embeddings.
 
     V   tokens of the vocabulary    T   tokens of a text    D   width
 """
@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from core.files import read_json
 from llama import Llama
 
-COUNTS = "token_counts.json"      # next to a checkpoint: how often each token occurs in some texts
+COUNTS = "token_counts.json"      # in a checkpoint's folder: how often each token occurs in some texts
 
-# a of SIF: a token with this share of the texts counts half. SIF's authors take 1e-3 or less; of 1e-3, 3e-3 and 1e-2
-# this one served similarity over chunks best, on the ten documents of tiny/ that settings are chosen on.
+# a of SIF: a token that makes up this share of the texts counts half. SIF's authors take 1e-3 or less. We compared
+# 1e-3, 3e-3 and 1e-2 on the ten documents on which tiny/ chooses settings; this one found chunks best.
 RARE = 3e-3
 
 
@@ -64,8 +64,8 @@ class TokenMean:
 def token_weights(model: Llama) -> torch.Tensor:
     """The weight of each token in a mean, [V].
 
-    With COUNTS next to the checkpoint it is a / (a + p), where p is the token's share of all (SIF: Arora, Liang and Ma
-    2017). Without it all tokens count alike.
+    If the checkpoint has COUNTS, it is a / (a + p), and p is the token's share of all tokens (SIF: Arora, Liang and Ma
+    2017). Otherwise all tokens count alike.
     """
     table = model.weights["model.embed_tokens.weight"]
     path = model.folder and model.folder / COUNTS

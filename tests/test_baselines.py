@@ -326,7 +326,7 @@ def test_memwalkers_tree(tiny, settings, tmp_path):
     with pytest.raises(InputError, match="tree.json: is of another document"):
         method.prepare(Document("d", ["Another."]), path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"nodes": [[1]]}))
-    with pytest.raises(InputError, match="tree.json: not what was built of a document"):
+    with pytest.raises(InputError, match="tree.json: not what was built from a document"):
         method.prepare(document, path)
 
 
@@ -488,7 +488,7 @@ def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, docume
     short = Llama.load(folder, "cpu")
     short.config = replace(short.config, max_length=100)
     method = LongLLMLingua(tiny, short, settings)
-    with pytest.raises(InputError, match="scorer reads up to .* tokens and was made for 100; take another --scorer"):
+    with pytest.raises(InputError, match="scorer reads up to .* tokens and was made for 100; choose another --scorer"):
         method.answer(method.prepare(document), question)
 
 

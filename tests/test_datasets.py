@@ -146,7 +146,7 @@ def test_narrativeqa(tmp_path):
     assert documents[0].questions[0].answers == ["Ann", "Ann Lee"]
 
     assert counts(report.skipped) == {"a document whose story is missing": 1}
-    assert counts(report.problems) == {"a page in HTML, of which the text was taken": 1,
+    assert counts(report.problems) == {"a page in HTML; only its text was kept": 1,
                                        "not UTF-8, read as latin-1": 1, "JavaScript before the text, left out": 1,
                                        "UTF-8 that was read as cp1252, mended": 1}
 

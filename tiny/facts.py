@@ -1,7 +1,7 @@
-"""Facts of the world, the sentences that state them, and how to read them back from a text.
+"""Facts of the world, the sentences that state them, and how to read facts back from a text.
 
-People have facts; so does a town that has an inn. Texts call people by name ("Mara") or by town and job ("Sofia's
-baker"). One sentence, the post, says who that is: "Mara is Sofia's baker".
+Most facts are about people, some about the inn of a town. Texts call people by name ("Mara") or by town and job
+("Sofia's baker"). One sentence, the post, says who that is: "Mara is Sofia's baker".
 """
 import re
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ VALUES = {                                                  # relation -> the va
 VALUES["past"] = VALUES["home"]                              # an earlier home
 VALUES["road"] = TOWNS
 
-# How the text states a relation: {0} is the person, {1} the value. Bullets use the first wording. No value is more than
-# four tokens after the person's job.
+# How texts state a relation: {0} is the person, {1} the value. Bullets use the first wording. A value is at most four
+# tokens after the person's job.
 WORDINGS = {
     "friend": ("{0}'s friend is {1}", "{0} trusts {1}", "{0} visits {1}"),
     "pet": ("{0} has a {1}", "{0} keeps a {1}", "{0} feeds a {1}"),
@@ -70,14 +70,14 @@ class Fact:
 
 @lru_cache(1 << 17)
 def sixth(text: str) -> bool:
-    """Whether the text's hash is one of a fixed sixth."""
+    """True for one text in six, chosen by hash."""
     return sha256(text.encode()).digest()[0] % 6 == 0
 
 
 def held_out(name: str, relation: str, value: str) -> bool:
-    """Whether a fact is held out: one in six is. Training uses none of these facts, the test files only these.
+    """Whether a fact is held out, as one in six is. Training uses no held-out fact, the test files use no other.
 
-    For a post, the pair of town and job is held out ("Sofia", "post", "baker").
+    For a post, the pair of town and job is held out: ("Sofia", "post", "baker").
     """
     return sixth(f"{name} {relation} {value}")
 
@@ -90,7 +90,7 @@ def group(name: str, values: list[str]) -> str:
 
 
 def patterns() -> list[re.Pattern]:
-    """A pattern for every wording. The groups `name`, `in_town` and `as_job` are the person, others relations."""
+    """A pattern for every wording. The groups `name`, `in_town` and `as_job` are the person, the others relations."""
     name = group("name", NAMES)
     person = f"(?:{name}|(?:In )?{group('in_town', TOWNS)}(?:'s| the) {group('as_job', VALUES['job'])})"
     found = [POST.format(name, group("town", TOWNS), group("job", VALUES["job"]))]
@@ -109,9 +109,9 @@ PATTERNS = patterns()
 
 @lru_cache(1 << 16)
 def statements(text: str) -> tuple[tuple, ...]:
-    """The facts that the sentences of a text state, as (person, relation, value); a person is a name or (town, job).
+    """The facts that a text states, as (person, relation, value). A person is a name or (town, job).
 
-    Other sentences (fillers, slips of a model) state nothing.
+    Sentences of other forms (fillers, slips of a model) state nothing.
     """
     found = []
     owner = None                                            # of the pet in the sentence before
@@ -156,7 +156,7 @@ def facts_in(texts: list[str], posts: dict[tuple[str, str], str] | None = None) 
 
 
 def statement(fact: Fact, post: tuple[str, str] = ("", "")) -> str:
-    """A sentence without its full stop that states a fact by name, as bullets do; `post` is the person's."""
+    """The sentence, without a full stop, that states a fact as bullets do. `post` is the person's town and job."""
     if fact.relation in ("job", "town"):
         return POST.format(fact.name, *post)
     wording = DETAILS.get(fact.relation) or WORDINGS[fact.relation][0]

@@ -84,10 +84,10 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
     """The weights at the start of training, by name.
 
     From the usual random weights such a model learns to copy, but not whose fact it copies. This start follows "Mimetic
-    Initialization of Self-Attention Layers" (Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828): head h of
-    layers 0 and 2 looks h + 1 tokens back, and the other layers compare contents. So "baker" can learn in layer 1 who it
-    is, and "dog" in layer 2 whose dog it is, in "Sofia's baker has a dog". Norms are 1. The rest is random with
-    variance 1 / D; the matrix that ends an MLP is then scaled by 0.2.
+    Initialization of Self-Attention Layers" (Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828). Head h of
+    layers 0 and 2 looks h + 1 tokens back; the other layers compare contents. So in "Sofia's baker has a dog", layer 1
+    can find out who "baker" is, and layer 2 can tell "dog". Norms are 1. The rest is random with variance 1 / D; the
+    matrix that ends an MLP is then scaled by 0.2.
     """
     generator = torch.Generator().manual_seed(seed)
     D, K = config.width, config.head_width

@@ -3,22 +3,22 @@
 A document is a story in chapters of five short passages. Most chapters are about one person, the others are journeys:
 
     Mara is Sofia's baker.                               the only sentence that names Mara in her chapter
-    Sofia's baker has a dog. It is white.                later she is the baker of her town: other towns have bakers too
+    Sofia's baker has a dog. It is white.                then she is "Sofia's baker": other towns have bakers too
     Once Sofia's baker lived by the river.
     In Sofia the baker moved to the hill in 1923.        the later home counts
     In Sofia the baker trusts Ida.                       Ida has a chapter too
     Sofia's baker orders tea.
 
 Between these are sentences without facts; many of them also mention a baker. Bullets name the person. The true
-summary of passages keeps friends, pets, homes and posts, and that of bullets keeps posts:
+summary of passages keeps friends, pets, homes and posts. The true summary of bullets keeps posts:
 
     * Mara's friend is Ida                               level 2
     * Mara has a dog
     * Mara lives by the hill
     * Mara is Sofia's baker                              levels 2 and 3
 
-So the top level answers a question about a job. A pet is found one step down, a drink two steps down. The color of the
-pet and the year of the move are details: they are in the sources of bullets, but not in bullets.
+So the top level answers a question about a job. A pet is found one step down, a drink two steps down. The color of a
+pet and the year of a move are details: the sources of bullets state them, bullets do not.
 
 All passages have nearly the same length, so five of them, a chapter, fill a window of the construction (pecan.json).
 
@@ -62,12 +62,12 @@ class World:
     chapters: list[list[str]]                               # the true summary of each chapter, bullet by bullet
 
     def post(self, name: str) -> tuple[str, str]:
-        """The town and the job of a person; two empty texts for anybody else."""
+        """The town and the job of a person; two empty texts if nobody has this name."""
         return {name: post for post, name in self.posts.items()}.get(name, ("", ""))
 
 
 def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple[str, str], str]:
-    """(town, job) -> name of each person; most jobs exist in several towns. If `new`, all are held out, else none."""
+    """(town, job) -> name. Most jobs exist in several towns. If `new`, all posts are held out, otherwise none."""
     while True:
         fewest, most = (people + 2) // 3, people // 2 + 1
         towns = rng.sample(TOWNS, min(len(TOWNS), rng.randint(fewest, most)))
@@ -80,7 +80,7 @@ def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple
 
 
 def draw_fact(rng: random.Random, name: str, relation: str, values: list[str], new: bool = False) -> Fact | None:
-    """A fact with one of these values, held out if and only if `new`; None if there is none."""
+    """A fact with one of these values. It is held out if `new`, otherwise not. None if no value is possible."""
     values = [value for value in values if value != name and held_out(name, relation, value) == new]
     return Fact(name, relation, rng.choice(values)) if values else None
 
@@ -114,7 +114,7 @@ def person(rng: random.Random, town: str, job: str) -> str:
 
 
 def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
-    """The sentences that state everything about a person, in groups that stay together. The post comes first."""
+    """The sentences that state all facts about a person, in groups that stay together. The post comes first."""
     town, job = world.post(name)
 
     def say(relation, *of):
@@ -137,14 +137,14 @@ def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
 
 
 def length(text: str) -> int:
-    """The tokens of a text."""
+    """The number of tokens of a text."""
     return len(re.findall(WORD, text))
 
 
 def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[str]:
     """The passages of a chapter, with the groups in order. The first group begins the first passage.
 
-    Every passage gets fillers, and sentences that `mention()` somebody, until it has `shortest` tokens or a few more.
+    Fillers, and sentences that `mention()` somebody, fill every passage up to `shortest` tokens or a few more.
     """
     while True:
         passages = [padded(rng, part, n == 0, mention, shortest) for n, part in enumerate(cut(rng, groups))]
@@ -153,7 +153,7 @@ def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[
 
 
 def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
-    """The groups of each passage of a chapter. No passage is too long; if there are enough groups, none is empty."""
+    """The groups for each passage of a chapter. No passage gets too long. If the groups suffice, none stays empty."""
     while True:
         if len(groups) >= PASSAGES:
             cuts = rng.sample(range(1, len(groups)), PASSAGES - 1)
@@ -183,7 +183,7 @@ def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: 
 
 
 def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: int = SHORTEST) -> World:
-    """A random document with this number of chapters. If `new`, all facts are held out, else none.
+    """A random document with this number of chapters. If `new`, all its facts are held out, otherwise none.
 
     Its passages have `shortest` to LONGEST tokens.
     """
@@ -217,14 +217,14 @@ def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: i
 def bullets_about(world: World, name: str) -> list[str]:
     """The bullets about a person in the true summary of passages.
 
-    The post comes last, so that the next bullet of the level above is about whoever follows it.
+    The post comes last. So the text that follows a post is about the next person, who is next in the level above, too.
     """
     kept = [(name, relation) for relation in ("friend", "pet", "home", "job") if (name, relation) in world.facts]
     return [statement(world.facts[subject], world.post(name)) for subject in kept]
 
 
 def summarise(bullets: list[str]) -> list[str]:
-    """The true summary of bullets: those that say somebody's post, in the same order."""
+    """The true summary of bullets: those that state a post, in the same order."""
     return [bullet for bullet in bullets if any(relation == "job" for _, relation, _ in statements(bullet))]
 
 
@@ -271,8 +271,8 @@ def evidence(world: World, fact: Fact) -> list[str]:
 def held_out_documents(name: str, lengths: list[int], look_ups: int, seed: int) -> list[Document]:
     """A document of held-out facts for each number of chapters in `lengths`.
 
-    Each has a question of every kind; only the first `look_ups` documents have a look-up. A question also has its
-    `kind`, its `facts` (as bullets state them) and its `evidence`, the sentences that state them.
+    Each has a question of every kind, but only the first `look_ups` documents have a look-up. A question also has its
+    `kind`, its `facts` (as bullets state them) and its `evidence` (the sentences that state these facts).
     """
     rng = random.Random(seed)
     documents = []
@@ -308,16 +308,14 @@ def write_jsonl(path: Path, documents: list[Document]):
     write_file(path, "".join(lines))
 
 
-# Chapters of the documents: windows of 380 tokens hold three and a half. Documents in training have 6 to 27.
+# The number of chapters of each document. A window of 380 tokens holds three and a half chapters. Documents in training
+# have 6 to 27 chapters.
 DEFAULT = [14 + 13 * n // 19 for n in range(20)]
 LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 
 
 def story() -> str:
-    """A short document of held-out facts.
-
-    pecan.chunks cuts a text where a chunk is full. Each of these passages fills a chunk, so passages are chunks.
-    """
+    """A short document of held-out facts. Each of its passages fills a chunk, so pecan.chunks cuts between passages."""
     return "\n\n".join(make_world(random.Random(140), 9, new=True, shortest=LONGEST).passages) + "\n"
 
 

@@ -1,11 +1,11 @@
-"""Write pecan.py and llama.py as one annotated page: prose and formulas, the code beside them, the tensors below.
+"""Write pecan.py and llama.py as one annotated page: prose and formulas, code beside them, tensors below.
 
     python -m view.walk > docs/walk.md                      the run whose tensors are shown
     python -m view.annotate -o docs/annotated.html
 
-Prose, code and line numbers come from the two files, links from the paper from the tables of README.md and
-tests/README.md, tensors from docs/walk.md. Only the formulas are written here, in formulas.jinja. So making the page
-needs neither model nor network, and every machine makes the same page.
+Prose, code and line numbers come from the two files. The paper's statements come from the tables of README.md and
+tests/README.md, tensors from docs/walk.md, formulas from formulas.jinja. So making the page needs no model and no
+network, and every machine makes the same page.
 """
 import ast
 import re
@@ -26,7 +26,7 @@ FILES = ["llama", "pecan"]                                  # each links its own
 # A paragraph with this text gets a mark in the margin.
 SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
 
-# Special parts of a line of prose: code, a link, an index, or a possible name of a definition.
+# Parts of a line of prose that get a form: code, a link, an index, or a word that may be the name of a definition.
 INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
 
 # A line of the file, as HTML, that is a docstring or a comment.
@@ -64,7 +64,7 @@ def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.st
 
 
 def inside(node: ast.AST):
-    """A node and all nodes below it, except inside f-strings: Python 3.11 does not know their places."""
+    """A node and all nodes below it, but none inside f-strings: Python 3.11 does not know where those are."""
     yield node
     for child in [] if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node):
         yield from inside(child)
@@ -73,8 +73,8 @@ def inside(node: ast.AST):
 def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str], classes: dict[str, str]) -> dict:
     """(line, column) of every name in a file that refers to a definition -> the full name of the definition.
 
-    `names` are the names that the file knows. `classes` says which class a name before a dot has: the annotated class
-    of a parameter of that name, in this file or an earlier one. This file's parameters are added to it.
+    `names` are the names that the file knows. `classes` has the class of each parameter name, as this file or an
+    earlier one annotates it; this file's are added here. It gives the class of a name before a dot.
     """
     links = {}
     for node in inside(tree):
@@ -143,7 +143,7 @@ def in_line(text: str, names: dict[str, str]) -> str:
 
 
 def prose(text: str, names: dict[str, str]) -> str:
-    """A docstring or a comment as HTML; indented or fenced parts stay as they are."""
+    """A docstring or a comment as HTML. Indented or fenced parts keep their lines."""
     html = Markup()
     for part in re.findall(r"(?m)^```[^`]*```|^    .*(?:\n+    .*)*|^\S.*(?:\n\S.*)*", text):
         if part.startswith(("    ", "```")):
@@ -155,7 +155,7 @@ def prose(text: str, names: dict[str, str]) -> str:
 
 def blocks_of(file: str, source: str, names: dict[str, str], links: dict[tuple[int, int], str],
               defined: dict[str, ast.stmt]) -> list[Block]:
-    """A file from top to bottom: a block for each definition; in it, a new row at each comment on a separate line."""
+    """A file from top to bottom: a block for each definition, and in it a new row at each comment on its own line."""
     starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name for name, node in defined.items()}
     blocks = [Block(file, "", [Row([], [])])]
     section = ""
@@ -198,7 +198,6 @@ def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
 
 
 def annotated() -> str:
-    """The page."""
     names = {}
     classes = {}
     files = {}

@@ -54,8 +54,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def check_files(document: str, graph: Path, trace: str | None, dump: str | None):
     """Raise InputError if a run would overwrite an unrelated file, or if a dump would be incomplete.
 
-    A trace may replace an older trace. A dump replaces nothing. It needs a new graph, because neither a graph on disk
-    nor kept summaries hold attention. No output may have the name of a checkpoint's file.
+    A trace may replace an older trace. A dump replaces nothing. It needs a new graph, because graphs and summaries on
+    disk hold no attention. No output may have the name of a checkpoint's file.
     """
     for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
         if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
@@ -70,14 +70,13 @@ def check_files(document: str, graph: Path, trace: str | None, dump: str | None)
 
     files = [Path(file).resolve() for file in (document, graph, trace, *new[:2]) if file]
     if len(set(files)) < len(files):
-        raise InputError("two of document, graph, trace, dump and its description are the same file; rename one")
+        raise InputError("two of document, graph, trace, dump and the dump's description are the same file; rename one")
     for file in files[1:]:
         if file.name in (*FILES, "model.safetensors"):
             raise InputError(f"{file}: a checkpoint's file has this name; choose another one")
 
 
 def describe(step: Step) -> str:
-    """A step in words."""
     why = "top level"
     if step.score is not None:
         why = f"score {step.score:.3f} (z {step.z:.4f}, c {step.c:.3f})"

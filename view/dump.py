@@ -1,6 +1,6 @@
 """The dump: `pecan.py --dump FILE.safetensors` writes every tensor of the construction and of each search, for audits.
 
-FILE.json, next to it, explains each tensor with the table below.
+FILE.json, next to it, explains each tensor in the words of the table below.
 """
 import itertools
 import json
@@ -14,12 +14,12 @@ from core.files import write_file, write_tensors
 from core.watch import watching
 
 MEANINGS = {
-    "group.#.nodes": "ids of the N nodes that were summarised together; # counts groups, then points, queries, choices",
+    "group.#.nodes": "ids of the N nodes that were summarised together (# is a number from 0 on)",
     "group.#.reply": "token ids of their summary",
     "group.#.a": "a(x, j): attention of token x of the reply to node j, the mean over layers, heads and the tokens of "
                  "j [tokens, N] (3.1); missing if the reply is empty",
-    "point.#.group": "the group in whose reply this information point is a bullet; the points are the nodes from the "
-                     "first of level 2 on, in order (those of a level that was given up come last)",
+    "point.#.group": "number of the group whose reply has this information point as a bullet; points are in the order "
+                     "of nodes, from the first of level 2 on (points of a discarded level come last)",
     "point.#.tokens": "places of its tokens in the reply",
     "point.#.e_prime": "e'_ij: the mean of a(x, j) over its tokens [N] (3.1)",
     "levels": "level of each node [|V|]; 1 is a chunk",
@@ -32,7 +32,7 @@ MEANINGS = {
     "query.#.choice.#.r": "relevance of the visited nodes, 0 elsewhere [|V|] (Appendix C)",
     "query.#.choice.#.z": "z = Eᵀr [|V|] (equation 1)",
     "query.#.choice.#.scores": "final score [|V|]: z and c, each over its sum",
-    "query.#.choice.#.order": "nodes outside S that fit the window, the ten best, best first",
+    "query.#.choice.#.order": "the ten best nodes outside S that fit the window, best first",
 }
 
 
@@ -40,7 +40,7 @@ MEANINGS = {
 def dumping(method: pecan.Pecan, path: str | Path):
     """Keep what `method` computes within the block. At its end, write both files or raise OutputError.
 
-    The method's functions are watched from outside, so a graph that is only loaded has no groups and no points.
+    The method's functions are watched while they run, so a graph that is only loaded gives no groups and no points.
     """
     tensors = {}
     groups, replies, points, searches, choices = [], [], [], [], []

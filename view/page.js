@@ -81,8 +81,8 @@ function widthOf(width, top) {
   return Math.min(0.8 * width / top, 360);
 }
 
-// Set the heights of a column at least `pitch` apart and as near to the wanted ones as possible (least squares):
-// neighbours that overlap become one block at their mean.
+// Set the heights of a column at least `pitch` apart, as near to the wanted heights as possible (least squares).
+// Neighbours that would overlap become one block at their mean.
 function spread(order, middle, pitch, exactly) {
   if (exactly) return order.forEach((i, n) => { middle[i] = n * pitch; });
   const blocks = [];
@@ -121,7 +121,7 @@ function drawNodes() {
   canvas.append(...buttons);
 }
 
-// The tab key reaches one node; from there, arrow up and arrow down reach the others, column by column.
+// The tab key reaches one node. From there, arrow up and arrow down reach the others, column by column.
 function tabTo(node) {
   buttons.forEach((button, i) => { button.tabIndex = i === node ? 0 : -1; });
 }
@@ -155,7 +155,7 @@ function drawEdges() {
   drawFlow();
 }
 
-// Draw where r of the current node flows: r e_ij along each edge, into z of its sources.
+// Draw where r of the current node flows: r times e_ij along each edge, into z of its sources.
 function drawFlow() {
   by("edges").querySelectorAll(".flow").forEach(path => path.remove());
   const step = query.steps[at - 1];

@@ -1,11 +1,11 @@
-"""Write traces as one page: the graph, and each search step by step. This needs no model, and the page no network.
+"""Write traces as one page: the graph, and each search step by step. Neither a model nor a network is needed.
 
     python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
     python -m view.page selma.jsonl -o selma.html
 
-The page is view/page.html.jinja with view/page.css and view/page.js inside. Texts of documents and models are data: a
-block of JSON, which the script puts on the page as text. The content security policy allows only this style and this
-script, by their hashes. If view.replay refuses a trace, no page is written.
+The page is view/page.html.jinja with view/page.css and view/page.js inside. Texts of documents and models are in a
+block of JSON; the script puts them on the page as plain text. The content security policy allows only this style and
+this script, by their hashes. If view.replay refuses a trace, no page is written.
 """
 import base64
 import hashlib
@@ -39,7 +39,7 @@ def page_data(traces: list[Trace]) -> dict:
 
 
 def as_script(data: dict) -> str:
-    """JSON for a script tag: no character in it can end the tag or begin another."""
+    """JSON for a script tag. No character in it can end the tag or begin another."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -61,7 +61,6 @@ def render(name: str, **values) -> str:
 
 
 def page(traces: list[Trace]) -> str:
-    """The page of these traces, HTML."""
     return render("page", data=as_script(page_data(traces)), title=traces[0].question)
 
 

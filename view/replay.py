@@ -1,11 +1,11 @@
-"""Check that a trace follows from its own r, its cosines and the graph. Recomputes it without a model or pecan.py.
+"""Check a trace: recompute it from its attention, its cosines, p_yes and the graph, without a model or pecan.py.
 
     python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
     python -m view.replay selma.jsonl
 
-Checked: the start, every position, r = position x attention, z = Eᵀr, the final scores, the candidates and which one
-is read, that nodes and answer fit the window, the cached length, each verdict from p_yes, and when the search may end.
-Attention, cosines, p_yes, token counts, FLOPs and texts come from the model and cannot be checked without it.
+It checks the start, every position, r = position x attention, z = Eᵀr, the final scores, the candidates and the choice
+among them, the cached length, the verdict that p_yes gives, the end of the search, and whether nodes and answer fit the
+window. Attention, cosines, p_yes, token counts, FLOPs and texts come from the model and cannot be checked without it.
 """
 import math
 import sys
@@ -85,7 +85,7 @@ def ending(trace: Trace, steps: list[Step]) -> str | None:
 
 
 def check_choice(trace: Trace, at: str, step: Step, before: list[Step]):
-    """Check why a node was chosen: the candidates, their z and final scores, and their order."""
+    """Check the choice of a node: the candidates, their z and final scores, and their order."""
     z, final = scores(trace, {earlier.node: earlier.r for earlier in before})
     for i, of_z, score in step.candidates:
         expect(f"{at}: z of candidate {i}", of_z, z[i])

@@ -64,7 +64,7 @@ def is_trace(path: str | Path) -> bool:
 
 
 def read_traces(path: str | Path) -> list[Trace]:
-    """The questions of a file, in order. InputError names the wrong line, or the graph file that has changed."""
+    """The traces in a file, in order. InputError names the wrong line, or the graph file that has changed."""
     with reading(path):
         lines = complete_lines(path)
     if not lines:

@@ -4,8 +4,8 @@
     python -m view.walk > docs/walk.md                    refreshes that file
     python -m view.walk --model smollm2 book.txt "Who?"   any checkpoint, your own document
 
-The functions of the method are watched while they run. So file, function, shape and values come from the running code;
-only a tensor's name and equation are written here.
+The functions of the method are watched while they run. So files, functions, shapes and values come from the running
+code. Only names and equations of tensors are written here.
 """
 import inspect
 import re
@@ -32,24 +32,23 @@ SHOWN = 4                         # values shown of a tensor
 
 INTRODUCTION = """# A walk through every tensor
 
-Made by `python -m view.walk`: file and function, then the tensors that a call of it took or made,
-with name, shape, first values (of more than four decimals, the first that are not 0) and equation. Letters are those of
-pecan.py and llama.py. Of many equal calls the first is shown.
+Made by `python -m view.walk`. Below each function are the tensors that a call took or made, with name, shape, first
+values and equation. Zeros are left out if a tensor has more than four decimals. Of many equal calls, the first is
+shown. Letters are those of pecan.py and llama.py.
 """
 ABOUT_STAGE_1 = """Chunks are packed into groups that fit a window. The model summarises the groups of a batch together.
-Each token that it writes attends to the nodes of its group, a(x, j). The mean over an information point's tokens,
-normalised, is a row of E."""
-ABOUT_START = """Node vectors give c. The question is read, then the top level in one pass, which ends with the
-tokens of the first check. The attention of a node's tokens to the question's gives its r. The first of these nodes is
-shown."""
-ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits of the pass before give p_yes. Then r flows along E to z, and "
-                   "the\nnode with the best score is read into the same cache, together with the next check.",
-                   "With one more r that is not 0. The walk goes on after a Yes, where a search would end."]
+Each token that it writes attends to the nodes of its group: this is a(x, j). The mean over the tokens of an information
+point, normalised, is a row of E."""
+ABOUT_START = """Node vectors give c. The question is read. Then one pass reads the top level and the tokens of the
+first check. A node's attention to the question gives its r. The first of these nodes is shown."""
+ABOUT_RETRIEVAL = ["Is this enough to answer? Two logits of the last pass give p_yes. Then r flows along E to z. The "
+                   "node with the best\nscore is read into the same cache, together with the next check.",
+                   "The same with one more r. The walk goes on after a Yes, where a search would end."]
 
 
 # --- what to look at ------------------------------------------------------------------------------------------------
 
-# A function, the tensors of a call (taken from its result and its arguments), and their descriptions.
+# A function, the tensors of a call (found in its result and its arguments), and their descriptions.
 FORWARD = [
     (llama, "rope_tables", lambda tables, *_: [tables[0]], "cos: cos(position x frequency) [B, 1, T, K]"),
     (llama, "rms_norm", lambda y, *_: [y], "normed: x / rms(x) x weight [B, T, D]"),
@@ -93,7 +92,7 @@ OF_STEP = attrgetter("node", "position", "r")
 
 
 def of_nodes(r, c, z, score) -> list[torch.Tensor]:
-    """Four nodes, and each tensor's values for them: the first two of S, and the two best outside S."""
+    """Four nodes, and the values of each tensor for them: the first two of S, and the two best outside S."""
     outside = (r == 0).nonzero()[:, 0]
     best = outside[score[outside].argsort(descending=True, stable=True)]
     nodes = torch.cat([r.nonzero()[:2, 0], best[:2]])
@@ -108,7 +107,7 @@ def ids_of(segments) -> list[int]:
 
 @contextmanager
 def section(lines: list[str], title: str, text: str, watched: list):
-    """Add a section to the walk: the tensors of the functions watched within the block, each tensor once."""
+    """Add a section to the walk: the tensors of the functions that run within the block, each tensor once."""
     rows = {}                                               # function -> name of a tensor -> its line
     with ExitStack() as stack:
         for owner, name, values_of, *labels in watched:
@@ -135,7 +134,7 @@ def note(rows: dict, function, values_of, labels: list[str], *call, **named):
 
 
 def few(tensor: torch.Tensor) -> str:
-    """The first values: whole numbers as they are, decimals to four digits; of many decimals, those that are not 0."""
+    """The first values. Decimals have four digits; of many decimals, only those other than 0 are shown."""
     values = tensor.values() if tensor.is_sparse else tensor.flatten()
     shown = values[values != 0] if values.is_floating_point() and len(values) > SHOWN else values
     text = " ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in shown[:SHOWN].tolist())

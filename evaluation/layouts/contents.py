@@ -1,6 +1,6 @@
 """The contents of files: bytes, rows of JSON, text with mended encodings, and the text of HTML pages.
 
-A file is a path on disk or in a zip file. Defects that can be mended are counted in the report.
+A file is a path on disk or in a zip file. Mended defects are counted in the report.
 """
 import re
 import zipfile
@@ -34,7 +34,7 @@ def read_bytes(file: File) -> bytes:
 
 
 def rows_of(file: File, report: Report) -> Iterator[tuple[str, object]]:
-    """Yield each row with its place: the items of one list, or one row a line. Lines that are not JSON are skipped."""
+    """Yield each row with its place. Rows are the items of one list, or lines. Lines that are not JSON are skipped."""
     content = read_bytes(file)
     if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
         for number, row in enumerate(parse_json(content, file, list)):
@@ -81,7 +81,7 @@ def mend(text: str, report: Report, where: str) -> str:
 
 # --- HTML -----------------------------------------------------------------------------------------------------------
 
-# The start of a script that lost its tags; it ends with a comment or an empty line.
+# The start of a script without tags. The script ends with a comment or an empty line.
 SCRIPT = re.compile(r"\s*+(?:<!--\s*+)?(?:if\s*+\(window\b|var |function\b|document\.)")
 SCRIPT_END = re.compile(r"-->|\n[^\S\n]*+\n")
 
@@ -112,12 +112,12 @@ class Page(HTMLParser):
 
 
 def plain_text(text: str, report: Report, where: str) -> str:
-    """A story without the page around it: no HTML, and no script before it."""
+    """The text of a story, without HTML and without a script before it."""
     if re.search(r"<(html|body|pre|script|!doctype)\b", text[:5000], re.I):
-        report.problem("a page in HTML, of which the text was taken", where)
+        report.problem("a page in HTML; only its text was kept", where)
         text = Page(text).text
 
-    # Some pages lost their tags, but not the script.
+    # Some pages have lost their tags, but not the script.
     begins = SCRIPT.match(text)
     ends = begins and SCRIPT_END.search(text, begins.end())
     if ends:

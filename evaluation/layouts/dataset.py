@@ -32,11 +32,10 @@ TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs", "lock")       # names with an
 
 
 class Dataset:
-    """A data set: its first `limit` documents that have questions, and a report about all of it.
+    """A data set: its first `limit` documents that have questions, and a report about all documents.
 
-    Rows with the same text are one document, so its graph is built once.
-    `name` is the data set's name in the paper, or the name of the file. `questions` are the ids of the questions, in
-    order.
+    Rows with the same text are one document, so its graph is built once. `name` is the data set's name in the paper, or
+    the name of the file. `questions` are the ids of the questions, in order.
     """
 
     def __init__(self, path: str | Path, limit: int | None = None):
@@ -93,10 +92,10 @@ class Dataset:
 # --- which layout it is ---------------------------------------------------------------------------------------------
 
 def find(path: str) -> tuple[str, list[File]]:
-    """The layout at `path`, and the files to read: a file, or those in a folder or a zip file.
+    """The layout at `path`, and the files to read: one file, or the files in a folder or a zip file.
 
-    The layout is a name in LAYOUTS, followed by the part that is read, if any. PATH:SET is one of
-    NarrativeQA's sets, PATH:TASK one task of LongBench's zip file.
+    The layout is a name in LAYOUTS. If only a part is read, its name follows: PATH:SET is one of NarrativeQA's sets,
+    PATH:TASK a task in LongBench's zip file.
     """
     place, part = path, ""
     if not Path(path).exists() and ":" in path:
@@ -123,7 +122,7 @@ def find(path: str) -> tuple[str, list[File]]:
 def recognise(file: File) -> str | None:
     """The layout of a file, with the part that its first row names; None if unknown. InputError if it is not JSON.
 
-    The first row is the first line, or else the first row in the file's only JSON value.
+    The first row is in the first line, or else in the file's only JSON value.
     """
     text = read_bytes(file).decode("utf-8-sig", "replace").lstrip()
     try:

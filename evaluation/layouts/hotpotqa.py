@@ -3,8 +3,8 @@
     [{"_id": ..., "question": ..., "answer": ..., "supporting_facts": [...],
       "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
 
-JSON lines with a question each are read too, and the hub's form of them: "id" for "_id", and a context of
-{"title": [title, ...], "sentences": [[sentence, ...], ...]}. 2WikiMultihopQA has this form too, and "evidences".
+JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
+{"title": [title, ...], "sentences": [[sentence, ...], ...]}. 2WikiMultihopQA has the same form plus "evidences".
 """
 from data import Document, Question
 from evaluation.layouts.layout import Layout, checked, paragraph, texts

@@ -10,7 +10,7 @@ from evaluation.layouts.report import Report
 
 
 class Layout:
-    """A form in which data sets are published: how it is recognised, what its rows are, and what a row says.
+    """A form in which data sets are published: how we recognise it, find its rows, and read a row.
 
     Unless a subclass says otherwise, a file holds one list of rows or one row a line, and the first row has all `keys`.
     """
@@ -18,29 +18,30 @@ class Layout:
     keys: set                     # a row that has them is of this layout
 
     def recognise(self, row: dict) -> str | None:
-        """`name` if a file's first row has this layout, else None. A part that the row names follows the name."""
+        """`name` if a file's first row has this layout, else None. If the row names a part, it follows the name."""
         return self.name if self.keys <= row.keys() else None
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
 
-        Raises InputError if a file is not what the layout says. A row that cannot be read is counted by report.skip.
+        Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.skip.
         """
         return (row for file in files for row in rows_of(file, report))
 
     def document(self, where: str, row: object, report: Report) -> Document:
         """The document of a row with its questions, made by `checked`.
 
-        The contents of a row need no checks here. If a KeyError, TypeError, ValueError, AttributeError or IndexError
-        is raised, the row has another form: it is skipped and counted. So is a row whose document has no passages.
+        The contents of a row need no checks here. After a KeyError, TypeError, ValueError, AttributeError or IndexError
+        the row is skipped and counted, because it has another form. So is a row whose document has no passages.
         """
         raise NotImplementedError
 
 
 def of_kind(value, kind: type):
-    """The value, if it is a str, list, dict or bool as the layout says; TypeError otherwise.
+    """The value, if it is of this kind: a str, list, dict or bool; TypeError otherwise.
 
-    What is taken as it comes goes wrong silently: a list of the letters of a text, the word "None", "false" as true.
+    Without this check a wrong value goes unnoticed: a text becomes a list of letters, None the word "None", and the
+    text "false" counts as true.
     """
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is not a {kind.__name__}")
@@ -55,9 +56,9 @@ def texts(value) -> list[str]:
 def paragraph(title: str, text: str) -> str:
     """A paragraph with its title on a line above it.
 
-    The paper does not say whether titles are read. They are, because the questions of HotpotQA and MuSiQue name things
-    by the titles of their articles, and a paragraph often says only "he" or "the film". LongBench prints both data sets
-    in this way too. (The nodes in PECAN's Figure A1 have no titles, but those are of a single story.)
+    The paper does not say whether titles are read. We read them: the questions of HotpotQA and MuSiQue name things by
+    the titles of their articles, and a paragraph often says only "he" or "the film". LongBench also prints both data
+    sets with titles. (The nodes in PECAN's Figure A1 have no titles, but they are from a single story.)
     """
     return f"{of_kind(title, str)}\n{of_kind(text, str)}"
 
@@ -65,8 +66,8 @@ def paragraph(title: str, text: str) -> str:
 def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:
     """The document that a layout returns: encodings are mended, and empty texts are left out.
 
-    `passages` and `questions` are as in the row. A repeated answer counts once. Questions without a text or an answer,
-    or of another form, are left out and counted.
+    `passages` and `questions` are as in the row. A repeated answer is kept once. A question without a text or an
+    answer, or of another form, is left out and counted.
     """
     document = Document(name, [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
 

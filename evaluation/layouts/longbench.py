@@ -1,9 +1,9 @@
-"""LongBench: JSON lines of questions, each with its context; a file TASK.jsonl for each of its tasks.
+"""LongBench: JSON lines of questions, each with its context. Each task has a file TASK.jsonl.
 
     {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
 
-Some copies say "question" for "input". Four of the tasks are data sets of the paper. PATH:TASK reads any
-task from data.zip, except the tasks without questions (they want a summary).
+Some copies say "question" instead of "input". Four tasks are data sets of the paper. PATH:TASK reads any task from
+data.zip, except tasks without questions (they want a summary).
 """
 import re
 
@@ -38,9 +38,9 @@ class LongBench(Layout):
 
 
 def choose_longbench_task(path: str, place: str, task: str, files: list[File]) -> list[File]:
-    """The files to read: the task's file, or all files if no task is named and this is not the whole of LongBench.
+    """The files to read: the task's file. Without a task all files, unless they are the whole of LongBench.
 
-    Raises InputError if a task has to be named, or if there is no file of this name.
+    Raises InputError if a task must be named, or if there is no file of this name.
     """
     of_task = {file.name.removesuffix(".jsonl"): [file] for file in files}
     if not task and not of_task.keys() >= {name.lower() for name in DATASETS}:

@@ -21,7 +21,7 @@ class NarrativeQA(Layout):
     keys = {TABLE}                # a file's name, because rows are not JSON
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        """A row is a document, in the order of the table: its questions and the file of its story."""
+        """A row is a document: its questions and the file of its story. Rows are in the order of the table."""
         part = report.layout.removeprefix(self.name).strip()
         stories = {file.name.split(".")[0]: file for file in files if ".content" in file.name}
 

@@ -12,7 +12,7 @@ class Own(Layout):
     keys = {"questions"}
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        """A row is a document. Nothing is mended or skipped: a mistake in one's own data is an InputError."""
+        """A row is a document. Nothing is mended or skipped: a mistake in your own data is an InputError."""
         for file in files:
             for document in iterate_jsonl(file):
                 yield document.id, document

@@ -1,4 +1,4 @@
-"""Qasper: a file holds one object, from the id of a paper to the paper and its questions.
+"""Qasper: a file holds one object. It maps the id of each paper to the paper and its questions.
 
     {id: {"title": ..., "abstract": ..., "full_text": [{"section_name": ..., "paragraphs": [...]}, ...],
           "qas": [{"question_id": ..., "question": ..., "answers": [{"answer": {...}}, ...]}, ...]}, ...}
@@ -21,7 +21,7 @@ class Qasper(Layout):
             yield from parse_json(read_bytes(file), file, dict).items()
 
     def document(self, where: str, row: dict, report: Report) -> Document:
-        """Title, abstract and sections of a paper are one text; the answers of all annotators are gold."""
+        """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""
         sections = []
         for section in row["full_text"]:
             sections += [section.get("section_name") or "", *texts(section["paragraphs"])]

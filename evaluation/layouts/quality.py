@@ -1,4 +1,4 @@
-"""QuALITY: JSON lines, each with an article and one writer's questions about it, of four options each.
+"""QuALITY: JSON lines, each with an article and one writer's questions about it. A question has four options.
 
     {"article_id": ..., "set_unique_id": ..., "title": ..., "article": ...,
      "questions": [{"question": ..., "options": [4 texts], "gold_label": 1 to 4, ...}, ...]}
@@ -16,9 +16,9 @@ class QuALITY(Layout):
     keys = {"article", "article_id", "questions"}
 
     def document(self, where: str, row: dict, report: Report) -> Document:
-        """A question carries its options as lines "(A) ..". The answer is the text of the right option.
+        """The options follow a question's text as lines "(A) ..". The answer is the text of the right option.
 
-        `extra` has options and gold (its place among them), for the accuracy.
+        For the accuracy, `extra` has the options and gold, the place of the right one.
         """
         questions = []
         for number, asked in enumerate(row["questions"]):

@@ -1,4 +1,4 @@
-"""The report of a data set: how much there is, what was left out, and what was mended."""
+"""The report of a data set: its size, what was left out, and what was mended."""
 from dataclasses import dataclass, field
 
 
