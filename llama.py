@@ -1,14 +1,15 @@
-"""The Llama-3 forward pass by hand. It sums attention to nodes layer by layer, and its KV cache knows the nodes.
+"""The Llama-3 forward pass by hand. It averages attention to nodes, one layer after another; its cache knows the nodes.
 
     B   rows of a batch                      L   layers            H   query heads
     T   new tokens of a row                  D   model width       KV  key/value heads
     P   cached tokens, new ones included     K   head width        G   query heads per key/value head, H = KV G
-    N   nodes whose attention is wanted
+    P'  cached tokens without the new ones            N   nodes to which attention is measured
 
     a(x, j)   attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
 
-Shapes stand in brackets. Weights have the names of Hugging Face checkpoints. In these, the rows of q_proj and k_proj
-are already in the order that the half-split rotation needs, so nothing is permuted here.
+Shapes stand in brackets. Weights have the names of Hugging Face checkpoints. In these checkpoints the rows of q_proj
+and k_proj have the order that `rotate` needs, so nothing is reordered here. "Trap" marks a place where a mistake is
+easy.
 """
 import math
 from functools import cached_property
@@ -21,7 +22,7 @@ from core.checkpoint import Config, choose_device, fingerprint, locate, read_con
 from core.files import InputError
 from core.tokenizer import Tokenizer
 
-WEIGHTS = 1 << 26                 # most bytes of float32 attention weights at once; longer inputs run in blocks
+WEIGHTS = 1 << 26                 # at most 64 MiB of attention weights (float32) at once; longer inputs run in blocks
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
 Segment = tuple[object, list[int]]
@@ -49,8 +50,8 @@ def rms_norm(x, weight, eps):
 def inverse_frequencies(config: Config) -> torch.Tensor:
     """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by llama3 scaling if the config has it.
 
-    A frequency with a wavelength above original/low is divided by `factor`. One with a wavelength below original/high
-    is kept. In between, both results are blended.
+    `original` is the context length before scaling. A frequency with a wavelength above original/low is divided by
+    `factor`. One with a wavelength below original/high is kept. In between, both results are blended.
     """
     f = 1 / config.rope_theta ** (torch.arange(0, config.head_width, 2, dtype=torch.int64).float() / config.head_width)
     if config.rope is None:
@@ -73,7 +74,7 @@ def rope_tables(positions, inv_freq, dtype):
 
 
 def rotate(x, cos, sin):
-    """Rotate x [B, heads, T, K]. Number k is paired with number k + K/2 (half-split, not interleaved)."""
+    """Rotate x [B, heads, T, K]. Entry i of a head is paired with entry i + K/2 (half-split)."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -103,9 +104,9 @@ def attention(q, k, v, mask=None):
 class Cache:
     """Keys and values of the tokens read so far, and the slots of each node (Appendix B).
 
-    Token t of row b is in slot t of keys[layer][b] [KV, capacity, K]: its slot is its position. So rows of different
-    lengths need no padding on the left. Slots from lengths[b] on are free. Numbers left there are overwritten before a
-    query can see them.
+    keys[layer][b] has the shape [KV, capacity, K]. Token t of row b is in slot t: its slot is its position. So rows of
+    different lengths need no padding on the left. Slots from lengths[b] on are free. Numbers left there are overwritten
+    before a query can see them.
     """
 
     def __init__(self, model: "Llama", rows: int, capacity: int):
@@ -131,7 +132,7 @@ class Cache:
         Trap: keys are stored after their rotation, so a key is valid at its own position only.
         """
         rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
-        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)             # Trap: this index gives [B, T, KV, K]
+        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)             # Trap: this index puts B, T first
         self.values[layer][rows, :, slots] = values.transpose(1, 2)
         P = max(self.lengths) + slots.shape[1]
         return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
@@ -152,8 +153,9 @@ class Cache:
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
         """The matrix M [B, P', N], in at least float32, that averages attention over the tokens of each node.
 
-        For attention A [B, T, P'] to the P' tokens read so far, A @ M is a(x, j) [B, T, N] (section 3.1,
-        "Aggregating"). Column n of row b is 1/N_j on the tokens of node j = nodes[b][n], and 0 elsewhere.
+        If A [B, T, P'] is the attention to the P' tokens read so far, averaged over heads and layers, A @ M is a(x, j)
+        [B, T, N] (section 3.1, "Aggregating"). Node j = nodes[b][n] has N_j tokens; in column n of row b they have
+        1/N_j, all other tokens 0.
         """
         matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
         for b, names in enumerate(nodes):
@@ -166,7 +168,7 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """FLOPs of one row: `tokens` tokens run and see `keys` keys each, and logits are computed for `logits` tokens.
+    """FLOPs of one row: `tokens` tokens run, each sees `keys` keys, and `logits` of them get logits.
 
     A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P, as if nothing
     were masked. Averages over nodes do not count.
@@ -210,15 +212,16 @@ class Llama:
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
     def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-        """FLOPs and tokens since an earlier call, or since the model was loaded."""
+        """FLOPs and tokens since the call that returned `since`, or since the model was loaded."""
         return self.flops - since[0], self.tokens - since[1]
 
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        mask [B, T, P] is True where a query may see a key. Without a mask, several tokens see each other causally, and
-        a single token sees all P. A cache stores the new keys and values at their positions. With averaging [B, P', N]
-        (P' <= P, from Cache.averaging_matrix) every layer adds its part of a(x, j) and drops its attention weights.
+        mask [B, T, P] is True where a query may see a key. Without a mask, each of several tokens sees itself and those
+        before it, and a single token sees all P. A cache stores the new keys and values at their positions. With
+        averaging [B, P', N] (from Cache.averaging_matrix) every layer adds its part of a(x, j) and drops its attention
+        weights; then several tokens need a mask.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """
@@ -254,6 +257,7 @@ class Llama:
                 for t in (slice(start, start + block) for start in range(0, T, block)):
                     grouped = q[:, :, t].unflatten(1, (config.kv_heads, -1))                 # [B, KV, G, block, K]
                     of_block, weights = attention(grouped, k, v, None if mask is None else mask[:, t])
+                    # The mean over heads, then over the tokens of each node.
                     a[:, t] += weights.mean((1, 2))[:, :, :averaging.shape[1]] @ averaging / config.layers
                     out[:, :, t] = of_block.flatten(1, 2)
             x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
@@ -299,8 +303,8 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's causal mask takes the first query for position 0, so it is right in the first pass
-        # only. Later passes, and attention written out, take a mask that lets a query see keys up to its position. A
+        # Trap: the fused kernel's causal mask puts the first query at position 0, so it is right in the first pass
+        # only. Later passes, and the function `attention`, need a mask that lets a query see keys up to its position. A
         # single token in a single row needs none.
         mask = None
         if (T > 1 or len(rows) > 1) and (averaging is not None or max(start) > 0):
@@ -313,7 +317,8 @@ class Llama:
     def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
         """Append rows. Return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-        A `probe` follows each row in the same pass and is rolled back. The hidden state is that of its last token.
+        A `probe` follows each row in the same pass and is rolled back. The hidden state is then that of the probe's
+        last token.
         """
         rows = [[*segments, (None, probe)] for segments in rows]
         hidden, a = self.append(cache, rows, averaging)
@@ -324,8 +329,9 @@ class Llama:
     def generate(self, cache: Cache, hidden, limit: int, averaging=None):
         """Decode each row greedily, from hidden [B, D] to an eos token or `limit` tokens.
 
-        Returns two lists with an entry for each row: the ids without eos, and a(x, j) [tokens, N] of these ids x (None
-        without averaging, or if there are no ids). The cache cannot be used again, because finished rows leave it.
+        Returns two lists with an entry for each row: the ids without eos, and a [tokens, N] with a row a(x, j) for each
+        id x (None without averaging, or if there are no ids). The cache cannot be used again, because finished rows
+        leave it.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
@@ -346,12 +352,12 @@ class Llama:
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
 
-            # Trap: a token's attention is known one step after the token was chosen, when it runs itself. So the last
-            # token must run if attention is wanted, but need not run otherwise.
+            # Trap: a token's attention is known only when the token itself has run, one step after it was chosen. So
+            # the last token must run if attention is wanted, but need not run otherwise.
             if averaging is None and all(len(ids[row]) == limit for row in rows):
                 self.tokens += len(rows)
                 break
-            hidden, of_step = self.read(cache, [[(None, [token])] for token in chosen], averaging)         # [B, 1, N]
+            hidden, of_step = self.read(cache, [[(None, [token])] for token in chosen], averaging)
             if averaging is not None:
                 for row, of_token in zip(rows, of_step):
                     a[row].append(of_token[0])

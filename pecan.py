@@ -17,10 +17,10 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     window   s, the most tokens of a prompt and its reply together
     limit    the most tokens of a reply
     room     the tokens of a window that nodes may take
-    group    neighbouring nodes that are summarised in one window (the paper's "batch")
+    group    N neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    PASS     the most tokens of the top level in one pass: 512
-    RESERVE  room for at most this many chunks stays free if the top level does not fit as a whole: 5
+    PASS     the top level is read in parts of at most 512 tokens; a longer node is a part alone
+    RESERVE  if the top level does not fit, room for 5 chunks stays free, or half of the room if that is less
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -32,7 +32,7 @@ worked example, two IPs above three chunks (tests/test_pecan.py computes it too)
     times the position      r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
     z = Eᵀr                 z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
     z / sum(z)              .20    .45    .35
-    c / sum(c)              .30    .20    .50     over all of V: the IPs have c = 0 here. A negative c counts as 0
+    c / sum(c)              .30    .20    .50     the sum is over all of V; in this example the IPs have c = 0
     final                   .50    .65    .85     chunk 2 is read next
 """
 from pathlib import Path
@@ -52,8 +52,9 @@ from support.sbert import load_encoder, similarities
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
-# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines that
-# the paper prints between nodes are layout. (GARLIC's Table 4 has one more line, of dots, after the points.)
+# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. We take the blank
+# lines between the paper's nodes for layout and leave them out. (GARLIC's Table 4 ends the three points with a line of
+# dots.)
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
 Split your summary into different summary points according to the semantic information in these information points. \
@@ -68,8 +69,8 @@ Generate in the format of:
 
 Do not provide any explanation and start the summary directly.""")
 
-# Table A2, word for word: the first turn before and after the question, and the second turn. We take PECAN's blank line
-# after "Information:" and its curly quotes for layout; GARLIC's Table 5 has neither.
+# Table A2, word for word. ASK is the first turn, before and after the question; ANSWER is the second turn. We take
+# PECAN's blank line after "Information:" and its curly quotes for layout; GARLIC's Table 5 has neither.
 ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
 Do not provide any explanation.
 
@@ -78,7 +79,8 @@ Question:
 ANSWER = "Given the above information and question, answer the question as concisely as you can."
 
 # A prompt is a list of segments that are tokenised one by one, so reading it node by node gives the same tokens as
-# reading it in one pass. (Given the whole text at once, a tokenizer may join two segments, as in ".\n".)
+# reading it in one pass. (From the whole text a tokenizer may make one token of the end of a segment and the start of
+# the next, as in ".\n".)
 
 
 def node_line(tokenizer, node, text: str) -> list[Segment]:
@@ -107,11 +109,15 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 
 
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
-    """The tokens that nodes may take. Room for the second turn and the answer stays free; a check borrows from it."""
+    """The tokens that nodes may take. Room for the second turn and the answer stays free.
+
+    A check uses a part of this room for the tokens that close the turn, and gives it back.
+    """
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
     if opening + closing >= settings.window:
-        raise InputError(f"window {settings.window} is too small: question and answer take {opening + closing} tokens")
+        raise InputError(f"window {settings.window} is too small: prompts, question and answer take "
+                         f"{opening + closing} tokens")
     return settings.window - opening - closing
 
 
@@ -123,13 +129,15 @@ class InformationPoint(NamedTuple):
     e: list[float]                # its edges to the nodes of its group [N]
 
 
-def chunks(tokenizer, document: Document, limit: int) -> list[str]:
-    """The chunks of a document, in order. A chunk has at most `limit` tokens and never mixes passages.
+def chunks(tokenizer, document: Document, most: int) -> list[str]:
+    """The chunks of a document, in order. A chunk has at most `most` tokens.
+
+    A document may consist of passages, such as HotpotQA's paragraphs; a chunk never spans two.
 
     It ends at the last white space that fits, because half a word says nothing; the paper does not say where to cut.
     Newlines become blanks, because the prompt separates segments by newlines.
     """
-    return [text for passage in document.passages for text in split(tokenizer, passage, limit)]
+    return [text for passage in document.passages for text in split(tokenizer, passage, most)]
 
 
 def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
@@ -164,7 +172,7 @@ def pack(lengths: list[int], room: int) -> list[range]:
 
 
 def share(x: torch.Tensor) -> torch.Tensor:
-    """x / sum(x); a sum of 0 stays 0."""
+    """x / sum(x). If the sum is 0, all shares are 0."""
     total = x.sum()
     return x / total if total > 0 else torch.zeros_like(x)
 
@@ -180,7 +188,9 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
 
 
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
-    """The IPs of a reply: `ids` are its tokens, a [tokens, N] their a(x, j).
+    """The IPs of a reply. `ids` are its tokens; a [tokens, N] has a row a(x, j) for each of them.
+
+    A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others.
 
     With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node. A bullet that repeats an
     earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
@@ -197,13 +207,13 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
 def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
     """Summarise each group of node texts in at most `limit` tokens. Returns the IPs of each group.
 
-    The prompts run through the fused kernel, which gives no attention weights. Only the tokens of the replies need
-    weights, which are computed as each token is generated. If a reply is empty, the nodes of its group have no edges
-    from above, and only similarity can find them; the paper does not say what to do.
+    PyTorch's fused attention reads the prompts; it gives no attention weights. Only the tokens of the replies need
+    their attention, which is computed as each token is generated. If a reply is empty, the nodes of its group have no
+    edges from above, and only similarity can find them; the paper does not say what to do.
     """
     tokenizer = model.tokenizer
 
-    # Prefill: the model reads the prompts, and the cache records the slots of each node.
+    # Prefill: the model reads the prompts, and the cache records where the tokens of each node are.
     prompts = [summary_prompt(tokenizer, texts) for texts in batch]
     cache = Cache(model, len(batch), max(map(length_of, prompts)) + limit)
     hidden, _ = model.read(cache, prompts)
@@ -220,9 +230,8 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    The paper does not say when to stop; our two rules are the comments marked "Silent". To resume an interrupted
-    construction, pass a `summarise` that first looks for its replies on disk (support.kept). Raises InputError if the
-    window is too small.
+    Two rules end it (see the comments). To resume an interrupted construction, pass a `summarise` that first looks on
+    disk for summaries that were already made (support.kept). Raises InputError if the window is too small.
     """
     tokenizer = model.tokenizer
     start = model.spent()
@@ -247,7 +256,8 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             summaries = summarise(model, [[nodes[i].text for i in group] for group in batch], limit, settings.tree)
             points += [(group, text, e) for group, summary in zip(batch, summaries) for text, e in summary]
 
-        # Silent: a level with no fewer tokens than the one below is discarded, or building might never end.
+        # A level that is not shorter than the one below is dropped, or building might never end; the paper does not
+        # say.
         if not points or sum(line_length(text) for _, text, _ in points) >= sum(lengths):
             break
 
@@ -258,7 +268,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             top.append(len(nodes))
             nodes.append(Node(level, text))
 
-        # Silent: a level made from a single group is the top level: one prompt held the whole level below.
+        # If one group held the whole level below, the new level is the top level; the paper does not say.
         if len(groups) == 1:
             break
 
@@ -274,7 +284,7 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
     PECAN adds the similarity to z. GARLIC (3.2.2) normalises both to sum to 1 over V before it adds them. The
     ablations (4.2) score by c alone (attention=False) or by z alone (similarity=False).
 
-    A negative cosine counts as 0, because a share of a sum cannot be negative; the paper does not say.
+    In the sum a negative cosine counts as 0, because a share cannot be negative; the paper does not say.
     """
     z = E.T @ r
     if not attention:
@@ -319,9 +329,10 @@ class Search:
         return Answer(text, self.visited, *self.model.spent(self.begin), end, trace=self.trace)
 
     def run(self) -> str:
-        """Read nodes until t_n checks (successive or not) said Yes, fixed_nodes were read, or no other node fits.
+        """Read nodes until t_n checks said Yes, or until no other node fits. Returns what ended it, a key of data.ENDS.
 
-        A check follows the top level and every node after it. Returns what ended the search, as a key of data.ENDS.
+        One check follows the whole top level, then one every node. The Yes verdicts need not be successive. Without
+        progress control (4.2) there are no checks, and the search ends after settings.fixed_nodes nodes.
         """
         self.start()
         yes = 0
@@ -341,7 +352,7 @@ class Search:
 
         If the level does not fit as a whole, room for RESERVE chunks stays free (half of the room if that is less).
         The nodes most similar to the query fill the rest; the others can be retrieved later. The paper does not say.
-        Without progress control, only the most similar nodes are visited here, at most fixed_nodes / levels (4.2).
+        Without progress control, at most fixed_nodes / levels nodes are visited here, the most similar ones (4.2).
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -361,7 +372,7 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # Passes of at most PASS tokens save memory. The last pass also runs the tokens that the first check needs.
+        # Reading the level in parts saves memory. The last part also runs the tokens that the first check needs.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
         for group in pack(lengths, max(PASS, *lengths)):
@@ -370,7 +381,7 @@ class Search:
     def check(self) -> bool:
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
-        p_yes + p_no = 1: a softmax over the first tokens of "Yes" and "No".
+        p_yes + p_no = 1: a softmax over the first tokens of "Yes" and "No", after the last visit.
         """
         logits = self.model.logits(self.hidden)[0]                                         # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
@@ -402,10 +413,10 @@ class Search:
     def visit(self, nodes: list[int], probe: bool = True, **why):
         """Read nodes into the cache and set their r_i = position x mean attention to the question (Appendix C).
 
-        The node's tokens are the queries, the question's tokens are the keys. Attention inside the node and to other
+        It is the attention from the node's tokens to the question's tokens. Attention inside the node and to other
         nodes is left out. A later node spreads its attention over more nodes, so less of it goes to the question; the
-        position compensates for this. r is not normalised. A check needs the tokens that close the user's turn. With
-        `probe` they run in the same pass and are rolled back.
+        position compensates for this. r is not normalised. A check needs the tokens that close the user's turn: with
+        `probe` they run in the same pass, and are then removed from the cache.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]

@@ -24,7 +24,7 @@ from view.page import render
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 
 # A paragraph with this text gets a mark in the margin.
-SILENT = re.compile(r"paper\s+does\s+not\s+say|^Silent:")
+SILENT = re.compile(r"paper\s+does\s+not\s+say")
 
 # Parts of a line of prose that get a form: code, a link, an index, or a word that may be the name of a definition.
 INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
