@@ -12,19 +12,8 @@ import torch
 import pecan
 from core.tokenizer import Tokenizer
 from llama import Segment
-from tiny.facts import POST, QUESTIONS, VALUES, WORDINGS, Fact, facts_in, statement, statements
-from tiny.world import (
-    KINDS,
-    PASSAGES,
-    World,
-    ask,
-    draw_fact,
-    draw_posts,
-    groups_about,
-    make_world,
-    person,
-    summarise,
-)
+from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement, statements
+from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, summarise
 
 TASKS = 14                        # questions of a drill or a reading, at most
 NEEDED = {"two facts": "friend", "changed": "past"}       # the relation that a question of this kind also needs
@@ -96,42 +85,34 @@ class Teacher:
     # --- whose fact it is -------------------------------------------------------------------------------------------
 
     def drill(self, rng: Random, kind: str) -> Lesson:
-        """A few facts without other sentences, then tasks."""
-        # Pets of people by name, or by town and job directly after the sentence that says who that is.
-        if kind in ("pets", "posts"):
-            lines = []
-            for (town, job), name in [post for _ in range(5) for post in draw_posts(rng, 1).items()]:
-                pet = draw_fact(rng, name, "pet", VALUES["pet"])
-                if kind == "pets":
-                    lines.append(statement(pet))
-                else:
-                    who = person(rng, town, job)
-                    lines += [POST.format(name, town, job), rng.choice(WORDINGS["pet"]).format(who, pet.value)]
-            return self.reading(rng, lines, 0, ["pet"])
+        """Bare facts, then tasks."""
+        if kind == "pets":
+            pets = [draw_fact(rng, name, "pet", VALUES["pet"]) for name in draw_posts(rng, 5).values()]
+            return self.reading(rng, list(map(statement, pets)), 0)
 
         # All facts of a small world, by name or in the words of its documents.
         world = make_world(rng, 6)
         if kind == "facts":
-            lines = sorted({statement(fact, world.post(fact.name)) for fact in world.facts.values()})
+            lines = {statement(fact, world.post(fact.name)) for fact in world.facts.values()}
         else:
             lines = [group for name in world.names for group in groups_about(rng, world, name)]
             lines += [statement(fact) for fact in world.facts.values() if fact.relation == "inn"]
-        if kind == "facts" or rng.random() < 0.5:
-            rng.shuffle(lines)
-        return self.reading(rng, lines, 0.2)
+        return self.reading(rng, sorted(lines), 0.2)
 
-    def reading(self, rng: Random, lines: list[str], hard: float, relations=tuple(QUESTIONS)) -> Lesson:
-        """Lines, then tasks about these relations, each with its answer as a target.
+    def reading(self, rng: Random, lines: list[str], hard: float) -> Lesson:
+        """Lines in random order, then tasks, each in a branch with its answer as the target.
 
         `hard` is the share of hard tasks: half ask about somebody's friend, half about any relation. If the fact is
         not stated, the answer is No. Many of the other tasks are the beginning of a bullet, to be completed.
         """
+        rng.shuffle(lines)
         stated = {(fact.name, fact.relation): fact for fact in sorted(facts_in(lines), key=str)}
-        subjects = [(name, relation) for name, relation in stated if relation in relations]
+        subjects = [(name, relation) for name, relation in stated if relation in QUESTIONS]
         friends = [fact for fact in stated.values() if fact.relation == "friend"]
 
         lesson = Lesson([id for text in lines for id in self.line(text)] + self.encode("\n\n"))
-        for name, relation in rng.sample(subjects, min(TASKS, len(subjects))):     # the answer to none is in another
+        prefix = len(lesson.ids)
+        for name, relation in rng.sample(subjects, min(TASKS, len(subjects))):
             asked = name
             draw = rng.random()
             if draw < hard / 2 and friends:
@@ -142,15 +123,15 @@ class Teacher:
                 relation = rng.choice(list(QUESTIONS))
             fact = stated.get((name, relation))
 
+            # A task sees no other. Otherwise their answers would leave fewer values to choose from.
+            text = QUESTIONS[relation].format(asked)
             if fact and asked == name and rng.random() < 0.4:
                 post = [stated[name, of].value for of in ("town", "job") if (name, of) in stated]
-                text = statement(fact, post)
-                lesson.ids += self.encode("\n* " + text[:text.rindex(fact.value)].rstrip())
-            else:
-                lesson.ids += self.encode(QUESTIONS[relation].format(asked))
+                text = "\n* " + statement(fact, post)
+                text = text[:text.rindex(fact.value)].rstrip()
+            lesson.add_branch(prefix, self.encode(text))
             [value] = self.encode(fact.value if fact else "No")
             lesson.add_target(value)
-            lesson.ids.append(value)
         return lesson
 
     # --- Table A1 ---------------------------------------------------------------------------------------------------
@@ -277,11 +258,10 @@ class Teacher:
 
 # Up to this share of the training's tokens: the number of lessons of each kind in a step. A kind of value that comes in
 # no drill is never learnt: its embeddings become equal before the model can copy them.
-STAGES = {0.007: {"pets": 24},
-          0.07: {"posts": 32},
-          0.17: {"facts": 8, "sentences": 16},
-          0.23: {"facts": 4, "sentences": 8, "reading": 12},
-          1: {"facts": 2, "sentences": 6, "reading": 4, "summary": 4, "search": 18}}
+STAGES = {0.01: {"pets": 24},
+          0.1: {"facts": 24},
+          0.25: {"facts": 4, "sentences": 8, "reading": 12},
+          1: {"facts": 2, "sentences": 2, "reading": 4, "summary": 4, "search": 20}}
 MIXED = sorted(STAGES)[-2]        # from here on the lessons of all kinds are mixed
 
 
@@ -292,14 +272,13 @@ def lessons(teacher: Teacher, rng: Random, share: float) -> dict[str, list[Lesso
     room = rng.choice(ROOMS)
 
     def make(kind: str) -> Lesson:
-        if kind in ("pets", "posts", "facts", "sentences"):
+        if kind in ("pets", "facts", "sentences"):
             return teacher.drill(rng, kind)
         world = rng.choice(worlds)
         if kind == "summary":
             return teacher.summary(rng, world)
         if kind == "search":
             return teacher.search(rng, world, room)
-        lines = summarise(sum(world.chapters, [])) + rng.sample(world.passages, 8)
-        return teacher.reading(rng, rng.sample(lines, len(lines)), 0.4)
+        return teacher.reading(rng, summarise(sum(world.chapters, [])) + rng.sample(world.passages, 8), 0.4)
 
     return {kind: [make(kind) for _ in range(n)] for kind, n in counts.items()}

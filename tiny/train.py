@@ -1,7 +1,8 @@
-"""Train the embedded model from scratch, on the first device available.
+"""Train the embedded model, on the first device available.
 
     python -m tiny.train
     python -m tiny.train --output other --seed 1 --tokens 30e6
+    python -m tiny.train --output longer --start tiny --tokens 50e6
 
 It writes a checkpoint folder (for `--model`). The folder also holds log.jsonl, a line every 25 steps, and training.pt,
 from which the same command goes on after an interruption.
@@ -20,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 import pecan
-from core.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from core.checkpoint import Config, choose_device, read_config, read_weights, save_checkpoint, tensor_shapes
 from core.command import make_parser, parse_options, user_errors
 from core.files import append_line, read_json, replacing, write_file
 from core.tokenizer import Tokenizer
@@ -75,7 +76,6 @@ def write_counts(folder: Path, tokenizer: Tokenizer, vocabulary: int):
 
 # --- the start ------------------------------------------------------------------------------------------------------
 
-BACK = 0, 2                          # layers that look back
 SHARED = 0.5                         # the first coordinate of every embedding
 FAST = torch.arange(6)               # the fastest RoPE frequencies; frequency i turns dimensions i and i + K // 2
 
@@ -84,10 +84,9 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
     """The weights at the start of training, by name.
 
     From the usual random weights such a model learns to copy, but not whose fact it copies. This start follows "Mimetic
-    Initialization of Self-Attention Layers" (Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828). Head h of
-    layers 0 and 2 looks h + 1 tokens back; the other layers compare contents. So in "Sofia's baker has a dog", layer 1
-    can find out who "baker" is, and layer 2 can tell "dog". Norms are 1. The rest is random with variance 1 / D; the
-    matrix that ends an MLP is then scaled by 0.2.
+    Initialization of Self-Attention Layers" (Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828): head h of
+    layer 0 looks h + 1 tokens back, and the other layers compare contents. Norms are 1. The rest is random with
+    variance 1 / D; the matrix that ends an MLP is then scaled by 0.2.
     """
     generator = torch.Generator().manual_seed(seed)
     D, K = config.width, config.head_width
@@ -101,7 +100,7 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
     weights = {name: torch.ones(size) if len(size) == 1 else normal(*size) / D ** 0.5
                for name, size in tensor_shapes(config).items()}
 
-    # All embeddings share a constant, from which these layers make queries and keys that do not depend on the token.
+    # All embeddings share a constant, from which layer 0 makes queries and keys that do not depend on the token.
     # RMSNorm divides by the root of the mean square, which is (SHARED ** 2 + 1) / D for these embeddings.
     weights["model.embed_tokens.weight"][:, 0] = SHARED
     constant = SHARED * (D / (SHARED ** 2 + 1)) ** 0.5      # after the norm
@@ -117,9 +116,9 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
             of_k = slice(g * K, (g + 1) * K)                # of the key/value head that this head shares
             if not first:
                 v[of_k] = orthonormal()
-                k[of_k] = orthonormal() * (0.05 if layer in BACK else 1.1)
+                k[of_k] = orthonormal() * (1.1 if layer else 0.05)
 
-            if layer in BACK:
+            if layer == 0:
                 # Keys point in one direction, on the fast frequencies, and queries in the same, turned back by h + 1
                 # positions. RoPE turns both by their positions, so that they meet h + 1 tokens apart.
                 k[of_k][FAST, 0] = 6 / constant
@@ -159,7 +158,7 @@ class Training:
     The checkpoint has the mean, because the weights themselves differ much from step to step.
     """
 
-    def __init__(self, folder: Path, seed: int, tokens: float):
+    def __init__(self, folder: Path, seed: int, tokens: float, start: Path | None = None):
         self.folder = folder
         self.seed = seed
         self.tokens = tokens
@@ -176,9 +175,11 @@ class Training:
         self.teacher = Teacher(Tokenizer(folder, config.vocab), config.eos[0])
         write_counts(folder, self.teacher.tokenizer, config.vocab)
 
+        # With the weights of a checkpoint, training starts where the lessons of all kinds are mixed.
+        self.begin = MIXED if start else 0
         self.device, _ = choose_device()
-        weights = {name: weight.to(self.device).requires_grad_()
-                   for name, weight in structured_start(config, seed).items()}
+        weights = read_weights(start, config, "cpu", torch.float32) if start else structured_start(config, seed)
+        weights = {name: weight.to(self.device).requires_grad_() for name, weight in weights.items()}
         self.model = Llama(config, weights)
         self.mean = {name: weight.detach().clone() for name, weight in weights.items()}
 
@@ -237,10 +238,11 @@ class Training:
         rate = 2e-3 * min(1, (self.steps + 1) / 50, 2 * (1 - share))
 
         # Lessons of similar length run together, each part in a thread. The parts' gradients add up in a fixed order.
+        at = max(share, self.begin)
         parts = []
-        for kind, made in lessons(self.teacher, rng, share).items():
+        for kind, made in lessons(self.teacher, rng, at).items():
             made.sort(key=lambda lesson: len(lesson.ids))
-            parts += [(kind, some, len(some) / len(made), share >= MIXED)
+            parts += [(kind, some, len(some) / len(made), at >= MIXED)
                       for some in (made[n:n + PART] for n in range(0, len(made), PART))]
             self.done += sum(len(lesson.ids) for lesson in made)
         for weight, *gradients in zip(self.model.weights.values(), *self.pool.map(self.gradients, *zip(*parts))):
@@ -271,9 +273,10 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=Path("trained"), help="(default: %(default)s)")
     parser.add_argument("--tokens", type=float, default=100e6, help="tokens to train on")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=Path, help="a checkpoint of this shape to go on from, with new optimizers")
     args = parse_options(parser, argv)
 
-    training = Training(args.output, args.seed, args.tokens)
+    training = Training(args.output, args.seed, args.tokens, args.start)
     torch.set_num_threads(1)                                # each part of a step has a thread
     began = time.time()
     while training.done < args.tokens:
