@@ -108,6 +108,8 @@ def test_a_word_counts_with_the_blank_before_it():
     encoder = SimpleNamespace(encode=lambda text: tokenizer.encode(text).ids)
     assert [len(encoder.encode(text)) for text in ("baker", " baker", " baker baker")] == [1, 2, 4]
     assert split(encoder, "baker " * 7, 6) == ["baker baker baker"] * 2 + ["baker"]
+    assert split(encoder, "bakerbaker", 3) == ["bakerbaker"], "a word as long as a chunk"
+    assert split(encoder, "bakerbaker", 2) == ["baker", "baker"]
 
 
 def test_a_word_longer_than_a_chunk_is_cut(tiny):

@@ -62,7 +62,10 @@ LLAMA2 = ("{% for message in messages %}{% if (message['role'] == 'user') != (lo
           "{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
 PLAIN = ("{% for message in messages %}{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}"
          "{{ message['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}")
-TEMPLATES = {"llama3": LLAMA3, "llama3.1": LLAMA31, "llama3.2": LLAMA32, "chatml": CHATML,
+# What transformers offers to a template, beside the messages.
+FUNCTIONS = ("{{ documents | tojson }}{{ {'é': tools} | tojson }}{% for _ in messages %}{{ loop.index }}{% break %}"
+             "{% endfor %}" + CHATML)
+TEMPLATES = {"functions": FUNCTIONS, "llama3": LLAMA3, "llama3.1": LLAMA31, "llama3.2": LLAMA32, "chatml": CHATML,
              "short header": SHORT_HEADER, "zephyr": ZEPHYR, "llama2": LLAMA2}
 
 # Llama 3's rule for cutting text into words; it keeps "\n\n" together, and ".\n" too.
@@ -236,6 +239,13 @@ def test_a_prompt_does_not_change_overnight(chat, monkeypatch):
     assert ours.render(turns("Tom")).startswith("26 Jul 2024<|im_start|>")
 
 
+def test_words_that_only_the_generation_prompt_has(chat):
+    """Some templates begin a reply with a thought and leave it out of earlier turns. The verdict comes after it."""
+    ours, theirs = chat(CHATML.replace("assistant\n' }}{% endif %}", "assistant\n<think>\n' }}{% endif %}"))
+    text, _ = theirs(*SUMMARY)
+    assert text.endswith("<think>\n") and spelled(ours, flat(summary(ours))) == text
+
+
 def test_which_template_is_used(bpe, tmp_path):
     """chat_template.jinja is used if it exists, else tokenizer_config.json's template (of several, the default)."""
     folder = shutil.copytree(bpe, tmp_path / "m")
@@ -296,6 +306,17 @@ def test_a_document_cannot_smuggle_in_special_tokens(tmp_path, write):
     assert special & set(t.frame.close) and t.decode(t.encode(NASTY)) == NASTY
     marked = SPECIALS[:1] if write == write_bpe_with_added_tokens else SPECIALS
     assert t.decode(t.encode("".join(marked) + "Tom", specials=True)) == "Tom", "in a reply they are left out"
+
+
+@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece])
+def test_a_tokenizer_fits_its_model(tmp_path, write):
+    """The embeddings must have a row for each word and for each token of the template (here after all words)."""
+    write(tmp_path)
+    t = Tokenizer(tmp_path)
+    rows = 1 + max([*t.plain.get_vocab().values(), *t.encode("<|im_end|>", specials=True)])
+    Tokenizer(tmp_path, rows)
+    with pytest.raises(InputError, match=f"gives ids up to {rows - 1}, and vocab_size of config.json is {rows - 1}"):
+        Tokenizer(tmp_path, rows - 1)
 
 
 def test_a_text_is_never_cut_or_padded(bpe, tmp_path):
