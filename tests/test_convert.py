@@ -188,7 +188,7 @@ def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
     ours, wanted = Tokenizer(tmp_path / "m"), Tokenizer(path.parent)
     ids = ours.encode("<s>Tom <|user|>", specials=True)
     assert ours.decode(ids) == wanted.decode(ids) == "Tom <|user|>"
-    assert ours.frame == wanted.frame and ours.bos == wanted.bos
+    assert ours.frame == wanted.frame and ours.bos == wanted.bos == [fields_of(small)["tokenizer.ggml.bos_token_id"]]
     assert ours.decode(ours.frame.close) == wanted.decode(wanted.frame.close), "special tokens are left out"
     for text in TEXTS:
         assert ours.encode(text, specials=True) == wanted.encode(text, specials=True)

@@ -19,6 +19,7 @@ from core.files import InputError
 from core.settings import resolve
 from core.text import bullets, split
 from core.tokenizer import Frame
+from core.watch import watching
 from data import Document
 from llama import Cache
 from pecan import Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
@@ -244,10 +245,15 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
             ip += 1
 
 
-def test_batches_of_groups_change_nothing(tiny, document, graph, settings):
-    alone = build(tiny, document, replace(settings, batch=1))
+def test_batches_of_groups_change_nothing(tiny, document, graph, settings, capsys):
+    """A batch has as many groups as the setting says. A bar is shown if it is asked for."""
+    sizes = []
+    with watching(pecan, "summarise", lambda _, model, batch, *others: sizes.append(len(batch))):
+        alone = build(tiny, document, replace(settings, batch=1), pecan.summarise, progress=True)
+    assert "level 3: " in capsys.readouterr().err and set(sizes) == {1}
     assert [n.text for n in alone.nodes] == [n.text for n in graph.nodes]
     assert (alone.E.to_dense() - graph.E.to_dense()).abs().max() < TOLERANCE
+    assert build(tiny, document, replace(settings, batch=2)).nodes == graph.nodes and capsys.readouterr().err == ""
     assert alone.flops == graph.flops, "a group costs the same, alone or in a batch"
 
 
@@ -257,6 +263,16 @@ def test_tree_ablation(tiny, document, settings):
     lower = [i for i, node in enumerate(tree.nodes) if node.level < tree.nodes[-1].level]
     assert all((tree.E.to_dense()[:, j] > 0).sum() == 1 for j in lower)
     assert len(tree.top_level) == 1
+
+
+def test_the_smallest_window(tiny, settings):
+    """It has room for the prompt, a summary and a chunk as long as a chunk may be."""
+    text = "road " * settings.chunk
+    prompt = length_of(pecan.summary_prompt(tiny.tokenizer, [text.strip()]))
+    smallest = next(window for window in range(1, 512) if prompt + int(window * settings.summary_share) <= window)
+    assert len(build(tiny, Document("d", [text]), replace(settings, window=smallest)).nodes) == 1
+    with pytest.raises(InputError, match="too small"):
+        build(tiny, Document("d", [text]), replace(settings, window=smallest - 1))
 
 
 def test_a_short_document_is_its_own_top_level(tiny, settings):

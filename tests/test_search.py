@@ -173,7 +173,7 @@ def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
 
 
 def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, similarity, settings):
-    """The answer follows a "Yes" if the search ended with one, else a "No"."""
+    """The answer follows a "No" if the last check said so, else a "Yes", also without any check."""
     for satisfied in (True, False):
         s = Search(tiny, graph, question, similarity(question), settings)
         verdict = "Yes" if satisfied else "No"
@@ -187,6 +187,10 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, simil
         with watching(pecan, "answer_turn", lambda _, tokenizer, first: turns.append(first)):
             s.answer()
         assert turns == [tiny.tokenizer.first(verdict)]
+
+    with watching(pecan, "answer_turn", lambda _, tokenizer, first: turns.append(first)):
+        Search(tiny, graph, question, similarity(question), replace(settings, fixed_nodes=9)).answer()
+    assert turns[-1:] == [tiny.tokenizer.first("Yes")]
 
 
 # --- what is read ---------------------------------------------------------------------------------------------------
