@@ -15,6 +15,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from gguf_file import factors_of, fields_of, naive_ids, stored, tensors_of, write_gguf
 from oracle import LLAMA3, write_checkpoint
+from safetensors import safe_open
 from safetensors.torch import load_file
 from test_tokenizer import NASTY, write_bpe, write_sentencepiece
 from transformers import LlamaConfig
@@ -130,6 +131,7 @@ def test_what_the_command_writes(tmp_path, content, monkeypatch, capsys):
     assert f"m: 3 layers, {numbers / 1e6:.1f} million parameters, in float32" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
         "config.json", "model.safetensors", "pecan.json", "tokenizer.json", "tokenizer_config.json"]
+    assert safe_open(tmp_path / "m" / "model.safetensors", "pt").metadata() == {"format": "pt"}, "transformers 4 asks"
 
     fields, tensors = content()
     write_gguf(tmp_path / "short.gguf", fields | {"llama.context_length": 512}, tensors)
