@@ -150,7 +150,7 @@ KEYS = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "
 ROPE = ["rope_type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
 
 
-@given(st.sampled_from(KEYS + ROPE), st.sampled_from(["'4'", -1, 1e999, float("nan"), [4], {}, "x", 10 ** 20]))
+@given(st.sampled_from(KEYS + ROPE), st.sampled_from(["'4'", 0, -1, 1e999, float("nan"), [4], {}, "x", 10 ** 20]))
 def test_an_impossible_value_of_config_is_named(copy, folder, key, value):
     """The error names the key of config.json, not the attribute of the code."""
     raw = json.loads((folder / "config.json").read_text())

@@ -311,6 +311,7 @@ def test_save_and_load(tmp_path, tiny, graph, document, settings):
     (lambda g: g["edges"].pop(), "sum to"),
     (lambda g: g.pop("edges"), "'edges' is missing"),
     (lambda g: g.update(flops="many"), "flops is 'many'"),
+    (lambda g: g.update(flops=-1), "flops is -1"),
     (lambda g: g.update(document="0" * 64), "of another document"),
     (lambda g: g.update(model="0" * 64), "of another model"),
     (lambda g: g["settings"].update(chunk=31), "of another settings"),
