@@ -2,8 +2,6 @@
 import re
 import unicodedata
 
-JOINERS = "\u200d\ufe0e\ufe0f"      # join emojis or choose their form; each is part of the character before it
-
 
 def split(tokenizer, text: str, limit: int) -> list[str]:
     """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
@@ -42,8 +40,8 @@ def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
 def _middle(word: str) -> int:
     """The place nearest to the middle of a word at which a character begins; 0 if it has one character only."""
     def begins(place):
-        mark = unicodedata.category(word[place]) in ("Mn", "Mc", "Me") or word[place] in JOINERS
-        return not mark and word[place - 1] != "\u200d"
+        mark = unicodedata.category(word[place]) in ("Mn", "Mc", "Me")
+        return not mark and "\u200d" not in word[place - 1:place + 1]      # the joiner of pictures
 
     middle = len(word) // 2
     for distance in range(len(word) // 2 + 1):

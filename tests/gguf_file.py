@@ -48,7 +48,7 @@ def fields_of(folder) -> dict:
     raw = json.loads((folder / "config.json").read_text())
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     settings = json.loads((folder / "tokenizer_config.json").read_text())
-    special = {token["content"] for token in tokenizer["added_tokens"]}
+    added = {token["content"]: 3 if token["special"] else 4 for token in tokenizer["added_tokens"]}
     tokens = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
     return {"llama.block_count": raw["num_hidden_layers"], "llama.context_length": raw["max_position_embeddings"],
             "llama.embedding_length": raw["hidden_size"], "llama.feed_forward_length": raw["intermediate_size"],
@@ -59,7 +59,7 @@ def fields_of(folder) -> dict:
             "llama.rope.freq_base": raw["rope_parameters"]["rope_theta"],
             "llama.attention.layer_norm_rms_epsilon": raw["rms_norm_eps"],
             "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": [3 if token in special else 1 for token in tokens],
+            "tokenizer.ggml.token_type": [added.get(token, 1) for token in tokens],
             "tokenizer.ggml.merges": [" ".join(pair) for pair in tokenizer["model"]["merges"]],
             "tokenizer.ggml.bos_token_id": tokens.index("<s>"), "tokenizer.ggml.eos_token_id": tokens.index("</s>"),
             "tokenizer.chat_template": settings["chat_template"]}

@@ -98,10 +98,10 @@ def test_building_equals_the_naive_one(tiny):
         rng = random.Random(seed)
         model = Scripted(tiny, seed)
         texts = [" ".join(rng.choice(WORDS) for _ in range(4 * sentences)) for _ in range(passages)]
-        graph = build(model, Document("d", texts), Settings(chunk=chunk, window=220, summary_share=.15, tree=tree,
+        graph = build(model, Document("d", texts), Settings(chunk=chunk, window=219, summary_share=.15, tree=tree,
                                                             batch=batch))
         nodes, levels, E = naive_build(model.tokenizer, model.attend, model.follow, model.config.eos[0], texts, chunk,
-                                       220, .15, tree)
+                                       219, .15, tree)              # 32.85 tokens for a summary: 32
 
         assert [node.text for node in graph.nodes] == nodes and [node.level for node in graph.nodes] == levels
         ours = graph.E.to_dense().numpy()

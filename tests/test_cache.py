@@ -242,5 +242,11 @@ def test_averages_are_over_the_tokens_of_a_node(model, ids):
 
 
 def test_a_full_cache_is_an_error(model, ids):
+    """Ten tokens fit, in two reads. The token after them changes nothing, neither the cache nor what was spent."""
+    cache = Cache(model, 1, 10)
+    model.read(cache, [[("a", ids(6))]])
+    model.read(cache, [[("b", ids(4))]])
+    before = model.spent()
     with pytest.raises(ValueError, match="do not fit a cache of 10"):
-        model.read(Cache(model, 1, 10), [[(None, ids(11))]])
+        model.read(cache, [[("c", ids(1))]])
+    assert (cache.lengths, cache.nodes) == ([10], [{"a": (0, 6), "b": (6, 10)}]) and model.spent() == before

@@ -5,14 +5,16 @@ from functools import partial
 
 import pytest
 import torch
+from hostile import ROOT
+from huggingface_hub.utils import filter_repo_objects
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from core.checkpoint import choose_device, fingerprint, locate, read_config
-from core.files import InputError
+from core.checkpoint import FILES, choose_device, fingerprint, locate, read_config
+from core.files import InputError, sha256
 from llama import Cache, Llama
 
 
@@ -31,15 +33,34 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     assert loaded.keys() == model.weights.keys()
     assert all(torch.equal(loaded[name], weight) for name, weight in model.weights.items())
 
+    # Every process takes the files in the same order, or a graph would be of another model.
+    names = "config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json"
+    files = [*(other / name for name in (*names, "tokenizer_config.json")), *sorted(other.glob("*.safetensors"))]
+    assert len(files) > 9 and fingerprint(other) == sha256(files)
+
 
 def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
-    shutil.copytree(folder, tmp_path / "m")
-    (tmp_path / "m" / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
-    assert read_config(tmp_path / "m").eos == (5, 6)
+    """If it names none, config.json's counts: one token or several."""
+    copy = shutil.copytree(folder, tmp_path / "m")
+    for of_generation, of_config, eos in (("[5, 6]", 7, (5, 6)), ("8", 7, (8,)), ("null", 7, (7,)),
+                                          ("null", [7, 9], (7, 9)), ("null", None, ())):
+        (copy / "generation_config.json").write_text(f'{{"eos_token_id": {of_generation}}}')
+        change(copy, eos_token_id=of_config)
+        assert read_config(copy).eos == eos
 
 
-@pytest.mark.parametrize("key", ["head_dim", "num_key_value_heads", "rms_norm_eps", "tie_word_embeddings",
-                                 "rope_parameters", "original_max_position_embeddings"])
+def test_what_old_checkpoints_hold_besides(tmp_path):
+    """A table of RoPE's frequencies is skipped, and a copy of a tied output matrix."""
+    folder = write_checkpoint(tmp_path, tie_word_embeddings=True)
+    wanted = Llama.load(folder, "cpu").weights
+    change_tensors(folder, {"model.layers.1.self_attn.rotary_emb.inv_freq": torch.zeros(8),
+                            "lm_head.weight": wanted["model.embed_tokens.weight"]})
+    loaded = Llama.load(folder, "cpu").weights
+    assert loaded.keys() == wanted.keys() and all(torch.equal(loaded[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("key", ["max_position_embeddings", "head_dim", "num_key_value_heads", "rms_norm_eps",
+                                 "tie_word_embeddings", "rope_parameters", "original_max_position_embeddings"])
 def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
     """A key that is absent or null in config.json has Hugging Face's default."""
     raw = json.loads((write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16) / "config.json").read_text())
@@ -55,6 +76,7 @@ def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
         assert (ours.heads, ours.kv_heads, ours.head_width, ours.norm_eps, ours.tied, ours.rope_theta) == (
             theirs.num_attention_heads, theirs.num_key_value_heads, theirs.head_dim, theirs.rms_norm_eps,
             theirs.tie_word_embeddings, theirs.rope_parameters["rope_theta"])
+        assert ours.max_length == theirs.max_position_embeddings
         assert (ours.rope or {}).get("original") == theirs.rope_parameters.get("original_max_position_embeddings")
 
 
@@ -128,7 +150,7 @@ KEYS = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "
 ROPE = ["rope_type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
 
 
-@given(st.sampled_from(KEYS + ROPE), st.sampled_from(["'4'", -1, 1e999, float("nan"), [4], {}, "x", 10 ** 20]))
+@given(st.sampled_from(KEYS + ROPE), st.sampled_from(["'4'", 0, -1, 1e999, float("nan"), [4], {}, "x", 10 ** 20]))
 def test_an_impossible_value_of_config_is_named(copy, folder, key, value):
     """The error names the key of config.json, not the attribute of the code."""
     raw = json.loads((folder / "config.json").read_text())
@@ -170,9 +192,13 @@ def test_logits_that_are_not_finite_are_named(model, ids, name):
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------
 
 def test_a_revision_of_a_repository(monkeypatch, tmp_path):
+    """Of a repository the files are fetched that are read, and no pickles."""
     asked = []
 
-    def download(name, revision, **options):
+    def download(name, revision, **patterns):
+        files = [*FILES, "pecan.json", "model-1-of-2.safetensors"]
+        others = ["pytorch_model.bin", "original/params.json", "original/tokenizer.model"]
+        assert list(filter_repo_objects([*files, *others], **patterns)) == files
         asked.append((name, revision))
         return str(tmp_path)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
@@ -196,14 +222,16 @@ def test_a_fingerprint_is_of_what_is_read(folder, tmp_path):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text('{"weight_map": {"x": "part.safetensors"}}')
         seen.add(fingerprint(copy))
-    assert len(seen) == 13
+    assert len(seen) == 13 and sha256([copy / "config.json"]) != sha256([copy / "tokenizer.json"]), "names count"
 
     assert Llama.load(folder, "cpu").fingerprint != Llama.load(folder, "cpu", "bfloat16").fingerprint
 
 
-def test_a_missing_checkpoint_and_a_wrong_device_are_named():
-    with pytest.raises(InputError, match="no such folder"):
-        locate("/no/such/folder")
+def test_a_missing_checkpoint_and_a_wrong_device_are_named(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for name in ("/no/such/folder", "tests/llama"):
+        with pytest.raises(InputError, match="no such folder"):
+            locate(name)
     for device in ("abacus", "meta", "hpu"):
         with pytest.raises(InputError, match=f"'{device}': cannot be used"):
             choose_device(device)

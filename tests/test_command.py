@@ -61,6 +61,8 @@ def test_help_has_examples_that_are_understood(command, capsys, monkeypatch):
     (FileNotFoundError(2, "No such file", "x"), 2, "error: [Errno 2] No such file: 'x'\n"),
     (MemoryError(), 2, "error: out of memory (MemoryError); try --batch 4, 2 or 1"),
     (RuntimeError("CUDA out of memory. Tried"), 2, "error: out of memory (CUDA out of memory. Tried); try --batch"),
+    (RuntimeError("DefaultCPUAllocator: not enough memory"), 2, "error: out of memory"),
+    (OSError(12, "Cannot allocate memory"), 2, "error: out of memory"),
     (KeyboardInterrupt(), 130, "interrupted; go on\n")])
 def test_what_a_user_can_mend_is_one_line(raised, code, said, capsys):
     def main():

@@ -1,5 +1,7 @@
 """GGUF files: each gives back its checkpoint, and anything unknown is refused."""
+import json
 import random
+import shutil
 import sys
 from dataclasses import replace
 from functools import partial
@@ -13,13 +15,15 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from gguf_file import factors_of, fields_of, naive_ids, stored, tensors_of, write_gguf
 from oracle import LLAMA3, write_checkpoint
+from safetensors import safe_open
 from safetensors.torch import load_file
 from test_tokenizer import NASTY, write_bpe, write_sentencepiece
+from transformers import LlamaConfig
 
 from core.checkpoint import read_config
 from core.files import InputError
 from core.tokenizer import Tokenizer
-from support.convert import check_scaling, convert, main
+from support.convert import check_scaling, convert, ends_of, main
 from support.gguf_tokenizer import tokenizer_of
 
 TEXTS = [NASTY, "In 1986, 12345 books & 3½ films… don't, DON'T!", "東京は日本の首都です。 Москва",
@@ -75,6 +79,30 @@ def test_plain_numbers_come_back(tmp_path, kind, changes):
     tokens = fields_of(source)["tokenizer.ggml.tokens"]
     eos = (tokens.index("</s>"), tokens.index("<|eot_id|>"))
     assert read_config(tmp_path / "m") == replace(read_config(source), dtype=dtype, eos=eos)
+    theirs = LlamaConfig.from_pretrained(tmp_path / "m")
+    assert theirs.bos_token_id == tokens.index("<s>") and theirs.eos_token_id == list(eos)
+
+
+def test_keys_that_a_file_may_leave_out(tmp_path):
+    """A head is as wide as the model has room for, each has its own keys, and theta is 10,000. Matrices of two types
+    are stored in float16."""
+    source = checkpoint(tmp_path / "hf", head_dim=8, num_key_value_heads=8,
+                        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    optional = ("head_count_kv", "key_length", "value_length", "dimension_count", "freq_base", "vocab_size")
+    fields = {key: value for key, value in fields_of(source).items() if key.split(".")[-1] not in optional}
+    assert len(fields) == len(fields_of(source)) - len(optional)
+    tensors = tensors_of(source, Type.F32)
+    tensors["output.weight"] = (tensors["output.weight"][0], Type.BF16)
+    convert(write_gguf(tmp_path / "m.gguf", fields, tensors), tmp_path / "m")
+    ours = read_config(tmp_path / "m")
+    assert ours == replace(read_config(source), dtype="float16", eos=ours.eos)
+
+
+def test_every_token_that_may_end_a_turn_ends_a_reply():
+    """Those that the file names, and Llama 3's."""
+    named = {f"tokenizer.ggml.{name}_token_id": i for name, i in (("bos", 1), ("eos", 6), ("eot", 3), ("eom", 4))}
+    tokens = ["<|eot_id|>", "a", "<|eom_id|>", "b", "c", "<|end_of_text|>", "d", "e"]
+    assert ends_of(named | {"tokenizer.ggml.tokens": tokens}) == [0, 2, 3, 4, 5, 6]
 
 
 # Half a quantisation step of a block's largest number, or one step if the range is not symmetric. A wrong row errs
@@ -98,14 +126,20 @@ def test_what_the_command_writes(tmp_path, content, monkeypatch, capsys):
     (tmp_path / "a_package").mkdir()
     write_gguf(tmp_path / "a_package" / "m.gguf", *content())
     monkeypatch.syspath_prepend(tmp_path)
-    assert main(["a_package", str(tmp_path / "m")]) == 0 and "3 layers" in capsys.readouterr().out
+    assert main(["a_package", str(tmp_path / "m")]) == 0
+    numbers = sum(weight.numel() for weight in load_file(tmp_path / "m" / "model.safetensors").values())
+    assert f"m: 3 layers, {numbers / 1e6:.1f} million parameters, in float32" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
         "config.json", "model.safetensors", "pecan.json", "tokenizer.json", "tokenizer_config.json"]
+    assert safe_open(tmp_path / "m" / "model.safetensors", "pt").metadata() == {"format": "pt"}, "transformers 4 asks"
 
     fields, tensors = content()
     write_gguf(tmp_path / "short.gguf", fields | {"llama.context_length": 512}, tensors)
     convert(tmp_path / "short.gguf", tmp_path / "short")
     assert not (tmp_path / "short" / "pecan.json").exists(), "its window would be larger than the model's"
+    monkeypatch.setattr("support.convert.SMALL", numbers)
+    convert(tmp_path / "a_package" / "m.gguf", tmp_path / "large")
+    assert not (tmp_path / "large" / "pecan.json").exists(), "a large model has the paper's settings"
 
 
 # --- llama3 scaling -------------------------------------------------------------------------------------------------
@@ -143,10 +177,20 @@ def test_byte_level_ids(tmp_path, content, pre):
 
 
 def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
-    """Ids are equal, with special tokens too, and so is the BOS that transformers adds to a text."""
-    convert(write_gguf(tmp_path / "m.gguf", *content()), tmp_path / "m")
-    ours, wanted = Tokenizer(tmp_path / "m"), Tokenizer(small)
-    assert ours.frame == wanted.frame and ours.bos == wanted.bos
+    """Ids are equal, with special tokens too, and so is the BOS that transformers adds to a text.
+
+    Not every added token is special: a reply keeps <|user|>.
+    """
+    path = shutil.copytree(small, tmp_path / "hf") / "tokenizer.json"
+    raw = json.loads(path.read_text())
+    for token in raw["added_tokens"]:
+        token["special"] = token["content"] != "<|user|>"
+    path.write_text(json.dumps(raw))
+    convert(write_gguf(tmp_path / "m.gguf", fields_of(path.parent), content()[1]), tmp_path / "m")
+    ours, wanted = Tokenizer(tmp_path / "m"), Tokenizer(path.parent)
+    ids = ours.encode("<s>Tom <|user|>", specials=True)
+    assert ours.decode(ids) == wanted.decode(ids) == "Tom <|user|>"
+    assert ours.frame == wanted.frame and ours.bos == wanted.bos == [fields_of(small)["tokenizer.ggml.bos_token_id"]]
     assert ours.decode(ours.frame.close) == wanted.decode(wanted.frame.close), "special tokens are left out"
     for text in TEXTS:
         assert ours.encode(text, specials=True) == wanted.encode(text, specials=True)
@@ -191,6 +235,10 @@ def remove(fields, tensors, name):
     (partial(change, llama__attention__sliding_window=512), ["llama.attention.sliding_window is not known"]),
     (partial(change, llama__rope__dimension_count=8), ["llama.rope.dimension_count is 8"]),
     (partial(change, llama__attention__head_count_kv=[2, 2, 2]), ["num_key_value_heads is [2, 2, 2]"]),
+    (partial(change, llama__attention__value_length=8), ["llama.attention.value_length is 8"]),
+    (partial(change, general__type="adapter"), ["general.type is 'adapter'"]),
+    (partial(change, tokenizer__ggml__remove_extra_whitespaces=True), ["remove_extra_whitespaces is True"]),
+    (partial(change, tokenizer__ggml__add_eos_token=True), ["add_eos_token is True"]),
     (partial(change, split__count=2), ["split.count is 2"]),
     (partial(change, tokenizer__ggml__model="bert"), ["tokenizer.ggml.model is 'bert'"]),
     (partial(change, tokenizer__ggml__pre="qwen2"), ["tokenizer.ggml.pre is 'qwen2'"]),

@@ -58,6 +58,8 @@ def test_a_document_that_is_not_text(tmp_path, content, words):
 def test_a_byte_order_mark_is_no_text(tmp_path):
     (tmp_path / "d.txt").write_bytes("\ufeffÉlan".encode())
     assert read_text(tmp_path / "d.txt") == Document("d.txt", ["Élan"])
+    (tmp_path / "d.jsonl").write_bytes(f"\ufeff{json.dumps(GOOD)}\n{json.dumps(GOOD)}".encode())
+    assert len(read_jsonl(tmp_path / "d.jsonl")) == 2
 
 
 def test_the_embedded_set():

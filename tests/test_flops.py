@@ -70,11 +70,11 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
 def test_rows_that_run_together_cost_what_they_cost_alone(model, ids):
     """For rows of 40 and 10 tokens, then 3 and 6 more, neither padding nor the longer row's keys count."""
     cache = Cache(model, 2, 100)
-    before = model.flops
+    before = model.spent()
     model.read(cache, [[(None, ids(40))], [(None, ids(10))]])
     model.read(cache, [[(None, ids(3))], [(None, ids(6))]])
     alone = sum(flops_of(model.config, *row) for row in ((40, 40), (10, 10), (3, 43), (6, 16)))
-    assert model.flops - before == alone
+    assert model.spent(before) == (alone, 40 + 10 + 3 + 6)
 
 
 @pytest.mark.parametrize("dataset", ["Qasper", "HotpotQA", "MuSiQue"])

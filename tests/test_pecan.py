@@ -19,6 +19,7 @@ from core.files import InputError
 from core.settings import resolve
 from core.text import bullets, split
 from core.tokenizer import Frame
+from core.watch import watching
 from data import Document
 from llama import Cache
 from pecan import Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
@@ -108,6 +109,8 @@ def test_a_word_counts_with_the_blank_before_it():
     encoder = SimpleNamespace(encode=lambda text: tokenizer.encode(text).ids)
     assert [len(encoder.encode(text)) for text in ("baker", " baker", " baker baker")] == [1, 2, 4]
     assert split(encoder, "baker " * 7, 6) == ["baker baker baker"] * 2 + ["baker"]
+    assert split(encoder, "bakerbaker", 3) == ["bakerbaker"], "a word as long as a chunk"
+    assert split(encoder, "bakerbaker", 2) == ["baker", "baker"]
 
 
 def test_a_word_longer_than_a_chunk_is_cut(tiny):
@@ -173,13 +176,18 @@ def test_graph_invariants(graph, document):
         assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
 
 
-def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
-    """They are what the model spends during the build (Table A4). `prepare` adds what the encoder spends."""
+def test_construction_flops_are_those_that_ran(tiny, graph, document, settings, capsys):
+    """They are what the model spends during the build (Table A4). `prepare` adds what the encoder spends.
+
+    A bar is shown if it is asked for.
+    """
     before = tiny.flops
     encoder = TokenMean(tiny)
     assert before > 0 and build(tiny, document, settings).flops == tiny.flops - before == graph.flops
+    assert capsys.readouterr().err == ""
 
-    prepared = Pecan(tiny, encoder, settings).prepare(document)
+    prepared = Pecan(tiny, encoder, settings).prepare(document, progress=True)
+    assert "level 3: " in capsys.readouterr().err
     assert prepared.flops == graph.flops + encoder.flops and encoder.flops > 0
 
 
@@ -243,7 +251,11 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
 
 
 def test_batches_of_groups_change_nothing(tiny, document, graph, settings):
-    alone = build(tiny, document, replace(settings, batch=1))
+    """A batch has as many groups as the setting says."""
+    sizes = []
+    with watching(pecan, "summarise", lambda _, model, batch, *others: sizes.append(len(batch))):
+        alone = build(tiny, document, replace(settings, batch=1), pecan.summarise)
+    assert set(sizes) == {1} and build(tiny, document, replace(settings, batch=2)).nodes == graph.nodes
     assert [n.text for n in alone.nodes] == [n.text for n in graph.nodes]
     assert (alone.E.to_dense() - graph.E.to_dense()).abs().max() < TOLERANCE
     assert alone.flops == graph.flops, "a group costs the same, alone or in a batch"
@@ -255,6 +267,16 @@ def test_tree_ablation(tiny, document, settings):
     lower = [i for i, node in enumerate(tree.nodes) if node.level < tree.nodes[-1].level]
     assert all((tree.E.to_dense()[:, j] > 0).sum() == 1 for j in lower)
     assert len(tree.top_level) == 1
+
+
+def test_the_smallest_window(tiny, settings):
+    """It has room for the prompt, a summary and a chunk as long as a chunk may be."""
+    text = "road " * settings.chunk
+    prompt = length_of(pecan.summary_prompt(tiny.tokenizer, [text.strip()]))
+    smallest = next(window for window in range(1, 512) if prompt + int(window * settings.summary_share) <= window)
+    assert len(build(tiny, Document("d", [text]), replace(settings, window=smallest)).nodes) == 1
+    with pytest.raises(InputError, match="too small"):
+        build(tiny, Document("d", [text]), replace(settings, window=smallest - 1))
 
 
 def test_a_short_document_is_its_own_top_level(tiny, settings):
@@ -289,6 +311,7 @@ def test_save_and_load(tmp_path, tiny, graph, document, settings):
     (lambda g: g["edges"].pop(), "sum to"),
     (lambda g: g.pop("edges"), "'edges' is missing"),
     (lambda g: g.update(flops="many"), "flops is 'many'"),
+    (lambda g: g.update(flops=-1), "flops is -1"),
     (lambda g: g.update(document="0" * 64), "of another document"),
     (lambda g: g.update(model="0" * 64), "of another model"),
     (lambda g: g["settings"].update(chunk=31), "of another settings"),

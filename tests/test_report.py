@@ -468,7 +468,14 @@ def test_each_question_of_a_page_has_its_graph():
                                                       [node.text for node in NODES[2:5]]]
 
 
-def test_dtype_auto_on_a_cpu():
-    """auto is float32 on a CPU, whatever the dtype of the stored weights. A named dtype is used."""
-    assert choose_device("cpu", "auto", "bfloat16")[1] == torch.float32
-    assert choose_device("cpu", "float16", "bfloat16")[1] == torch.float16
+def test_device_and_dtype_auto(monkeypatch):
+    """The dtype is that of the stored weights on a GPU alone. A named device or dtype is used."""
+    monkeypatch.setattr(torch, "zeros", lambda *_, device: torch.tensor(0))
+    for cuda, mps, found in ((True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda cuda=cuda: cuda)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda mps=mps: mps)
+        for asked, device in (("auto", found), ("cpu", "cpu"), ("cuda:1", "cuda:1")):
+            for stored, dtype in (("float16", torch.float16), ("float8", torch.float32)):
+                wanted = dtype if device.startswith("cuda") else torch.float32
+                assert choose_device(asked, "auto", stored) == (torch.device(device), wanted)
+                assert choose_device(asked, "bfloat16", stored) == (torch.device(device), torch.bfloat16)

@@ -173,7 +173,7 @@ def test_the_fixed_number_of_nodes(tiny, graph, question, similarity, settings):
 
 
 def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, similarity, settings):
-    """The answer follows a "Yes" if the search ended with one, else a "No"."""
+    """The answer follows a "No" if the last check said so, else a "Yes", also without any check."""
     for satisfied in (True, False):
         s = Search(tiny, graph, question, similarity(question), settings)
         verdict = "Yes" if satisfied else "No"
@@ -187,6 +187,10 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, simil
         with watching(pecan, "answer_turn", lambda _, tokenizer, first: turns.append(first)):
             s.answer()
         assert turns == [tiny.tokenizer.first(verdict)]
+
+    with watching(pecan, "answer_turn", lambda _, tokenizer, first: turns.append(first)):
+        Search(tiny, graph, question, similarity(question), replace(settings, fixed_nodes=9)).answer()
+    assert turns[-1:] == [tiny.tokenizer.first("Yes")]
 
 
 # --- what is read ---------------------------------------------------------------------------------------------------
@@ -274,21 +278,30 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
 
     reads = []                                                # (tokens, keys that they see)
     length = 0                                                # of the cache
+    of_logits = 2 * c.vocab * c.width
 
     def read(tokens):
         nonlocal length
         length += tokens
         reads.append((tokens, length))
 
+    def spent():
+        return sum(2 * matrices * n + 4 * c.layers * c.heads * c.head_width * n * keys for n, keys in reads)
+
     # The top level is one pass, and so is every later node. A check's tokens are part of the pass before it.
     read(length_of(pecan.question_prompt(t, question)))
-    line = 0
+    line = probes = 0
+    flops = []                                                # spent up to each step
     for step in answer.trace:
         line += length_of(node_line(t, step.node, graph.nodes[step.node].text))
         if step.p_yes is not None:
             read(line + len(t.frame.close))
             length -= len(t.frame.close)
             line = 0
+            probes += 1
+            flops.append(spent() + probes * of_logits)
+    start = len(graph.top_level)
+    assert [step.flops for step in answer.trace] == [flops[0] - of_logits] * (start - 1) + flops
     read(length_of(pecan.answer_turn(t, t.first("Yes"))))
 
     # The answer's last token is chosen, not run.
@@ -296,11 +309,8 @@ def test_flops_and_tokens_of_a_search(tiny, graph, question, similarity, setting
     for _ in range(min(words, settings.answer_tokens - 1)):
         read(1)
 
-    probes = sum(step.p_yes is not None for step in answer.trace)
     logits = probes + min(words + 1, settings.answer_tokens)
-    wanted = sum(2 * matrices * n + 4 * c.layers * c.heads * c.head_width * n * keys for n, keys in reads)
-    assert answer.flops == wanted + logits * 2 * c.vocab * c.width
-    assert [step.flops for step in answer.trace] == sorted(step.flops for step in answer.trace)
+    assert answer.flops == spent() + logits * of_logits
 
 
 @pytest.mark.parametrize("most", [512, 20])

@@ -62,7 +62,10 @@ LLAMA2 = ("{% for message in messages %}{% if (message['role'] == 'user') != (lo
           "{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
 PLAIN = ("{% for message in messages %}{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}"
          "{{ message['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}")
-TEMPLATES = {"llama3": LLAMA3, "llama3.1": LLAMA31, "llama3.2": LLAMA32, "chatml": CHATML,
+# What transformers offers to a template, beside the messages.
+FUNCTIONS = ("{{ documents | tojson }}{{ {'é': tools} | tojson }}{% for _ in messages %}{{ loop.index }}{% break %}"
+             "{% endfor %}" + CHATML)
+TEMPLATES = {"functions": FUNCTIONS, "llama3": LLAMA3, "llama3.1": LLAMA31, "llama3.2": LLAMA32, "chatml": CHATML,
              "short header": SHORT_HEADER, "zephyr": ZEPHYR, "llama2": LLAMA2}
 
 # Llama 3's rule for cutting text into words; it keeps "\n\n" together, and ".\n" too.
@@ -112,12 +115,12 @@ def write_bpe_with_added_tokens(folder):
     path.write_text(json.dumps(raw))
 
 
-def write_sentencepiece(folder, normalization_rule_name="identity"):
+def write_sentencepiece(folder, normalization_rule_name="identity", byte_fallback=True):
     """tokenizer.model alone. Like Llama's it puts a blank before any text and spells unknown characters in bytes."""
     (folder / "corpus.txt").write_text("\n".join(CORPUS))
     sentencepiece.SentencePieceTrainer.train(
         input=str(folder / "corpus.txt"), model_prefix=str(folder / "tokenizer"), vocab_size=420, model_type="bpe",
-        byte_fallback=True, minloglevel=2, character_coverage=1.0, remove_extra_whitespaces=False,
+        byte_fallback=byte_fallback, minloglevel=2, character_coverage=1.0, remove_extra_whitespaces=False,
         normalization_rule_name=normalization_rule_name)
 
     added = {0: "<unk>", 1: "<s>", 2: "</s>"} | dict(enumerate(SPECIALS[3:], 420))
@@ -236,6 +239,13 @@ def test_a_prompt_does_not_change_overnight(chat, monkeypatch):
     assert ours.render(turns("Tom")).startswith("26 Jul 2024<|im_start|>")
 
 
+def test_words_that_only_the_generation_prompt_has(chat):
+    """Some templates begin a reply with a thought and leave it out of earlier turns. The verdict comes after it."""
+    ours, theirs = chat(CHATML.replace("assistant\n' }}{% endif %}", "assistant\n<think>\n' }}{% endif %}"))
+    text, _ = theirs(*SUMMARY)
+    assert text.endswith("<think>\n") and spelled(ours, flat(summary(ours))) == text
+
+
 def test_which_template_is_used(bpe, tmp_path):
     """chat_template.jinja is used if it exists, else tokenizer_config.json's template (of several, the default)."""
     folder = shutil.copytree(bpe, tmp_path / "m")
@@ -298,6 +308,17 @@ def test_a_document_cannot_smuggle_in_special_tokens(tmp_path, write):
     assert t.decode(t.encode("".join(marked) + "Tom", specials=True)) == "Tom", "in a reply they are left out"
 
 
+@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece])
+def test_a_tokenizer_fits_its_model(tmp_path, write):
+    """The embeddings must have a row for each word and for each token of the template (here after all words)."""
+    write(tmp_path)
+    t = Tokenizer(tmp_path)
+    rows = 1 + max([*t.plain.get_vocab().values(), *t.encode("<|im_end|>", specials=True)])
+    Tokenizer(tmp_path, rows)
+    with pytest.raises(InputError, match=f"gives ids up to {rows - 1}, and vocab_size of config.json is {rows - 1}"):
+        Tokenizer(tmp_path, rows - 1)
+
+
 def test_a_text_is_never_cut_or_padded(bpe, tmp_path):
     """A training run may leave its truncation and padding in tokenizer.json. They must not apply to a document."""
     folder = shutil.copytree(bpe, tmp_path / "m")
@@ -339,11 +360,11 @@ def test_a_tokenizer_that_puts_a_blank_before_any_text(tmp_path):
     assert spelled(t, Tokenizer(tmp_path).frame.open) == " Question:\n", "the blank belongs to the start of a prompt"
 
 
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
+@pytest.fixture(scope="module", params=[True, False], ids=["bytes", "unknown characters"])
+def pieces(request, tmp_path_factory):
     """A tokenizer.model as the package sentencepiece reads it, and as we do."""
     folder = tmp_path_factory.mktemp("pieces")
-    write_sentencepiece(folder)
+    write_sentencepiece(folder, byte_fallback=request.param)
     return sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model")), Tokenizer(folder)
 
 
@@ -352,7 +373,7 @@ def test_ids_equal_sentencepiece(pieces, text):
     theirs, ours = pieces
     ids = theirs.encode(text)
     assert ours.plain.encode(text, add_special_tokens=False).ids == ids
-    assert ours.decode(ids) == theirs.decode(ids)
+    assert ours.decode(ids) == theirs.decode([i for i in ids if i != theirs.unk_id()])
 
 
 def test_a_line_is_cut_as_llama_3_cuts_it(bpe):

@@ -349,8 +349,9 @@ def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
         "top": 2} | reader
 
 
-def test_pecan_load_takes_an_encoder(tmp_path):
+def test_pecan_load_takes_an_encoder_and_settings(tmp_path):
     """Without an encoder it takes the model's own embeddings."""
+    assert pecan.Pecan.load(TINY, confidence=.7, chunk=None).settings == replace(BASE, confidence=.7)
     bert = write_bert(tmp_path / "bert", 0)
     for encoder, wanted in ((bert, Bert(bert)), (None, TokenMean(pecan.Llama.load(TINY)))):
         assert pecan.Pecan.load(TINY, encoder).encoder.fingerprint == wanted.fingerprint
