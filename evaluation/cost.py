@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from core.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
-from core.settings import PAPER, PASS, WHOLE_DOCUMENT, Settings
+from core.settings import PAPER, PASS, Settings
 from core.tokenizer import Tokenizer
 from evaluation import paper
 from evaluation.cells import Table, quantity
@@ -70,9 +70,9 @@ def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
         groups = [group for level in construction(chunks_of, settings.window - limit - PROMPT, limit, NODE)
                   for group in level]
         built = sum(generation(config, PROMPT + nodes, summary) for nodes, summary in groups)
-        whole = PROMPT + min(tokens, WHOLE_DOCUMENT)
+        whole = PROMPT + tokens
         nodes = paper.FIXED_NODES[dataset]
-        search = PROMPT + min(nodes * NODE, tokens)
+        search = PROMPT + nodes * NODE
         searched = searching(config, search, ANSWER) + nodes * flops_of(config, CLOSE, search, 1)
 
         # FLOPs, and the number of tokens that are read.

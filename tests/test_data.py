@@ -10,13 +10,13 @@ from data import EMBEDDED, Document, read_jsonl, read_text
 
 def test_both_forms_of_a_document(tmp_path):
     rows = [{"text": "One long text.", "questions": [{"question": "Who?", "answers": ["Ann"], "kind": "easy"}]},
-            {"id": "d2", "passages": ["a", "b"],
-             "questions": [{"id": "q", "question": "What?", "answers": ["x", "y"]}]}]
+            {"id": 2, "passages": ["a", "b"],
+             "questions": [{"id": 7, "question": "What?", "answers": ["x", "y"]}]}]
     (tmp_path / "mine.jsonl").write_text("\n" + "\n\n".join(map(json.dumps, rows)))
     one, two = read_jsonl(tmp_path / "mine.jsonl")
     assert (one.id, one.passages, one.questions[0].id, one.questions[0].extra) == \
         ("mine-2", ["One long text."], "mine-2-0", {"kind": "easy"}), "an id is the line's number in the file"
-    assert (two.id, two.passages, two.questions[0].answers) == ("d2", ["a", "b"], ["x", "y"])
+    assert (two.id, two.passages, two.questions[0].id, two.questions[0].answers) == ("2", ["a", "b"], "7", ["x", "y"])
     others = [replace(two, passages=passages) for passages in (["ab"], ["a\nb"], ["a b"], ["b", "a"])]
     assert len({document.hash for document in (one, two, *others)}) == 6
     assert len(read_jsonl(tmp_path / "mine.jsonl", limit=1)) == 1

@@ -10,6 +10,7 @@ import pytest
 
 from core.files import InputError
 from evaluation.layouts import Dataset
+from evaluation.layouts.contents import plain_text
 from evaluation.layouts.report import Report
 
 
@@ -24,8 +25,7 @@ def hotpotqa(**changes):
 
 def musique(**changes):
     return {"id": "m1", "paragraphs": [{"idx": n, "title": f"T{n}", "paragraph_text": f"Text {n}."} for n in range(20)],
-            "question": "Who?", "question_decomposition": [], "answer": "Ann", "answer_aliases": ["Ann Lee"],
-            "answerable": True} | changes
+            "question": "Who?", "question_decomposition": [], "answer": "Ann", "answer_aliases": ["Ann Lee"]} | changes
 
 
 def answer(**changes):
@@ -36,8 +36,8 @@ def answer(**changes):
 PAPER = {"title": "On mills", "abstract": "Mills turn.", "full_text": [
     {"section_name": "Wind", "paragraphs": ["It blows.", ""]}, {"section_name": None, "paragraphs": ["It stops."]}],
     "qas": [{"question": "What blows?", "question_id": "q1", "answers": [
-        answer(extractive_spans=["wind", "air"]), answer(free_form_answer="the wind"), answer(unanswerable=True),
-        answer(yes_no=False), answer(free_form_answer="the wind")]}]}
+        answer(extractive_spans=["wind", "air"], free_form_answer="w"), answer(unanswerable=True, free_form_answer="u"),
+        *(answer(free_form_answer="the wind", yes_no=True) for _ in "ab"), answer(yes_no=False), answer(yes_no=True)]}]}
 
 
 def longbench(**changes):
@@ -51,7 +51,7 @@ def lines(path, *rows):
 
 
 def objects(path, content):
-    path.write_text(json.dumps(content), encoding="utf-8")
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return path
 
 
@@ -61,7 +61,7 @@ def narrativeqa(folder, **stories):
     for name, content in stories.items():
         rows += [f'{name},test,"Who, then?",Ann,Ann Lee,x,x,x', f"{name},test,Where?,At home,Home,x,x,x"]
         if content is not None:
-            (folder / f"{name}.content").write_bytes(content)
+            (folder / f"{name}.content{'.gz' if name == 'c' else ''}").write_bytes(content)
     (folder / "qaps.csv").write_text("\n".join(rows) + "\n")
     (folder / "documents.csv").write_text("document_id,set,kind\n")
     return folder
@@ -82,7 +82,8 @@ def counts(reasons):
 
 def test_hotpotqa(tmp_path):
     """The file is one list or, in the hub's form, has one row per line."""
-    hub = hotpotqa(context={"title": ["Title 0"], "sentences": [["Sentence 0.", " And more."]]}, id="h1")
+    hub = hotpotqa(context={"title": ["Title 0"], "sentences": [["Sentence 0.", " And more."]]}, id="h1",
+                   question=" Who?\n")
     del hub["_id"]
     for path in (objects(tmp_path / "hotpot_dev_distractor_v1.json", [hotpotqa()]), lines(tmp_path / "h.jsonl", hub)):
         name, (document,), report = read(path)
@@ -96,18 +97,19 @@ def test_defects_of_hotpotqa(tmp_path):
     context = [*paragraphs(2), ["Title 0", ["Again."]], ["Empty", [""]]]
     _, (document,), report = read(objects(tmp_path / "h.json", [
         hotpotqa(context=context), hotpotqa(answer="", context=paragraphs(11)), hotpotqa(context=[]),
+        hotpotqa(question=" ", context=paragraphs(12)),
         {"_id": "h4", "context": "?", "supporting_facts": []}]))
 
-    assert len(document.passages) == 3 and report.rows == 4 and report.documents == report.questions == 1
+    assert len(document.passages) == 3 and report.rows == 5 and report.documents == report.questions == 1
     assert report.problems == {"an empty answer, left out": {"count": 1, "first": "h1"}}
     reasons = counts(report.skipped)
-    for reason in ("a question without an answer", "a row without text", "an empty paragraph"):
+    for reason in ("a question without an answer", "an empty question", "a row without text", "an empty paragraph"):
         assert reasons.pop(reason) == 1
     assert list(reasons.values()) == [1] and "a row of another form" in list(reasons)[0]
 
 
 def test_musique(tmp_path):
-    shuffled = musique()
+    shuffled = musique(answerable=True)
     shuffled["paragraphs"].reverse()
     name, documents, report = read(lines(tmp_path / "musique_ans_v1.0_dev.jsonl", shuffled, "{",
                                          musique(id="m2", question="And?", answerable=False)))
@@ -121,11 +123,12 @@ def test_musique(tmp_path):
 
 def test_qasper(tmp_path):
     """A paper is one text. Each annotator's answer is gold, in the form of Qasper's scorer; equal ones count once."""
-    again = PAPER | {"title": "On seas"}
-    name, (document, other), report = read(objects(tmp_path / "qasper-dev-v0.3.json", {"p1": PAPER, "p2": again}))
+    papers = {f"p{n}": PAPER | {"title": title} for n, title in enumerate(("On mills", "On seas", "On air"))}
+    name, (document, *others), report = read(objects(tmp_path / "qasper-dev-v0.3.json", papers))
     assert name == "Qasper" and document.passages == ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."]
-    assert document.questions[0].answers == ["wind, air", "the wind", "Unanswerable", "No"]
-    assert other.questions[0].id == "q1#2" and sum(counts(report.problems).values()) == 1, "a repeated id"
+    assert document.questions[0].answers == ["wind, air", "Unanswerable", "the wind", "No", "Yes"]
+    assert [other.questions[0].id for other in others] == ["q1#2", "q1#3"], "a repeated id"
+    assert list(counts(report.problems).values()) == [2]
 
 
 def test_narrativeqa(tmp_path):
@@ -133,7 +136,7 @@ def test_narrativeqa(tmp_path):
 
     A missing story is counted.
     """
-    page = b"<html><title>T</title><script>var x = 1;</script><body><pre>INT. MILL\n<b>ANN</b> enters.</pre>"
+    page = b"<html><title>T</title><style>p</style><script>var x</script><pre>INT. MILL<br><b>ANN</b> enters.</pre>"
     script = b"<!--\nif (window != top)\ntop.location.href=1\n// -->\n\nEXT. SEA"
     name, documents, report = read(narrativeqa(
         tmp_path / "n", a=b"\xef\xbb\xbfThe mill stood.", b=page, c=gzip.compress("Élan said Ann.".encode()),
@@ -142,8 +145,8 @@ def test_narrativeqa(tmp_path):
     assert name == "NarrativeQA"
     assert [" ".join(document.passages[0].split()) for document in documents] == [
         "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "Café", "EXT. SEA", "Ann’s café"]
-    assert [q.text for q in documents[0].questions] == ["Who, then?", "Where?"]
-    assert documents[0].questions[0].answers == ["Ann", "Ann Lee"]
+    assert [(q.id, q.text, q.answers) for q in documents[1].questions] == [
+        ("b-4", "Who, then?", ["Ann", "Ann Lee"]), ("b-5", "Where?", ["At home", "Home"])], "the row's number"
 
     assert counts(report.skipped) == {"a document whose story is missing": 1}
     assert counts(report.problems) == {"a page in HTML; only its text was kept": 1,
@@ -153,15 +156,26 @@ def test_narrativeqa(tmp_path):
 
 def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
     broken, fine = "\ufeffÉlan".encode().decode("latin-1"), "déjà-vu, Ã and ☃"
-    _, documents, _ = read(lines(tmp_path / "l.jsonl", longbench(context=broken), longbench(context=fine, _id="l2")))
-    assert [document.passages for document in documents] == [["Élan"], [fine]]
+    _, documents, _ = read(lines(tmp_path / "l.jsonl", *(
+        longbench(context=text, input=text, answers=[text], _id=text) for text in (broken, fine))))
+    assert [(document.passages, [(q.text, q.answers) for q in document.questions]) for document in documents] == [
+        ([text], [(text, [text])]) for text in ("Élan", fine)]
+
+
+@pytest.mark.parametrize("story, wanted", [
+    ("var x = 1;\nvar y;\n \nThe mill.", "The mill."), (" function f() {\n}\n\nThe\n\nmill.", "The mill."),
+    ("<!-- document.write(1) --> The mill.", "The mill."), ("variable <b> winds\n\nblow", "variable <b> winds blow"),
+    ("var x without an end", "var x without an end"),
+    ("A <PRE>mill<p>in<div>the <h2>wind &amp; rain", "A mill in the wind & rain")])
+def test_the_text_of_a_story(story, wanted):
+    assert plain_text(story, Report("n"), "a").split() == wanted.split()
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_longbench(tmp_path, packed):
     """A task is a file or part of data.zip. Questions about the same context belong to one document."""
     copy = longbench(_id="l3", question="And?", answers=["B", "", "B"])
-    del copy["input"]                                            # some copies say "question"
+    del copy["input"], copy["_id"]                               # some copies say "question", or have no ids
     rows = [longbench(), longbench(_id="l2", context="Other."), copy]
     path = lines(tmp_path / "hotpotqa.jsonl", *rows)
 
@@ -178,7 +192,7 @@ def test_longbench(tmp_path, packed):
     name, documents, report = read(path)
     assert name == "HotpotQA" and report.layout == "LongBench HotpotQA"
     assert [document.passages for document in documents] == [["A\nAnn.\n\n", "B\nBob."], ["Other."]]
-    assert [[q.id for q in document.questions] for document in documents] == [["l1", "l3"], ["l2"]]
+    assert [[q.id for q in document.questions] for document in documents] == [["l1", "hotpotqa.jsonl, line 3"], ["l2"]]
     assert documents[0].questions[1].answers == ["B"] and (report.rows, report.documents, report.questions) == (3, 2, 3)
 
 
@@ -247,6 +261,26 @@ def test_options_that_no_reply_can_name(tmp_path, extra):
 
 
 # --- as a whole -----------------------------------------------------------------------------------------------------
+
+def test_every_file_of_a_folder_is_read(tmp_path):
+    """Files are read in the order of their names, packed or not, and all are in the hash. The id of the first document
+    is that of its row."""
+    own = {"text": "Ann.", "questions": [{"question": "Who?", "answers": ["Ann"]}]}
+    for id, questions, first, second in (
+            ("h1", ["h1", "h2"], hotpotqa(), hotpotqa(_id="h2")), ("m1", ["m1", "m2"], musique(), musique(id="m2")),
+            ("p1", ["q1", "q1#2"], {"p1": PAPER}, {"p2": PAPER}),
+            ("l1", ["l1", "l2"], longbench(), longbench(_id="l2")),
+            ("a1", ["a1_W1-0", "a1_W2-0"], quality(), quality(set_unique_id="a1_W2")),
+            ("b.json-1", ["b.json-1-0", "a-1-0"], own, own)):
+        folder = tmp_path / id
+        (folder / "sub").mkdir(parents=True)
+        lines(folder / "sub" / "a.jsonl", second)
+        (folder / "b.json.gz").write_bytes(gzip.compress(json.dumps(first).encode()))
+        _, (document,), report = read(folder)
+        assert (document.id, [q.id for q in document.questions], report.rows) == (id, questions, 2)
+        lines(folder / "sub" / "a.jsonl", second, "")
+        assert Dataset(folder).report.sha256 != report.sha256
+
 
 def test_the_limit_counts_documents(tmp_path):
     """The report still covers all documents."""

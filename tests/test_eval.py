@@ -271,7 +271,7 @@ def test_every_row_of_table_1_is_run(three, tmp_path):
 def test_the_dry_run_estimates_the_cost(three, undisturbed, tmp_path):
     """It needs no weights and writes nothing, and its estimates are right to a factor of 2.
 
-    The layers of another builder count in construction, not in searches.
+    The layers and the tokens of another builder count in construction, not in searches.
     """
     done = run("--dataset", three, "--dry-run", "--json", "--output", tmp_path / "r")
     assert done.returncode == 0 and not (tmp_path / "r").exists(), done.stderr
@@ -284,11 +284,14 @@ def test_the_dry_run_estimates_the_cost(three, undisturbed, tmp_path):
     other = shutil.copytree(ROOT / "tiny", tmp_path / "other", ignore=shutil.ignore_patterns("*.safetensors", "*.py"))
     config = json.loads((other / "config.json").read_text()) | {"num_hidden_layers": 30}
     (other / "config.json").write_text(json.dumps(config))
+    tokenizer = (other / "tokenizer.json").read_text()
+    (other / "tokenizer.json").write_text(tokenizer.replace("\\\\w+|", "\\\\w{1,7}|"))    # long words have two tokens
     both, large = (json.loads(run("--dataset", three, "--dry-run", "--json", option, other).stdout)["embedded"]
                    for option in ("--builder", "--model"))
     for name in ("construction", "of a batch"):
         assert both[name] == large[name] > 2 * estimate[name]
-    assert (both["search"], both["whole"]) == (estimate["search"], estimate["whole"])
+    for name in ("search", "whole"):                              # there are more chunks, and each has a bullet
+        assert 1 < both[name] / estimate[name] < 1.02
     assert both["bytes of weights"] == estimate["bytes of weights"] + large["bytes of weights"]
     assert "construction" in run("--dataset", three, "--dry-run").stdout.splitlines()[0]
 

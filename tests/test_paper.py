@@ -10,6 +10,7 @@ from evaluation.paper import (
     DATASETS,
     FIXED_NODES,
     QUESTIONS,
+    SYSTEMS,
     TABLE1,
     TABLE2,
     TABLE3,
@@ -62,6 +63,28 @@ def test_the_glossary_gives_the_values_of_the_settings():
     t_p = [PAPER[name]["confidence"] for name in ("Qasper", "MuSiQue")]
     assert {name: [float(number) for number in re.findall(r"[.\d]+", words)] for name, words in lines} == {
         "t_p": [Settings().confidence, *t_p], "t_n": [Settings().patience], "PASS": [PASS], "RESERVE": [RESERVE]}
+
+
+def test_the_sums_of_all_figures():
+    """The sums over a data set, then over a row of Tables 1, 2 and 3: a slip changes two of them."""
+    def total(figures):
+        return round(sum(sum(filter(None, row[:3])) if isinstance(row, tuple) else row for row in figures), 1)
+    tables = TABLE1, TABLE2, TABLE3
+    assert [[total(row[name] for row in table.values()) for name in DATASETS] for table in tables] == [
+        [7160.9, 2135.5, 1509.1, 1499.7], [249.0, 217.6, 180.3, 128.9], [553.5, 451.1, 416.5, 330.2]]
+    assert [[total(row.values()) for row in table.values()] for table in tables] == [
+        [426.4, 403.8, 430.1, 969.7, 357.3, 393.9, 2413.6, 506.1, 477.5, 502.7, 499.3, 3876.0, 524.4, 524.4],
+        [191.2, 174.1, 182.3, 105.1, 123.1], [379.6, 347.4, 313.3, 341.2, 369.8]]
+
+
+def test_systems_of_other_papers():
+    """The numbers of each system: scores, then rows of LongBench. GraphReader's are F1 and exact match."""
+    assert {name: {data: [float(number) for number in re.findall(r"[.\d]{2,}", " ".join(figures[:2]))]
+                   for data, figures in SYSTEMS[name].items()} for name in ("graphreader", "mkrag", "jerr")} == {
+        "graphreader": {"HotpotQA": [70, 55, 300], "MuSiQue": [47.4, 38, 200], "NarrativeQA": [29.8, 15.5, 200],
+                        "2WikiMultihopQA": [70.1, 59.3, 300], "QuALITY": [14.3, 4.3]},
+        "mkrag": {"multifieldqa_en": [63.3]},
+        "jerr": {"MuSiQue": [50.5, 200], "NarrativeQA": [26.9, 200], "QuALITY": [86.39]}}
 
 
 def test_what_is_printed_once():

@@ -9,7 +9,7 @@ import pecan
 from core.settings import Settings
 from data import EMBEDDED, Answer, Document, Prepared, Question, Step, read_jsonl
 from evaluation import cost, metrics, paper, tables
-from evaluation.cells import as_text, quantity
+from evaluation.cells import Table, as_text, quantity
 from evaluation.methods import Checkpoints, rows_of
 from evaluation.plan import Run
 from evaluation.predictions import prediction
@@ -128,9 +128,17 @@ def test_lengths_are_under_their_headers():
 
 
 def test_a_histogram_loses_no_query():
-    rows = tables.histogram_rows({0: 1, 4: 2, 5: 4, 61: 8})
-    assert [row[:2] for row in rows if row[1] != "0"] == [["0-4", "3"], ["5-9", "4"], ["60-64", "8"]]
-    assert len(rows) == 13 and len(rows[-1][2]) == 40
+    """The bar of the most queries has 40 signs; others are rounded up, so one query shows."""
+    rows = tables.histogram_rows({0: 1, 4: 2, 5: 1, 61: 81})
+    assert [[row[0], row[1], len(row[2])] for row in rows if row[1] != "0"] == [
+        ["0-4", "3", 2], ["5-9", "1", 1], ["60-64", "81", 40]]
+    assert len(rows) == 13
+
+
+def test_words_to_the_left_and_numbers_to_the_right():
+    table = Table("t", ["data", "n", "n", "", "by"], [["a", "12", "1", "##", "x"], ["bcdef", "3", "none", "#", "some"]])
+    assert as_text(table).splitlines() == [
+        "t", "data    n     n        by", "a      12     1  ##     x", "bcdef   3  none  #   some"]
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
@@ -146,8 +154,9 @@ def test_nothing_is_blank(name):
 
 
 def test_flops_have_three_digits():
-    assert [quantity(x) for x in (0, 999, 1e3, 9.55e8, 9.9999e8, 1.6667e9, 3.1e13, 3.3619e15)] == [
-        "0.00", "999", "1.00K", "955M", "1.00G", "1.67G", "31.0T", "3362T"]
+    flops = (0, 999, 999.6, 9.994, 9.996, 99.94, 99.96, 1e3, 9.55e8, 9.9999e8, 1.6667e9, 3.1e13, 3.3619e15)
+    assert [quantity(x) for x in flops] == [
+        "0.00", "999", "1.00K", "9.99", "10.0", "99.9", "100", "1.00K", "955M", "1.00G", "1.67G", "31.0T", "3362T"]
 
 
 # --- what a run would cost ------------------------------------------------------------------------------------------
@@ -160,6 +169,12 @@ def test_the_cost_of_a_generation_is_what_it_costs(tiny, ids):
     reply, _ = tiny.generate(cache, hidden, 9)
     assert len(reply[0]) == 9, "this reply ends early: choose another prompt"
     assert cost.generation(tiny.config, 40, 9) == tiny.flops - before
+
+
+def test_memory_of_attention_grows_with_the_keys(tiny):
+    """Up to the size of a block: three float32 copies of the weights and the scores, for each head, token and key."""
+    few, many = (cost.bytes_of_pass(tiny.config, 2, 5, 99, keys) for keys in (7, 17))
+    assert many - few == (3 * 4 + 2) * tiny.config.heads * 5 * 10
 
 
 class Data:

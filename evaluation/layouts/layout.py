@@ -79,15 +79,15 @@ def checked(where: str, name: str, passages: list[str], questions: list[Question
             report.skip(f"a question of another form ({error})", where)
             continue
 
-        text = question.text
+        text = mend(question.text, report, where).strip()
         answers = list(dict.fromkeys(mend(answer, report, where).strip() for answer in question.answers))
         if "" in answers:
             report.problem("an empty answer, left out", question.id)
             answers.remove("")
 
-        if answers and text.strip():
-            document.questions.append(Question(str(question.id), text.strip(), answers, question.extra))
-        elif text.strip():
+        if answers and text:
+            document.questions.append(Question(str(question.id), text, answers, question.extra))
+        elif text:
             report.skip("a question without an answer", question.id)
         else:
             report.skip("an empty question", question.id)
