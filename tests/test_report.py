@@ -102,6 +102,8 @@ def printed(tmp_path, monkeypatch):
         monkeypatch.setattr(dataset, "TAKEN", ())           # the file may have the paper's name
         done = run(*arguments, "--dataset", *paths, "--output", tmp_path / "r")
         assert done.returncode == 0, done.stderr
+        kept = (tmp_path / "r" / f"{'-'.join(['table', *arguments[1:2]])}.txt").read_text()
+        assert done.stdout.startswith(kept) and kept.count("\n\n") == done.stdout.count("\n\n")
         found = {"refused": [line for line in done.stdout.splitlines() if "replies had no usable form" in line]}
         for block in done.stdout.split("\n\n"):
             lines = [re.split("  +", line.strip()) for line in block.splitlines()]
@@ -200,8 +202,9 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
     encode = tokenizers.Tokenizer.from_file(str(ROOT / "tiny" / "tokenizer.json")).encode
     length = len(encode("Tom is here.", add_special_tokens=False).ids)
     _, *lines = printed("--table", "A3")["Table A3, tokens of a document"]
-    assert lines[0][-4:] == ["4,866", "918", "29,408", "1,451"]
-    assert lines[1] == ["mine", *(f"{n * length:,.0f}" for n in (7.5, 5, 10)), "2", "3", *["none"] * 4]
+    for line, lengths, figures in zip(lines, ((4.5, 3, 6), (7.5, 5, 10)), ("4,866 918 29,408 1,451", "none " * 4)):
+        assert line[1:] == [*(f"{n * length:,.0f}" for n in lengths), "2", "3", *figures.split()]
+    assert [line[0] for line in lines[:2]] == ["Qasper", "mine"]
 
     nodes = [row["nodes"] for row in rows]
     found = printed("--table", "nodes")
@@ -255,6 +258,7 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
     documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
                  for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
     config, t = tiny.config, tiny.tokenizer
+    totals = {}
     for name, answer, nodes, *option in (("HotpotQA", 32, 17, "chunk", 8), ("mine", None, 30, "chunk", 8),
                                          ("long", None, 30, "batch", 99), ("fixed", None, 9, "nodes", 9)):
         changed = {"fixed_nodes" if option[0] == "nodes" else option[0]: option[1]}
@@ -296,6 +300,7 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
                   "bytes of weights": sum(weight.nbytes for weight in tiny.weights.values()),
                   "of the whole": cost.bytes_of_pass(config, 4, longest, longest + s.answer_tokens)}
 
+        totals[name] = total
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"id": document.id, "passages": document.passages, "questions": [
             {"id": question.id, "question": question.text, "answers": ["x"]} for question in document.questions]})
@@ -305,6 +310,11 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
         header, line, *_ = (re.split("  +", line) for line in run(*arguments).stdout.splitlines())
         assert header[0] == "data" and line[0] == name and dict(zip(header[1:], line[1:])) == {
             key: f"{n:,}" if n < 1e6 else short(n) for key, n in total.items()}
+
+    both = "mine", "HotpotQA"
+    paths = [tmp_path / f"{name}.jsonl" for name in both]
+    found = json.loads(run("--dataset", *paths, "--chunk", 8, "--dry-run", "--json").stdout)
+    assert list(found.items()) == [(name, totals[name]) for name in both]
 
 
 def test_table_a4_at_the_papers_lengths():
