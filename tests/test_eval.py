@@ -131,7 +131,8 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
     def run_with(text):
         data.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], rows[1] | {"text": text}, rows[2])))
         return run_alone(*arguments, processes=2, timeout=90)
-    run_with("Bob has a dog.")
+    first = run_with("Bob has a dog.")
+    assert (first.stderr.count(": own, "), first.stdout.count("Results: ")) == (1, 1), "one process alone prints"
     reasons = json.loads((tmp_path / "r" / "results.json").read_text())["not answered"]
     assert [reason.split(":")[0] for reason in reasons] == [f"question {d}-1 of document {d}" for d in "abcabc"]
     second = run_with("Bob has a cow.")
@@ -356,6 +357,8 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("not answered: question long of document test-0: window") == 2
     assert done.stdout.splitlines()[1].split()[-2:] == ["1", "-"]
+    reasons = json.loads((tmp_path / "r" / "results.json").read_text())["not answered"]
+    assert [f"not answered: {reason}" for reason in reasons] == done.stderr.splitlines()[-2:]
 
 
 def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
