@@ -140,7 +140,8 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
 
 
 def test_processes_share_the_documents(three, tmp_path):
-    """Of two processes the first answers the first and the third document. The second has a file of its own."""
+    """Of two processes the first answers the first and the third document. The second has a file of its own, which is
+    enough to go on from."""
     class Half(Team):
         """One of two processes, alone."""
         def together(self, function):
@@ -154,6 +155,10 @@ def test_processes_share_the_documents(three, tmp_path):
     for name, documents in (("bm25.jsonl", "02"), ("bm25.part-1.jsonl", "1")):
         assert [row["document"] for row in lines_of(run.file.with_name(name))] == [
             f"test-{d}" for d in documents for _ in range(4)]
+    run.file.unlink()
+    Predictions(run.file).finish(run.dataset.questions)
+    assert [file.name for file in run.file.parent.glob("*.jsonl")] == ["bm25.jsonl"]
+    assert [row["document"] for row in lines_of(run.file)] == ["test-1"] * 4
 
 
 def test_two_runs_on_one_folder(tmp_path, monkeypatch):
@@ -396,13 +401,15 @@ def test_a_document_that_cannot_be_prepared_is_reported_once(three, undisturbed,
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     path = folder / "embedded" / "pecan.jsonl"
     rows = lines_of(path)
-    for row in (rows[0], rows[4]):
-        (folder / "graphs" / f"{row['graph']}.json").write_text("{}")
+    damaged, unused = (folder / "graphs" / f"{rows[n]['graph']}.json" for n in (0, 4))
+    damaged.write_text("{}")
+    unused.unlink()
     path.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], *rows[4:8])))
     done = run("--dataset", three, "--method", "pecan", "--output", folder)
     assert done.returncode == 1 and done.stderr.count("not answered") == 1, done.stderr
     assert "not answered: document test-0, questions left 3: " in done.stderr
     assert [row["id"] for row in lines_of(path)] == [row["id"] for row in (rows[0], *rows[4:])]
+    assert not unused.exists()
 
 
 def test_a_full_disk_ends_the_run(three, tmp_path):

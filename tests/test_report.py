@@ -102,8 +102,10 @@ def printed(tmp_path, monkeypatch):
         monkeypatch.setattr(dataset, "TAKEN", ())           # the file may have the paper's name
         done = run(*arguments, "--dataset", *paths, "--output", tmp_path / "r")
         assert done.returncode == 0, done.stderr
-        kept = (tmp_path / "r" / f"{'-'.join(['table', *arguments[1:2]])}.txt").read_text()
+        results, table = (tmp_path / "r" / "-".join([name, *arguments[1:2]]) for name in ("results", "table"))
+        kept = table.with_suffix(".txt").read_text()
         assert done.stdout.startswith(kept) and kept.count("\n\n") == done.stdout.count("\n\n")
+        assert done.stdout.split()[-1] == f"{results}.json" and results.with_suffix(".json").exists()
         found = {"refused": [line for line in done.stdout.splitlines() if "replies had no usable form" in line]}
         for block in done.stdout.split("\n\n"):
             lines = [re.split("  +", line.strip()) for line in block.splitlines()]
