@@ -90,7 +90,6 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
     unknown = set(checkpoint) - {field.name for field in fields(Settings)}
     if unknown:
         raise InputError(f"{path}: unknown setting {sorted(unknown)[0]}")
-    checkpoint = {name: value for name, value in checkpoint.items() if value is not None}
     check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f"{path}: ")
 
     paper = dict(paper or {})

@@ -88,6 +88,6 @@ def settle(run: Run, pecan: dict | None) -> Run:
         amount = max(1, round(pecan["flops"] / of_text))
         run = replace(run, top_k=amount)
     else:
-        amount = max(1, round(pecan["nodes"]))
+        amount = round(pecan["nodes"])
         run = replace(run, settings=replace(run.settings, fixed_nodes=amount))
     return replace(run, file=run.file.with_stem(f"{run.file.stem}-{amount}"))

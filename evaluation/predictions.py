@@ -30,7 +30,8 @@ from evaluation import metrics
 
 # The fields that every line must have.
 RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": TEXTS,
-         **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops"), NUMBER), "cut": FLAG}
+         **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops", "calls", "refused", "construction_calls",
+                          "construction_refused"), NUMBER), "cut": FLAG}
 
 
 def prediction(document: Document, question: Question, prepared: Prepared, answer: Answer, graph: str | None) -> dict:
@@ -122,7 +123,7 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
     place = path.with_suffix(".setup.json")
 
     if overwrite and files:
-        for file in (*files, place):
+        for file in filter(Path.exists, (*files, place)):
             with writing(file):
                 file.replace(f"{file}.old")
     elif files:

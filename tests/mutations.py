@@ -1405,7 +1405,7 @@ MUTATIONS |= {
         "test_hostile.py::test_bad_options"),
     "a builder next to Table 2": (
         "eval.py", ', "builder": args.table == "2"}', "}",
-        "test_eval.py::test_mistakes_are_one_line_and_exit_code_2"),
+        "test_eval.py::test_a_table_decides_what_is_run"),
     "the paper's number of nodes for no data set": (
         "evaluation/cost.py", "paper.FIXED_NODES.get(run.dataset.name, NODES)", "NODES",
         "test_report.py::test_the_dry_run_from_the_text"),
@@ -1547,7 +1547,7 @@ MUTATIONS |= {
         "evaluation/runner.py", "for _, reason in sorted(sum(failed, []))", "for _, reason in sum(failed, [])",
         "test_eval.py::test_what_one_process_refuses_all_refuse"),
     "old answers without their setup": (
-        "evaluation/predictions.py", "for file in (*files, place):", "for file in files:",
+        "evaluation/predictions.py", "(*files, place)):", "files):",
         "test_eval.py::test_other_settings_do_not_mix"),
     "U+2028 ends a prediction": (
         "evaluation/metrics.py",

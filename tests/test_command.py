@@ -12,7 +12,7 @@ import pytest
 
 import eval as evaluation_main
 from core.command import user_errors
-from core.files import OutputError
+from core.files import InputError, OutputError
 from view import ask
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +57,7 @@ def test_help_has_examples_that_are_understood(command, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("raised, code, said", [
+    (InputError("x is wrong"), 2, "error: x is wrong\n"),
     (OutputError("x: cannot be\nwritten"), 2, "error: x: cannot be written; go on\n"),
     (FileNotFoundError(2, "No such file", "x"), 2, "error: [Errno 2] No such file: 'x'\n"),
     (MemoryError(), 2, "error: out of memory (MemoryError); try --batch 4, 2 or 1"),

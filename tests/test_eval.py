@@ -3,6 +3,8 @@ import contextlib
 import fcntl
 import io
 import json
+import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -15,9 +17,16 @@ import torch
 from hostile import files, short_set
 
 import eval as command_line
+from baselines.dense import Dense
 from baselines.whole import Whole
 from core.command import user_errors
+from core.files import InputError
 from data import EMBEDDED, read_text
+from evaluation import metrics
+from evaluation.layouts import Dataset
+from evaluation.plan import plan
+from evaluation.predictions import Predictions
+from evaluation.runner import Runner, Team
 from pecan import Pecan
 from view import ask
 
@@ -73,10 +82,13 @@ def undisturbed(three, tmp_path_factory):
 def test_the_run_as_a_newcomer_sees_it(undisturbed):
     folder, printed = undisturbed
     lines = printed.splitlines()
+    assert len(lines) == 6, "a header, three methods, the note and the place of the results"
     assert lines[0].split()[:3] == ["data", "method", "F1"] and str(folder / "results.json") in lines[-1]
     for line, label in zip(lines[1:], ("PECAN  ", "BM25 Top-5", "whole document")):
         assert line.startswith(f"embedded  {label}")
 
+    kept = json.loads((folder / "results.json").read_text())
+    assert (kept["python"], kept["torch"]) == (platform.python_version(), torch.__version__)
     runs = results_of(folder, "embedded")
     rows = lines_of(folder / "embedded" / "pecan.jsonl")
     assert runs["pecan"]["n"] == len(rows) == 12 and runs["pecan"]["documents"] == 3
@@ -119,11 +131,34 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
     def run_with(text):
         data.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], rows[1] | {"text": text}, rows[2])))
         return run_alone(*arguments, processes=2, timeout=90)
-    run_with("Bob has a dog.")
+    first = run_with("Bob has a dog.")
+    assert (first.stderr.count(": own, "), first.stdout.count("Results: ")) == (1, 1), "one process alone prints"
     reasons = json.loads((tmp_path / "r" / "results.json").read_text())["not answered"]
     assert [reason.split(":")[0] for reason in reasons] == [f"question {d}-1 of document {d}" for d in "abcabc"]
     second = run_with("Bob has a cow.")
     assert second.returncode != 0 and "answered for another text" in second.stderr
+
+
+def test_processes_share_the_documents(three, tmp_path):
+    """Of two processes the first answers the first and the third document. The second has a file of its own, which is
+    enough to go on from."""
+    class Half(Team):
+        """One of two processes, alone."""
+        def together(self, function):
+            return [function()]
+    arguments = ["--dataset", str(three), "--method", "bm25", "--device", "cpu", "--output", str(tmp_path)]
+    run, = plan(command_line.parse(arguments), [Dataset(three)])
+    team = Half()
+    team.size = 2
+    for team.rank in (0, 1):
+        Runner(team).do(run)
+    for name, documents in (("bm25.jsonl", "02"), ("bm25.part-1.jsonl", "1")):
+        assert [row["document"] for row in lines_of(run.file.with_name(name))] == [
+            f"test-{d}" for d in documents for _ in range(4)]
+    run.file.unlink()
+    Predictions(run.file).finish(run.dataset.questions)
+    assert [file.name for file in run.file.parent.glob("*.jsonl")] == ["bm25.jsonl"]
+    assert [row["document"] for row in lines_of(run.file)] == ["test-1"] * 4
 
 
 def test_two_runs_on_one_folder(tmp_path, monkeypatch):
@@ -166,6 +201,7 @@ def test_other_settings_do_not_mix(tmp_path):
     assert set((tmp_path / "r" / "graphs").glob("*.json")) == built, "the graph was built again"
     path.with_name("pecan.setup.json").unlink()
     assert "pecan.setup.json: cannot be read" in run(*arguments).stderr
+    assert run(*arguments, "--overwrite").returncode == 0
 
 
 @pytest.mark.parametrize("changes", [{"question": "Who else?"}, {"answers": ["Tom"]}, {}])
@@ -196,15 +232,13 @@ MISTAKES = [
     (["--dataset", EMBEDDED, EMBEDDED], "have the same name; run them one by one"),
     (["--model", "no/such/model"], "no such folder"), (["--encoder", "no/such/model"], "no such folder"),
     (["--dragon", EMBEDDED.parent, "no/such/model"], "no such folder"),
+    (["--dragon", "no/such/model", EMBEDDED.parent], "no such folder"),
+    (["--scorer", "no/such/model"], "no such folder"),
     (["--window", "100", "--method", "pecan"], "window 100 is too small"), (["--window", "9999"], "made for 512"),
-    (["--confidence", "2"], "confidence is 2"), (["--score", "no.jsonl"], "no.jsonl"),
+    (["--confidence", "1"], "confidence is 1"), (["--score", "no.jsonl"], "no.jsonl"),
     (["--output", ROOT / "README.md"], "README.md"), (["--top", "3", "--method", "bm25"], "--top 3"),
     (["--table", "2"], "--searcher"), (["--table", "systems", "--method", "bm25"], "--method bm25: unknown here"),
-    (["--searcher", "m"], "--table 2"), (["--table", "3", "--nodes", "5"], "--nodes cannot be chosen with --table 3"),
-    (["--table", "nodes", "--method", "whole"], "--method cannot be chosen"),
-    (["--table", "patience", "--patience", "2"], "--patience cannot be chosen"),
-    (["--table", "2", "--searcher", "m", "--builder", "b"], "--builder cannot be chosen with --table 2"),
-    (["--method", "bm25-x"], "run PECAN too")]
+    (["--searcher", "m"], "--table 2"), (["--method", "bm25-x"], "run PECAN too")]
 
 
 @pytest.mark.parametrize("arguments, words", MISTAKES)
@@ -214,6 +248,20 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, arguments, words):
     done = run("--limit", 1, *arguments)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and done.stdout == "" and len(errors) == 1 and words in errors[0]
+
+
+# For each table, which of these options may be chosen with it.
+OPTIONS = {"patience": 2, "method": "pecan", "builder": "m", "top": 3, "nodes": 5, "without": "graph"}
+MAY = {"1": "patience method builder top", "2": "patience", "3": "patience builder", "A3": "patience builder",
+       "A4": "patience builder", "patience": "builder", "nodes": "patience builder",
+       "systems": "patience method builder"}
+
+
+@pytest.mark.parametrize("table, option", [(table, option) for table in MAY for option in OPTIONS])
+def test_a_table_decides_what_is_run(table, option):
+    arguments = ["--table", table, f"--{option}", str(OPTIONS[option]), *["--searcher", "s"] * (table == "2")]
+    with contextlib.nullcontext() if option in MAY[table] else pytest.raises(InputError, match=f"--{option}"):
+        command_line.parse(arguments)
 
 
 @pytest.mark.slow
@@ -317,20 +365,30 @@ def test_one_bad_question_does_not_stop_the_others(tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("not answered: question long of document test-0: window") == 2
     assert done.stdout.splitlines()[1].split()[-2:] == ["1", "-"]
+    reasons = json.loads((tmp_path / "r" / "results.json").read_text())["not answered"]
+    assert [f"not answered: {reason}" for reason in reasons] == done.stderr.splitlines()[-2:]
 
 
 def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
-    """The other methods and data sets go on, the table is printed, and the exit code is 1.
+    """The other methods and data sets go on, the table is printed, and the exit code is 1. Each data set is reported.
 
-    One of the two failing methods asks for a petabyte of memory. If no question at all is answered, there is no table,
+    Two of the three failing methods ask for a petabyte of memory. If no question at all is answered, there is no table,
     and the exit code is 2.
     """
     monkeypatch.setitem(sys.modules, "umap", None)
-    monkeypatch.setattr(Whole, "answer", lambda *_: torch.empty(1 << 50))
-    mine = tmp_path / "mine.jsonl"
-    mine.write_text(json.dumps(FIRST | {"questions": FIRST["questions"][:2]}))
-    arguments = "--dataset", mine, EMBEDDED, "--limit", 1, "--output", tmp_path / "r"
-    done = run(*arguments, "--method", "raptor-ct,whole,bm25")
+    for method, name in ((Whole, "answer"), (Dense, "prepare")):
+        monkeypatch.setattr(method, name, lambda *_, **__: torch.empty(1 << 50))
+    mine, long = tmp_path / "mine.jsonl", tmp_path / "long.jsonl"
+    first, second, *_ = FIRST["questions"]
+    for path, questions in ((mine, [first, second]), (long, [first | {"question": "Who " * 500}])):
+        path.write_text(json.dumps(FIRST | {"questions": questions}))
+    arguments = "--dataset", mine, long, EMBEDDED, "--limit", 1, "--output", tmp_path / "r"
+    done = run(*arguments, "--method", "raptor-ct,whole,sbert,bm25")
+    found = json.loads((tmp_path / "r" / "results.json").read_text())["data"]
+    for path, name, questions in ((mine, "mine", 2), (long, "long", 1), (EMBEDDED, "embedded", 134)):
+        report = found[name]["report"]
+        assert (report["path"], report["questions"]) == (str(path), questions)
+        assert f"\n{path}: own, " in f"\n{done.stderr}"
     assert done.returncode == 1 and [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
         ["mine", "BM25"], ["embedded", "BM25"]]
     for words in ("RAPTOR-CT Top-5 on mine: RAPTOR clusters", "whole document on mine: question test-0-0 of document"):
@@ -342,10 +400,43 @@ def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
 
 
 def test_a_document_that_cannot_be_prepared_is_reported_once(three, undisturbed, tmp_path):
+    """One question about the first document is answered, all about the second. So the second is not prepared."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
-    first, *_ = lines_of(folder / "embedded" / "pecan.jsonl")
-    (folder / "graphs" / f"{first['graph']}.json").write_text("{}")
-    (folder / "embedded" / "pecan.jsonl").unlink()
+    path = folder / "embedded" / "pecan.jsonl"
+    rows = lines_of(path)
+    damaged, unused = (folder / "graphs" / f"{rows[n]['graph']}.json" for n in (0, 4))
+    damaged.write_text("{}")
+    unused.unlink()
+    path.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], *rows[4:8])))
     done = run("--dataset", three, "--method", "pecan", "--output", folder)
     assert done.returncode == 1 and done.stderr.count("not answered") == 1, done.stderr
-    assert "not answered: document test-0, questions left 4: " in done.stderr
+    assert "not answered: document test-0, questions left 3: " in done.stderr
+    assert [row["id"] for row in lines_of(path)] == [row["id"] for row in (rows[0], *rows[4:])]
+    assert not unused.exists()
+
+
+def test_a_full_disk_ends_the_run(three, tmp_path):
+    """No other method is begun. A limit of 4 KiB per file, less than a graph has, takes the place of a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        done = run("--dataset", three, "--method", "pecan,bm25", "--output", tmp_path / "r")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.returncode == 2 and "File too large" in done.stderr
+    assert not (tmp_path / "r" / "embedded" / "bm25.setup.json").exists()
+
+
+def test_a_line_of_answers_without_one_of_its_fields(three, undisturbed, tmp_path):
+    """It is refused, or nothing needs the field."""
+    row, path = lines_of(undisturbed[0] / "embedded" / "pecan.jsonl")[0], tmp_path / "x.jsonl"
+    document = Dataset(three).documents[0]
+    for name in row:
+        path.write_text(json.dumps({other: row[other] for other in row if other != name}) + "\n")
+        try:
+            found = Predictions(path)
+        except InputError as error:
+            assert "x.jsonl, line 1: " in str(error)
+            continue
+        assert found.holds(document, document.questions[0])
+        assert metrics.summary([*found.rows.values()]) == metrics.summary([row])

@@ -107,6 +107,10 @@ def printed(tmp_path, monkeypatch):
         monkeypatch.setattr(dataset, "TAKEN", ())           # the file may have the paper's name
         done = run(*arguments, "--dataset", *paths, "--output", tmp_path / "r")
         assert done.returncode == 0, done.stderr
+        results, table = (tmp_path / "r" / "-".join([name, *arguments[1:2]]) for name in ("results", "table"))
+        kept = table.with_suffix(".txt").read_text()
+        assert done.stdout.startswith(kept) and kept.count("\n\n") == done.stdout.count("\n\n")
+        assert done.stdout.split()[-1] == f"{results}.json" and results.with_suffix(".json").exists()
         found = {"refused": [line for line in done.stdout.splitlines() if "replies had no usable form" in line]}
         for block in done.stdout.split("\n\n"):
             lines = [re.split("  +", line.strip()) for line in block.splitlines()]
@@ -214,8 +218,9 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
     encode = tokenizers.Tokenizer.from_file(str(ROOT / "tiny" / "tokenizer.json")).encode
     length = len(encode("Tom is here.", add_special_tokens=False).ids)
     _, *lines = printed("--table", "A3")["Table A3, tokens of a document"]
-    assert lines[0][-4:] == ["4,866", "918", "29,408", "1,451"]
-    assert lines[1] == ["mine", *(f"{n * length:,.0f}" for n in (7.5, 5, 10)), "2", "3", *["none"] * 4]
+    for line, lengths, figures in zip(lines, ((4.5, 3, 6), (7.5, 5, 10)), ("4,866 918 29,408 1,451", "none " * 4)):
+        assert line[1:] == [*(f"{n * length:,.0f}" for n in lengths), "2", "3", *figures.split()]
+    assert [line[0] for line in lines[:2]] == ["Qasper", "mine"]
 
     nodes = [row["nodes"] for row in rows]
     found = printed("--table", "nodes")

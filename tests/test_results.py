@@ -24,12 +24,12 @@ BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)  # 
 def test_a_line_of_predictions():
     """A line is scored against all gold answers. It leaves out the candidates of each step."""
     step = Step(3, 1, 2, .1, .2, 30, 40, 50, candidates=[(3, .5, .6)], verdict="Yes")
-    answer = Answer("Lee Mara", [3, 4], 6, 7, "yes", calls=8, refused=9, trace=[step])
+    answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", calls=8, refused=9, trace=[step])
     question = Question("q", "Who?", ["Tom", "Mara Lee"], {"options": ["a"], "gold": 0, "else": 1})
     line = prediction(Document("d", ["x"]), question, Prepared(["x"], 10, calls=11, refused=12), answer, "g")
     assert (line["f1"], line["rouge_l"]) == (1, .5)
     wanted = {"id": "q", "document": "d", "hash": Document("", ["x"]).hash, "question": "Who?", "graph": "g",
-              "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee"], "nodes": 2, "flops": 6, "tokens": 7,
+              "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee"], "nodes": 3, "flops": 6, "tokens": 7,
               "construction_flops": 10, "end": "yes", "cut": False, "calls": 8, "refused": 9, "construction_calls": 11,
               "construction_refused": 12, "options": ["a"], "gold": 0}
     assert line.items() >= wanted.items() and set(line) == {*wanted, "f1", "rouge_l", "trace"}

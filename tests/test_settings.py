@@ -8,7 +8,7 @@ from core.files import InputError
 from core.settings import PAPER, WHOLE_DOCUMENT, WINDOW, Settings, resolve
 
 SOURCES = ["defaults", "pecan.json", "paper", "options", "run"]          # in rising order of precedence
-VALUES = {"pecan.json": 0.1, "paper": 0.2, "options": 0.3, "run": 0.4}   # confidences
+VALUES = {"pecan.json": 0, "paper": 0.2, "options": 0.3, "run": 0.4}   # confidences
 
 
 def resolved(folder, max_length=100_000, **sources):

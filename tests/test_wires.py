@@ -26,6 +26,7 @@ from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED
 from evaluation import paper, plan, runner
+from evaluation.methods import rows_of
 from evaluation.runner import Runner, Team
 from llama import length_of
 from pecan import node_line
@@ -212,8 +213,8 @@ def test_settings_of_the_papers_data_sets(dataset, t_p, tokens):
     (["--without", "similarity", "--without", "graph"], {"similarity": False, "tree": True})])
 def test_an_option_reaches_the_run(options, changes):
     """An option changes its own setting and no other. The row's label names the parts that are left out."""
-    found = runs("--method", "pecan", *options)["pecan"]
-    assert found.settings == replace(BASE, **changes)
+    found, other = runs("--method", "pecan,bm25", *options).values()
+    assert found.settings == replace(BASE, **changes) and other.label == "BM25 Top-5"
     assert found.label == "PECAN" + "".join(f", w/o {name}" for name in ("attention", "similarity", "graph")
                                             if name in options) + (", 4 nodes" if "--nodes" in options else "")
 
@@ -235,8 +236,10 @@ def test_table_3_takes_one_part_away_a_row():
     assert {name: run.settings for name, run in found.items()} == {
         "pecan": BASE, "pecan-without-attention": replace(BASE, attention=False), "pecan-without-progress": BASE,
         "pecan-without-graph": replace(BASE, tree=True), "pecan-without-similarity": replace(BASE, similarity=False)}
-    settled = plan.settle(found["pecan-without-progress"], {"nodes": 20.7})
-    assert settled.settings == replace(BASE, fixed_nodes=21) and settled.file.name == "pecan-without-progress-21.jsonl"
+    for mean, n in ((20.7, 21), (21.3, 21)):
+        settled = plan.settle(found["pecan-without-progress"], {"nodes": mean})
+        assert settled.settings == replace(BASE, fixed_nodes=n)
+        assert settled.file.name == f"pecan-without-progress-{n}.jsonl"
 
     hotpotqa = runs("--table", 3, dataset="HotpotQA")["pecan-without-progress"]
     assert plan.settle(hotpotqa, {"nodes": 20.7}) is hotpotqa and hotpotqa.settings.fixed_nodes == 17
@@ -257,17 +260,25 @@ def test_top_x_is_the_papers(tmp_path):
             assert settled.top_k == pytest.approx(published, rel=.15)
             assert settled.file.name == f"{name}-{settled.top_k}.jsonl"
     assert runs(*command_line, "--top", 3)["bm25-x"].top_k == 3
+    assert plan.settle(mine["bm25-x"], {"flops": 1}).top_k == 1
     with pytest.raises(InputError, match="run PECAN too .--method pecan,bm25-x., or say how much with --top"):
         plan.settle(mine["bm25-x"], None)
 
 
 def test_the_pairs_of_table_2(tmp_path, folder):
-    """Table 2 pairs the model with its own graph, the searcher with its own, and the searcher with the model's."""
-    found = runs("--table", 2, "--searcher", folder)
-    assert [(run.checkpoints.model, run.checkpoints.builder) for run in found.values()] == [
-        (str(TINY), None), (str(folder), None), (str(folder), str(TINY))]
-    assert [run.label for run in found.values()] == [
-        "tiny + tiny", f"{folder.name} + {folder.name}", f"tiny + {folder.name}"]
+    """Table 2 pairs the model with its own graph, each searcher with its own and with the model's. The searcher's own
+    settings hold, in a window for both models. A label has no @revision."""
+    large = Path(__file__).parent / "llama-3.1-8b"
+    found = runs("--table", 2, "--searcher", folder, "--searcher", large).values()
+    assert [(run.checkpoints.model, run.checkpoints.builder, run.settings.chunk, run.settings.window)
+            for run in found] == [(str(TINY), None, 24, 380), (str(folder), None, 300, 2048),
+                                  (str(folder), str(TINY), 300, 512), (str(large), None, 300, 8192),
+                                  (str(large), str(TINY), 300, 512)]
+    assert [run.label for run in found] == ["tiny + tiny", *(
+        f"{builder} + {name}" for name in (folder.name, large.name) for builder in (name, "tiny"))]
+    (tmp_path / "x@1").mkdir()
+    assert [row.label for row in rows_of("2", "", "m/a@refs/pr/1", [str(tmp_path / "x@1")])] == [
+        "a + a", "x@1 + x@1", "a + x@1"]
 
 
 def test_a_run_has_its_own_models(folder, monkeypatch):
@@ -284,10 +295,12 @@ def test_a_run_has_its_own_models(folder, monkeypatch):
 
 
 def test_the_window_is_no_longer_than_the_builder_was_made_for(folder):
-    """The builder limits PECAN's window alone."""
+    """The builder limits PECAN's window alone, and only if it was made for less than the model."""
     found = settings_of("--method", "pecan,whole", "--model", folder, "--builder", TINY, "--chunk", 32)
     assert read_config(folder).max_length == 2048
     assert (found["pecan"].window, found["whole"].window) == (512, 2048)
+    with pytest.raises(InputError, match="window 600 is too large: the model was made for 512"):
+        runs("--method", "pecan", "--model", TINY, "--builder", folder, "--window", 600)
 
 
 # --- from the run to the method -------------------------------------------------------------------------------------
@@ -349,6 +362,14 @@ def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
         "top": 2} | reader
 
 
+def test_each_system_is_the_one_that_its_name_says(tmp_path, made):
+    bert = write_bert(tmp_path / "bert", 0)
+    found = [made(replace(run, settings=replace(run.settings, window=4000)))[0]
+             for run in runs("--table", "systems", "--encoder", bert).values()]
+    assert [type(method).__name__ for method in found] == ["Pecan", "Pecan", "GraphReader", "MKRAG", "JERR"]
+    assert all(found[n].encoder.fingerprint == Bert(bert).fingerprint for n in (0, 1, 3))
+
+
 def test_pecan_load_takes_an_encoder_and_settings(tmp_path):
     """Without an encoder it takes the model's own embeddings."""
     assert pecan.Pecan.load(TINY, confidence=.7, chunk=None).settings == replace(BASE, confidence=.7)
@@ -370,17 +391,21 @@ def test_raptors_rows_differ_by_how_they_retrieve(made):
 
 
 def test_each_process_takes_its_own_gpu(monkeypatch):
-    """If there are fewer GPUs, processes share them. Models are loaded on the team's device, not on the option's."""
+    """A machine's processes share its GPUs if these are fewer; a GPU that is named is taken. Models are loaded on the
+    team's device, not on the option's."""
     def devices(gpus, wanted):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-        team = Team()
-        team.size = 4
-        for team.local_rank in range(4):
+        for n in range(4):                                    # of the second machine
+            monkeypatch.setenv("LOCAL_RANK", str(n))
+            monkeypatch.setenv("RANK", str(n + 3))
+            team = Team()
+            team.size = 8
             yield team.device(wanted)
     assert list(devices(4, "auto")) == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
     assert list(devices(2, "cuda")) == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
     assert list(devices(4, "cpu")) == ["cpu"] * 4 and list(devices(0, "auto")) == ["auto"] * 4
+    assert list(devices(4, "cuda:2")) == ["cuda:2"] * 4
 
     monkeypatch.setattr(runner, "Models", lambda checkpoints: checkpoints)
     monkeypatch.setattr(Team, "device", lambda self, wanted: f"own {wanted}")
