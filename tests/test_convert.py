@@ -153,6 +153,23 @@ def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
         assert ours.special.encode(text).ids == wanted.special.encode(text).ids
 
 
+def test_special_tokens_have_their_roles(tmp_path, content):
+    """The file names them. It may say whether texts begin with the BOS; else those of Llama 3's rule for words do."""
+    fields, tensors = content()
+    bos = fields["tokenizer.ggml.bos_token_id"]
+    fields |= {"tokenizer.ggml.unknown_token_id": 7, "tokenizer.ggml.padding_token_id": 9}
+    convert(write_gguf(tmp_path / "m.gguf", fields, tensors), tmp_path / "m")
+    names = Tokenizer(tmp_path / "m").special_names
+    assert [fields["tokenizer.ggml.tokens"].index(names[f"{role}_token"]) for role in ("bos", "eos", "unk", "pad")] == [
+        bos, fields["tokenizer.ggml.eos_token_id"], 7, 9]
+
+    for pre, said, begins in (("llama3", None, True), ("llama-v3", None, True), ("smollm", None, False),
+                              ("smollm", True, True), ("llama-bpe", False, False)):
+        changes = {"tokenizer.ggml.pre": pre} | ({} if said is None else {"tokenizer.ggml.add_bos_token": said})
+        ids = tokenizer_of(Path("m"), fields | changes).encode("Ann").ids
+        assert ids == [bos] * begins + naive_ids(fields, "Ann"), pre
+
+
 def test_sentencepiece_ids(tmp_path):
     """Ids equal those of sentencepiece, with a BOS by default."""
     write_sentencepiece(tmp_path)

@@ -57,10 +57,11 @@ def refused(path) -> str:
 @pytest.mark.parametrize("changes, end", [
     ({}, "yes"), ({"confidence": 0.999999}, "window"), ({"fixed_nodes": 11}, "nodes"), ({"attention": False}, "yes"),
     ({"similarity": False}, "window"), ({"patience": 3}, "yes"), ({"window": 125, "confidence": 0.9999999}, "window"),
+    ({"window": 125, "chunk": 2, "confidence": 0.9999999}, "window"),
     ({"window": 4000, "confidence": 0.9999999}, "all")], ids=str)
 def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, changes, end):
     """A trace passes for every way to start, choose and end, and holds the whole answer. The window of 125 is too small
-    for the top level."""
+    for the top level; room for five chunks stays free, or half of it."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     answer, = record(tmp_path, tiny, settings, document, document.questions[1:2], **changes)
@@ -68,6 +69,21 @@ def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, c
     assert not refused(tmp_path / "trace.jsonl")
     trace, = read_traces(tmp_path / "trace.jsonl")
     assert asdict(trace.answer) == json.loads(json.dumps(asdict(answer)))
+
+
+def test_a_node_may_fill_the_window(recorded, tmp_path, tiny, settings):
+    """In a window for just the first nodes of a longer search, these are read."""
+    shutil.copy(recorded / "graph.json", tmp_path)
+    document, = read_jsonl(EMBEDDED, 1)
+    window = settings.window
+    nodes = []
+    for _ in range(2):
+        answer, = record(tmp_path, tiny, settings, document, document.questions[:1], confidence=.9999999, window=window)
+        trace, = read_traces(tmp_path / "trace.jsonl")
+        replay(trace)
+        nodes.append(answer.nodes)
+        window -= trace.room - sum(trace.lengths[i] for i in nodes[0][:-2])
+    assert window < settings.window and nodes[1] == nodes[0][:-2]
 
 
 def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
@@ -158,6 +174,7 @@ TAMPERING = {
     "position": lambda t: t.steps[2].update(position=t.steps[2]["position"] + 1),
     "position and attention together": lambda t: other_position(t.steps[-1]),
     "level": lambda t: t.steps[2].update(level=1),
+    "a check during the start": lambda t: t.steps[0].update(p_yes=.5),
     "a step left out": lambda t: t.steps.pop(1),
     "verdict": lambda t: t.steps[-1].update(verdict="No"),
     "patience": lambda t: t.row["settings"].update(patience=2),
