@@ -137,7 +137,9 @@ def test_a_command_line_runs_what_it_names(tmp_path, folder, settings, capsys):
     prepared = method.prepare(read_text(STORY))
     visited = load_file(dump)
     raw = [json.loads(line) for line in trace.read_text().splitlines()]
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert "float64" in printed.err
     for n, (line, question, traced) in enumerate(zip(lines, questions, read_traces(trace), strict=True)):
         wanted = json.loads(json.dumps(asdict(method.answer(prepared, question))))
         assert asdict(traced.answer) == wanted and (traced.question, traced.settings) == (question, settings)

@@ -175,13 +175,17 @@ def test_sentencepiece_ids(tmp_path):
     write_sentencepiece(tmp_path)
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
     places = range(model.get_piece_size())
-    tokenizer = tokenizer_of(Path("m"), {
+    fields = {
         "tokenizer.ggml.model": "llama", "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.tokens": [model.id_to_piece(i) for i in places],
         "tokenizer.ggml.scores": [model.get_score(i) for i in places],
-        "tokenizer.ggml.token_type": [2, 3, 3] + [6 if model.is_byte(i) else 1 for i in places[3:]]})
+        "tokenizer.ggml.token_type": [2, 3, 3] + [6 if model.is_byte(i) else 1 for i in places[3:]]}
+    tokenizer = tokenizer_of(Path("m"), fields)
     for text in (*TEXTS[1:4], "Tabitha has 3 kittens;  Tom Kitten bursts his buttons, Yes or No?"):
         assert tokenizer.encode(text).ids == [1, *model.encode(text)], text
+    for name, value in (("pre", "llama-bpe"), ("add_space_prefix", False)):
+        with pytest.raises(InputError, match=f"{name} is {value!r}"):
+            tokenizer_of(Path("m"), fields | {f"tokenizer.ggml.{name}": value})
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from view.dump import dumping
 
 # Another window gives batches with rows of different lengths. A high threshold makes a search long.
 CASES = {"embedded": (0, {}), "larger windows": (1, {"window": 400}),
-         "no answer in sight": (2, {"confidence": 0.99999})}
+         "no answer in sight": (2, {"confidence": 0.99999}), "one point for each group": (0, {"tree": True})}
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -96,6 +96,8 @@ def assert_shows(browser, trace, number: int):
     said, = texts(browser, "#says")
     assert re.findall(r"\d+", said) == [str(step.node), str(step.level)] and ("top level" in said) != bool(candidates)
 
+    assert texts(browser, "li.now button") == [f"#{step.node}"] * (1 + bool(candidates))
+
     flow, heights, verdicts = drawn(browser)
     edges = sorted(edge for edge in trace.edges if edge[0] == step.node)
     assert [(i, j) for i, j, _ in sorted(flow)] == [(i, j) for i, j, _ in edges]
@@ -164,8 +166,10 @@ def test_every_way_to_a_step(browser, tmp_path, traces):
     body = browser.find_element(By.TAG_NAME, "body")
     keys = {"first": Keys.HOME, "back": Keys.ARROW_LEFT, "forward": Keys.ARROW_RIGHT, "last": Keys.END}
     for go in (lambda way: browser.find_element(By.ID, way).click(), lambda way: body.send_keys(keys[way])):
-        for way, place, ended in (("last", "answer", ["forward", "last"]), ("back", f"step {n} of {n}", []),
-                                  ("first", "start", ["first", "back"]), ("forward", f"step 1 of {n}", [])):
+        for way, place, ended in (("last", "answer", ["forward", "last"]),
+                                  ("forward", "answer", ["forward", "last"]), ("back", f"step {n} of {n}", []),
+                                  ("first", "start", ["first", "back"]),
+                                  ("back", "start", ["first", "back"]), ("forward", f"step 1 of {n}", [])):
             go(way)
             assert texts(browser, "#step") == [place]
             assert browser.execute_script("return [...document.querySelectorAll(':disabled')].map(e => e.id)") == ended
@@ -285,6 +289,10 @@ def test_a_node_shows_its_sources_and_its_passage(browser, tmp_path, traces):
         while nodes[chunk].level > 1:
             chunk = max((e, j) for i, j, e in edges if i == chunk)[1]
         assert texts(browser, "#passage mark") == [nodes[chunk].text]
+        if below:
+            browser.find_element(By.CSS_SELECTOR, "#sources button").click()
+            assert texts(browser, "#details-text") == [nodes[max(below, key=below.get)].text]
+            browser.execute_script("details(arguments[0])", node)
         around = " ".join(near.text for near in nodes[max(0, chunk - 1):chunk + 2] if near.level == 1)
         assert texts(browser, "#passage")[0].split() == around.split()
 

@@ -1,6 +1,7 @@
 """Traces and their replay: a trace holds what ran and passes the replay; a changed trace is refused."""
 import json
 import os
+import re
 import shutil
 from dataclasses import asdict, replace
 from operator import itemgetter
@@ -55,7 +56,8 @@ def refused(path) -> str:
 # --- what is written ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("changes, end", [
-    ({}, "yes"), ({"confidence": 0.999999}, "window"), ({"fixed_nodes": 11}, "nodes"), ({"attention": False}, "yes"),
+    ({}, "yes"), ({"confidence": 0.999999}, "window"), ({"fixed_nodes": 11}, "nodes"), ({"fixed_nodes": 2}, "nodes"),
+    ({"attention": False}, "yes"),
     ({"similarity": False}, "window"), ({"patience": 3}, "yes"), ({"window": 125, "confidence": 0.9999999}, "window"),
     ({"window": 125, "chunk": 2, "confidence": 0.9999999}, "window"),
     ({"window": 4000, "confidence": 0.9999999}, "all")], ids=str)
@@ -65,7 +67,7 @@ def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, c
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     answer, = record(tmp_path, tiny, settings, document, document.questions[1:2], **changes)
-    assert answer.end == end and len(answer.nodes) > 4
+    assert answer.end == end and len(answer.nodes) >= changes.get("fixed_nodes", 5)
     assert not refused(tmp_path / "trace.jsonl")
     trace, = read_traces(tmp_path / "trace.jsonl")
     assert asdict(trace.answer) == json.loads(json.dumps(asdict(answer)))
@@ -84,6 +86,18 @@ def test_a_node_may_fill_the_window(recorded, tmp_path, tiny, settings):
         nodes.append(answer.nodes)
         window -= trace.room - sum(trace.lengths[i] for i in nodes[0][:-2])
     assert window < settings.window and nodes[1] == nodes[0][:-2]
+
+
+def test_a_search_of_chunks_alone_follows(recorded, tmp_path, tiny, settings):
+    """Without edges z is 0, and the cosines alone choose."""
+    graph = json.loads((recorded / "graph.json").read_text())
+    graph |= {"nodes": [node for node in graph["nodes"] if node["level"] == 1], "edges": []}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    document, = read_jsonl(EMBEDDED, 1)
+    record(tmp_path, tiny, settings, document, document.questions[:1], window=250, confidence=.9999999)
+    trace, = read_traces(tmp_path / "trace.jsonl")
+    replay(trace)
+    assert {step.z for step in trace.answer.trace} == {None, 0}
 
 
 def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
@@ -327,7 +341,9 @@ def test_every_question_of_every_file(recorded, tmp_path, capsys):
     files = [path, str(again)]
     traces = [(file, trace) for file in files for trace in read_traces(file)]
     assert len(traces) == 10 and replay_main(files) == page_main([*files, "-o", str(output)]) == 0
-    assert capsys.readouterr().out == "".join(
+    said = capsys.readouterr()
+    assert re.findall(r"\d+", said.err.removeprefix(str(output))) == ["10"]
+    assert said.out == "".join(
         f"{file}: {trace.question!r} follows, {len(trace.answer.nodes)} steps\n" for file, trace in traces
     ) + f"{UNCHECKED}\n"
     data = output.read_text().partition('type="application/json">')[2].partition("</script>")[0]
