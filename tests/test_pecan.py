@@ -8,6 +8,7 @@ import os
 import random
 import weakref
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -364,10 +365,13 @@ def test_an_unwritable_graph_is_reported_before_the_work(tmp_path, tiny, setting
 
 
 def test_a_text_outside_the_embedded_world_is_warned_about(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    """The graph is in the working directory, wherever the document is."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "story.txt").write_text("Once upon a time there was a hungry caterpillar.")
     assert main([str(tmp_path / "story.txt"), "Who was hungry?", "--device", "cpu"]) == 0
     assert "of the document's words are unknown to this model" in capsys.readouterr().err
+    assert len(list(Path().glob("story.txt.*.graph.json"))) == 1
 
 
 @pytest.mark.parametrize("text, said", [("Mara has a snark snark snark", "50% of the document's words"),

@@ -295,7 +295,7 @@ def test_no_file_is_lost(tmp_path, graph, trace, dump):
     mine.json would be the description of mine.safetensors.
     """
     for name in ("mine", "mine.jsonl", "mine.json"):
-        (tmp_path / name).write_text("mine")
+        (tmp_path / name).write_text('{"format": "mine"}\n')
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "new")
     os.mkfifo(tmp_path / "pipe.jsonl")
     trace, dump = (name and str(tmp_path / name) for name in (trace, dump))
