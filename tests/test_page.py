@@ -173,6 +173,9 @@ def test_every_way_to_a_step(browser, tmp_path, traces):
             go(way)
             assert texts(browser, "#step") == [place]
             assert browser.execute_script("return [...document.querySelectorAll(':disabled')].map(e => e.id)") == ended
+    browser.execute_script("details(0)")
+    browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert texts(browser, "#step") == [place], "an open node was left by its key"
 
 
 def test_a_point_is_beside_its_sources(browser, tmp_path, traces):
