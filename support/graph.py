@@ -9,6 +9,7 @@ The file is readable JSON, one line for each node and each edge:
 import contextlib
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -139,7 +140,7 @@ def check_place(path: str | Path | None):
     """Raise OutputError if `path` cannot be written. This is called before the long work."""
     if path is not None:
         with writing(path):
-            longest = Path(f"{path}.{'0' * 16}.vectors")               # the longest name that is written
+            longest = Path(f"{path}.{'0' * 16}.vectors.{os.getpid()}.partial")       # the longest name that is written
             longest.touch()
             longest.unlink()
 

@@ -6,14 +6,21 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 import eval as evaluation_main
 from core.command import user_errors
 from core.files import InputError, OutputError
+from data import read_text
+from llama import Llama
+from pecan import Pecan
+from support.token_mean import TokenMean
 from view import ask
+from view.trace import read_traces
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -111,10 +118,39 @@ def test_answers_as_json(tmp_path, capsys):
                  str(tmp_path / "g.json")]
     ask.main([*arguments, "--json"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["answer"] for row in rows] == ["red", "market"] and rows[0]["question"] == arguments[1]
+    assert [row["answer"] for row in rows] == ["red", "market"]
     for row in rows:
         assert [step["node"] for step in row["steps"]] == row["nodes"] and row["end"] == "yes"
         assert row["steps"][-1]["verdict"] == "Yes" and row["steps"][-1]["flops"] < row["flops"]
+
+
+def test_a_command_line_runs_what_it_names(tmp_path, folder, settings, capsys):
+    """Two models, other settings and a dtype: stdout, trace and dump hold what the method itself answers. The trace
+    names the model that searched, and finds a graph in another folder."""
+    (tmp_path / "traces").mkdir()
+    trace, dump = tmp_path / "traces" / "t.jsonl", tmp_path / "d.safetensors"
+    questions = ["What color is Selma's pet?", "Where does Selma live?"]
+    assert ask.main([STORY, *questions, "--json", "--graph", str(tmp_path / "g.json"), "--trace", str(trace),
+                     "--dump", str(dump), "--builder", str(folder), "--chunk", "32", "--patience", "2", "--without",
+                     "attention", "--dtype", "float64", "--device", "cpu"]) == 0
+
+    searching, building = (Llama.load(path, "cpu", "float64") for path in (ROOT / "tiny", folder))
+    settings = replace(settings, chunk=32, patience=2, attention=False)
+    method = Pecan(searching, TokenMean(searching), settings, building)
+    prepared = method.prepare(read_text(STORY))
+    visited = load_file(dump)
+    raw = [json.loads(line) for line in trace.read_text().splitlines()]
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert "float64" in printed.err
+    for n, (line, question, traced) in enumerate(zip(lines, questions, read_traces(trace), strict=True)):
+        wanted = json.loads(json.dumps(asdict(method.answer(prepared, question))))
+        assert asdict(traced.answer) == wanted and (traced.question, traced.settings) == (question, settings)
+        assert visited[f"query.{n}.visited"].tolist() == wanted["nodes"]
+        assert json.loads(line) == {"question": question, "answer": wanted["text"], "of": len(prepared.texts)} | {
+            name: wanted[name] for name in ("end", "nodes", "tokens", "flops")} | {
+            "steps": [step | {"text": prepared.texts[step["node"]]} for step in wanted["trace"]]}
+        assert (raw[n]["model"], raw[n]["encoder"]) == (searching.fingerprint, method.encoder.fingerprint)
 
 
 def test_results_as_json(tmp_path, capsys):

@@ -197,18 +197,39 @@ def test_the_original_tokenizer_and_the_converted_one(tmp_path, small, content):
         assert ours.special.encode(text).ids == wanted.special.encode(text).ids
 
 
+def test_special_tokens_have_their_roles(tmp_path, content):
+    """The file names them. It may say whether texts begin with the BOS; else those of Llama 3's rule for words do."""
+    fields, tensors = content()
+    bos = fields["tokenizer.ggml.bos_token_id"]
+    fields |= {"tokenizer.ggml.unknown_token_id": 7, "tokenizer.ggml.padding_token_id": 9}
+    convert(write_gguf(tmp_path / "m.gguf", fields, tensors), tmp_path / "m")
+    names = Tokenizer(tmp_path / "m").special_names
+    assert [fields["tokenizer.ggml.tokens"].index(names[f"{role}_token"]) for role in ("bos", "eos", "unk", "pad")] == [
+        bos, fields["tokenizer.ggml.eos_token_id"], 7, 9]
+
+    for pre, said, begins in (("llama3", None, True), ("llama-v3", None, True), ("smollm", None, False),
+                              ("smollm", True, True), ("llama-bpe", False, False)):
+        changes = {"tokenizer.ggml.pre": pre} | ({} if said is None else {"tokenizer.ggml.add_bos_token": said})
+        ids = tokenizer_of(Path("m"), fields | changes).encode("Ann").ids
+        assert ids == [bos] * begins + naive_ids(fields, "Ann"), pre
+
+
 def test_sentencepiece_ids(tmp_path):
     """Ids equal those of sentencepiece, with a BOS by default."""
     write_sentencepiece(tmp_path)
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
     places = range(model.get_piece_size())
-    tokenizer = tokenizer_of(Path("m"), {
+    fields = {
         "tokenizer.ggml.model": "llama", "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.tokens": [model.id_to_piece(i) for i in places],
         "tokenizer.ggml.scores": [model.get_score(i) for i in places],
-        "tokenizer.ggml.token_type": [2, 3, 3] + [6 if model.is_byte(i) else 1 for i in places[3:]]})
+        "tokenizer.ggml.token_type": [2, 3, 3] + [6 if model.is_byte(i) else 1 for i in places[3:]]}
+    tokenizer = tokenizer_of(Path("m"), fields)
     for text in (*TEXTS[1:4], "Tabitha has 3 kittens;  Tom Kitten bursts his buttons, Yes or No?"):
         assert tokenizer.encode(text).ids == [1, *model.encode(text)], text
+    for name, value in (("pre", "llama-bpe"), ("add_space_prefix", False)):
+        with pytest.raises(InputError, match=f"{name} is {value!r}"):
+            tokenizer_of(Path("m"), fields | {f"tokenizer.ggml.{name}": value})
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

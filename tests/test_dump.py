@@ -15,12 +15,12 @@ from view.dump import dumping
 
 # Another window gives batches with rows of different lengths. A high threshold makes a search long.
 CASES = {"embedded": (0, {}), "larger windows": (1, {"window": 400}),
-         "no answer in sight": (2, {"confidence": 0.99999})}
+         "no answer in sight": (2, {"confidence": 0.99999}), "one point for each group": (0, {"tree": True})}
 
 
 @pytest.fixture(scope="module", params=CASES)
 def dump(request, tmp_path_factory, tiny, settings):
-    """The tensors and their meanings, two answers, and the same answers without a dump."""
+    """The tensors and their meanings, two answers, the same answers without a dump, and the nodes of the graph."""
     number, changes = CASES[request.param]
     whole = read_jsonl(EMBEDDED, 3)[number]
     document = replace(whole, passages=whole.passages[:23])
@@ -33,7 +33,9 @@ def dump(request, tmp_path_factory, tiny, settings):
 
     with dumping(method, folder / "dump.safetensors"):
         dumped = answers()
-    return load_file(folder / "dump.safetensors"), json.loads((folder / "dump.json").read_text()), dumped, answers()
+    nodes = json.loads((folder / "graph.json").read_text())["nodes"]
+    meanings = json.loads((folder / "dump.json").read_text())
+    return load_file(folder / "dump.safetensors"), meanings, dumped, answers(), nodes
 
 
 def dense(tensors) -> np.ndarray:
@@ -51,9 +53,11 @@ def numbered(tensors, *name) -> range:
     return range(len(found))
 
 
-def test_e_from_the_attention_of_every_group(dump):
-    """Averaging a(x, j) over the tokens of each point gives every e'; normalising e' gives every row of E."""
-    tensors, *_ = dump
+def test_e_from_the_attention_of_every_group(dump, tiny):
+    """Averaging a(x, j) over the tokens of each point gives every e'; normalising e' gives every row of E. These tokens
+    of the reply are the point's text."""
+    tensors, *_, nodes = dump
+    assert tensors["levels"].tolist() == [node["level"] for node in nodes]
     E = dense(tensors)
     computed = np.zeros_like(E)
     first = (tensors["levels"] == 1).sum()
@@ -64,13 +68,15 @@ def test_e_from_the_attention_of_every_group(dump):
         np.testing.assert_allclose(tensors[f"point.{point}.e_prime"], e_prime, rtol=1e-12)
         if first + point < len(E):
             computed[first + point, tensors[f"group.{group}.nodes"]] = e_prime / e_prime.sum()
+            said = tensors[f"group.{group}.reply"][tensors[f"point.{point}.tokens"]].tolist()
+            assert tiny.tokenizer.decode(said) == nodes[first + point]["text"]
     np.testing.assert_allclose(computed, E, rtol=1e-12)
     assert len(E) > first
 
 
 def test_the_order_of_retrieval(dump):
     """E, r and c give z, the final scores and the node that is read next."""
-    tensors, _, answers, _ = dump
+    tensors, _, answers, *_ = dump
     E = dense(tensors)
     choices = 0
     for query in numbered(tensors, "query"):
@@ -92,7 +98,7 @@ def test_the_order_of_retrieval(dump):
 
 
 def test_a_dump_explains_itself_and_changes_nothing(dump):
-    tensors, meanings, dumped, plain = dump
+    tensors, meanings, dumped, plain, _ = dump
     assert {re.sub(r"\d+", "#", name) for name in tensors} == set(meanings)
     assert dumped == plain
     for query, answer in enumerate(plain):

@@ -188,7 +188,8 @@ def test_files_have_the_mode_that_the_user_wants(tmp_path):
 @pytest.mark.parametrize("options, words", [
     (["--model", ""], "model is empty"), (["--limit", "-3"], "--limit is -3"), (["--nodes", "0"], "--nodes is 0"),
     (["--method", "pecan,bm25-x", "--top", "0"], "--top is 0"),
-    (["--nodes", "3", "--patience", "4"], "--nodes reads a fixed number"), (["--window", "9999"], "made for 512"),
+    (["--nodes", "3", "--patience", "4"], "--nodes reads a fixed number"),
+    (["--nodes", "3", "--confidence", "0"], "--nodes reads a fixed number"), (["--window", "9999"], "made for 512"),
     (["--confidence", "nan"], "confidence is nan"), (["--chunk", "500"], "window 380 is too small"),
     (["--without", "attention", "--without", "similarity"], "cannot both be off"),
     (["--model", "/nowhere"], "/nowhere"), (["--model", "tests"], "config.json: cannot be read")])

@@ -1,12 +1,16 @@
 """The page of a trace, in a browser: every figure is the trace's, and a document's text is shown, never run."""
 import json
+import re
 from dataclasses import replace
+from operator import itemgetter
 
+import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from core.files import InputError
+from data import ENDS, Document
 from pecan import Pecan
 from support.graph import Node
 from support.token_mean import TokenMean
@@ -21,16 +25,16 @@ HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="w
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory, tiny, settings, document, graph):
-    """Two questions about one document."""
-    folder = tmp_path_factory.mktemp("page")
-    graph.save(folder / "graph.json")
-    method = Pecan(tiny, TokenMean(tiny), settings)
-    prepared = method.prepare(document, folder / "graph.json")
-    names = sorted({text.split("'s")[0].split()[-1] for text in prepared.texts if "'s" in text})
-    with tracing(method, folder / "graph.json", folder / "trace.jsonl"):
-        for name in names[:2]:
+    """A question about each of two documents. One search ends with a Yes, the other with a full window."""
+    found = []
+    for passages, name in ((document.passages, "Cairo"), (document.passages[12::-1], "Dakar")):
+        folder = tmp_path_factory.mktemp("page")
+        method = Pecan(tiny, TokenMean(tiny), settings)
+        prepared = method.prepare(Document("d", passages), folder / "graph.json")
+        with tracing(method, folder / "graph.json", folder / "trace.jsonl"):
             method.answer(prepared, f"What is {name}'s drink?")
-    return read_traces(folder / "trace.jsonl")
+        found += read_traces(folder / "trace.jsonl")
+    return found
 
 
 def open_page(browser, folder, traces):
@@ -62,10 +66,46 @@ def classes(browser, name: str) -> list[int]:
                                   name)
 
 
+def drawn(browser) -> list:
+    """What is drawn of the edges from the current node and of p_yes.
+
+    Each edge has its end nodes and its width. Each check has its height, 0 at the lower axis and 1 at the upper, and
+    its classes, in the order of the steps; the threshold's height comes last.
+    """
+    return browser.execute_script("""
+        const [svg, ...middles] = [by("edges"), ...buttons].map(part => part.getBoundingClientRect());
+        const nodeAt = (path, length, side) => middles.findIndex(box => {
+          const point = path.getPointAtLength(length);
+          return Math.hypot(svg.left + point.x - box[side], svg.top + point.y - (box.top + box.bottom) / 2) < 1;
+        });
+        const y = line => Number(line.getAttribute(line.tagName === "line" ? "y1" : "cy"));
+        const all = selector => [...document.querySelectorAll(selector)], axes = all("#curve .axis").map(y);
+        const height = part => (Math.max(...axes) - y(part)) / Math.abs(axes[0] - axes[1]);
+        const checks = all("#curve circle").sort((a, b) => a.getAttribute("cx") - b.getAttribute("cx"));
+        return [all("#edges .flow").map(path => [nodeAt(path, 0, "left"), nodeAt(path, path.getTotalLength(), "right"),
+                                                 parseFloat(path.style.strokeWidth)]),
+                [...checks, ...all("#curve .limit")].map(height), checks.map(check => check.getAttribute("class"))]""")
+
+
 def assert_shows(browser, trace, number: int):
     """Assert that every figure on the page is that of this step."""
     step = trace.answer.trace[number - 1]
     candidates = step.candidates or []
+    assert texts(browser, "#canvas button") == [f"#{i}{node.text}" for i, node in enumerate(trace.nodes)]
+    assert classes(browser, "candidate") == sorted(i for i, *_ in candidates[1:])
+    said, = texts(browser, "#says")
+    assert re.findall(r"\d+", said) == [str(step.node), str(step.level)] and ("top level" in said) != bool(candidates)
+
+    assert texts(browser, "li.now button") == [f"#{step.node}"] * (1 + bool(candidates))
+
+    flow, heights, verdicts = drawn(browser)
+    edges = sorted(edge for edge in trace.edges if edge[0] == step.node)
+    assert [(i, j) for i, j, _ in sorted(flow)] == [(i, j) for i, j, _ in edges]
+    assert [j for _, j, _ in sorted(flow, key=itemgetter(2))] == [j for _, j, _ in sorted(edges, key=itemgetter(2))]
+    checks = [(n, row) for n, row in enumerate(trace.answer.trace, 1) if row.verdict]
+    assert heights == pytest.approx([*(row.p_yes for _, row in checks), trace.settings.confidence], abs=1e-6)
+    assert verdicts == [row.verdict.lower() + " later" * (n > number) for n, row in checks]
+
     assert texts(browser, "#step") == [f"step {number} of {len(trace.answer.trace)}"]
     assert texts(browser, "#reads") == [trace.nodes[step.node].text]
     assert classes(browser, "now") == [step.node]
@@ -80,14 +120,19 @@ def assert_shows(browser, trace, number: int):
     assert texts(browser, "#relevance li button") == [f"#{row.node}" for row in newest_first]
     assert values(browser, "#relevance .r") == [row.r for row in newest_first]
     assert values(browser, "#relevance .attention") == [row.attention for row in newest_first]
+    assert [int(re.search(r"= (\d+) ", text)[1]) for text in texts(browser, "#relevance .figure")] == [
+        row.position for row in newest_first]
+    widths = browser.execute_script(
+        "return [...document.querySelectorAll('#relevance .bar i')].map(bar => parseFloat(bar.style.width))")
+    highest = max(row.r for row in newest_first)
+    assert widths == pytest.approx([100 * row.r / highest for row in newest_first], abs=.01)
 
     assert texts(browser, "#verdict .word") == ([step.verdict] if step.verdict else [])
     assert values(browser, "#verdict .p_yes") == ([step.p_yes] if step.verdict else [])
-    assert values(browser, "#spent .tokens, #spent .flops, #spent .cached") == [
-        step.tokens, step.flops / 1e9, step.cached]
+    assert values(browser, "#spent span") == [number, step.tokens, step.flops / 1e9, step.cached]
     settings = trace.settings
-    assert values(browser, "#settings .window, #settings .confidence, #settings .patience") == [
-        settings.window, settings.confidence, settings.patience]
+    assert values(browser, "#settings span") == [
+        settings.window, settings.chunk, settings.confidence, settings.patience]
 
 
 def test_every_figure_of_every_step(browser, tmp_path, traces):
@@ -97,7 +142,7 @@ def test_every_figure_of_every_step(browser, tmp_path, traces):
     by_button = browser.find_element(By.ID, "forward").click
     for trace, move in zip(traces, (by_button, lambda: body.send_keys(Keys.ARROW_RIGHT)), strict=True):
         browser.find_element(By.ID, "questions").send_keys(trace.question)
-        assert texts(browser, "h1") == [trace.question] and classes(browser, "read") == []
+        assert texts(browser, "h1") == [trace.question] == [browser.title] and classes(browser, "read") == []
         browser.execute_script("document.activeElement.blur()")
         steps = len(trace.answer.trace)
         for number in range(1, steps + 1):
@@ -106,20 +151,93 @@ def test_every_figure_of_every_step(browser, tmp_path, traces):
 
         assert not browser.find_element(By.ID, "answer").is_displayed()
         move()
-        assert browser.find_element(By.ID, "answer").text == trace.answer.text
+        assert [browser.find_element(By.ID, part).text for part in ("answer", "end")] == [
+            trace.answer.text, ENDS[trace.answer.end]]
         assert values(browser, "#spent .read, #spent .tokens") == [steps, trace.answer.tokens]
         body.send_keys(Keys.ARROW_LEFT)
         assert_shows(browser, trace, steps)
     assert browser.get_log("browser") == []
 
 
-@pytest.mark.parametrize("changes", [{}, {"attention": False}, {"similarity": False}], ids=str)
+def test_every_way_to_a_step(browser, tmp_path, traces):
+    """Buttons and keys lead to the start, to the answer and one step on or back, and no further."""
+    open_page(browser, tmp_path, traces)
+    n = len(traces[0].answer.trace)
+    body = browser.find_element(By.TAG_NAME, "body")
+    keys = {"first": Keys.HOME, "back": Keys.ARROW_LEFT, "forward": Keys.ARROW_RIGHT, "last": Keys.END}
+    for go in (lambda way: browser.find_element(By.ID, way).click(), lambda way: body.send_keys(keys[way])):
+        for way, place, ended in (("last", "answer", ["forward", "last"]),
+                                  ("forward", "answer", ["forward", "last"]), ("back", f"step {n} of {n}", []),
+                                  ("first", "start", ["first", "back"]),
+                                  ("back", "start", ["first", "back"]), ("forward", f"step 1 of {n}", [])):
+            go(way)
+            assert texts(browser, "#step") == [place]
+            assert browser.execute_script("return [...document.querySelectorAll(':disabled')].map(e => e.id)") == ended
+    browser.execute_script("details(0)")
+    browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert texts(browser, "#step") == [place], "an open node was left by its key"
+
+
+def test_a_point_is_beside_its_sources(browser, tmp_path, traces):
+    """A level is a column, level 1 the left one. Its points have the order of their sources' mean heights, and all of
+    them together the mean of these. Arrow down leads through every node, column by column."""
+    for trace in traces:
+        open_page(browser, tmp_path, [trace])
+        left, y = zip(*browser.execute_script("""return buttons.map(button => button.getBoundingClientRect())
+            .map(box => [box.left, (box.top + box.bottom) / 2])"""))
+        levels = [node.level for node in trace.nodes]
+        column = [left[levels.index(level)] for level in range(1, levels[-1] + 1)]
+        assert column == sorted(set(column)) and list(left) == [column[level - 1] for level in levels]
+        heads = browser.execute_script("""return [...document.querySelectorAll("#heads span")]
+            .map(head => [head.getBoundingClientRect().left, head.textContent])""")
+        assert [x - heads[0][0] for x, _ in heads] == pytest.approx([x - column[0] for x in column], abs=.1)
+        assert [re.findall(r"\d+", text) for _, text in heads] == [
+            [str(level), str(levels.count(level))] for level in range(1, levels[-1] + 1)]
+
+        order = [i for i, level in enumerate(levels) if level == 1]
+        assert [y[i] for i in order] == sorted(y[i] for i in order)
+        for level in range(2, levels[-1] + 1):
+            nodes = [i for i, other in enumerate(levels) if other == level]
+            wanted = {i: sum(e * y[j] for k, j, e in trace.edges if k == i) for i in nodes}
+            order += (by_height := sorted(nodes, key=lambda i: y[i]))
+            assert by_height == sorted(nodes, key=lambda i: wanted[i])
+            assert np.mean([y[i] for i in nodes]) == pytest.approx(np.mean([*wanted.values()]), abs=.1)
+
+        browser.execute_script("buttons[0].focus()")
+        reached = [0]
+        for key in [Keys.ARROW_DOWN] * len(order) + [Keys.ARROW_UP]:
+            browser.switch_to.active_element.send_keys(key)
+            reached.append(browser.execute_script("return buttons.indexOf(document.activeElement)"))
+        assert reached == [*order, order[-1], order[-2]]
+
+
+def test_the_edges_above_a_threshold(browser, tmp_path, traces):
+    """At first about as many edges are shown as there are nodes."""
+    open_page(browser, tmp_path, traces)
+    weights = [e for *_, e in traces[0].edges]
+    for wanted in (None, 0, .3, .7, 1):
+        least, paths = browser.execute_script("""
+            if (arguments[0] !== null) by("threshold").value = arguments[0];
+            by("threshold").dispatchEvent(new Event("input"));
+            const paths = [...document.querySelectorAll("#edges path:not(.flow)")];
+            return [Number(by("threshold-value").textContent), paths.map(path =>
+                [parseFloat(path.style.strokeWidth), path.getAttribute("d").split("M").length - 1])]""", wanted)
+        assert sum(count for _, count in paths) == pytest.approx(sum(e > .998 * least for e in weights), abs=1)
+        if wanted is None:
+            assert sum(count for _, count in paths) == pytest.approx(len(traces[0].nodes), rel=.2)
+        else:
+            assert least == pytest.approx(wanted ** 2 * max(weights), rel=.01)
+    assert [count for _, count in sorted(paths)][-1] == 1, "the heaviest edge has the widest line"
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"attention": False}, {"similarity": False}, {"fixed_nodes": 12, "tree": True}], ids=str)
 def test_the_bars_of_a_candidate_are_its_score(browser, tmp_path, tiny, settings, document, graph, question, changes):
     """The bars of z and c together are as long as the score. An ablation's score is z alone or c alone."""
     graph.save(tmp_path / "graph.json")
     method = Pecan(tiny, TokenMean(tiny), settings)
     prepared = method.prepare(document, tmp_path / "graph.json")
-    method.settings = replace(settings, confidence=0.9999999, **changes)
+    method.settings = replace(settings, confidence=0.9999999, patience=2, **changes)
     with tracing(method, tmp_path / "graph.json", tmp_path / "trace.jsonl"):
         method.answer(prepared, question)
     trace, = read_traces(tmp_path / "trace.jsonl")
@@ -130,26 +248,57 @@ def test_the_bars_of_a_candidate_are_its_score(browser, tmp_path, tiny, settings
 
     total = sum(max(c, 0) for c in trace.c)
     candidates = trace.answer.trace[number - 1].candidates
+    stops = [12] if "fixed_nodes" in changes else [.9999999, 2]
+    assert values(browser, "#settings span") == [settings.window, settings.chunk, *stops]
+    without, = texts(browser, "#without")
+    assert [word in without for word in ("attention", "similarity", "graph")] == [
+        changes.get("attention") is False, changes.get("similarity") is False, "tree" in changes]
     highest = max(score for _, _, score in candidates)
     of_z, of_c = (browser.execute_script(
         "return [...document.querySelectorAll('#candidates .bar ." + kind + "')].map(e => parseFloat(e.style.width))")
         for kind in "zc")
     for (node, z, score), z_bar, c_bar in zip(candidates, of_z, of_c, strict=True):
         c = max(trace.c[node], 0)
-        by_c = {"{}": c / total, "{'attention': False}": c, "{'similarity': False}": 0}[str(changes)]
+        by_c = c if "attention" in changes else 0 if "similarity" in changes else c / total
         assert c_bar == pytest.approx(100 * by_c / highest, abs=.01)
         assert z_bar == pytest.approx(100 * max(score - by_c, 0) / highest, abs=.01)
 
 
 def test_a_node_shows_its_sources_and_its_passage(browser, tmp_path, traces):
+    """It also shows what was made from it, and its figures, r only if it was read. The passage is the chunk down the
+    heaviest edges, between its neighbours."""
+    trace = traces[0]
+    nodes, edges = trace.nodes, trace.edges
     open_page(browser, tmp_path, traces)
-    nodes = traces[0].nodes
-    browser.execute_script("buttons.at(-1).click()")
-    below = sorted(((e, j) for i, j, e in traces[0].edges if i == len(nodes) - 1), key=lambda pair: -pair[0])
-    assert texts(browser, "#details-text") == [nodes[-1].text]
-    assert values(browser, "#sources .weight") == [e for e, _ in below]
-    assert texts(browser, "#sources button") == [f"#{j} {nodes[j].text}" for _, j in below]
-    assert texts(browser, "#passage mark")[0] in [node.text for node in nodes if node.level == 1]
+    chunks = sum(node.level == 1 for node in nodes)
+    *read, _ = trace.answer.trace
+    browser.execute_script("show(arguments[0])", len(read))
+    r = {step.node: step.r for step in read}
+    for node in (0, chunks - 1, chunks, len(nodes) - 1, *trace.answer.nodes[-2:]):
+        browser.execute_script("by('details').close(); buttons[arguments[0]].click()", node)
+        assert re.findall(r"\d+", texts(browser, "#details-title")[0]) == [str(node), str(nodes[node].level)]
+        assert texts(browser, "#details-text") == [nodes[node].text]
+        figures = [float(n) for n in re.findall(r"-?\d[\d.e-]*", texts(browser, "#details-figures")[0])]
+        wanted = [trace.c[node], trace.lengths[node], r.get(node)]
+        assert figures == pytest.approx([figure for figure in wanted if figure is not None], rel=5e-3)
+
+        below, above = ({end: e for start, end, e in rows if start == node}
+                        for rows in (edges, [(j, i, e) for i, j, e in edges]))
+        for kind, ends in (("sources", below), ("targets", above)):
+            ends = sorted(ends.items(), key=lambda pair: -pair[1])
+            assert values(browser, f"#{kind} .weight") == [e for _, e in ends]
+            assert texts(browser, f"#{kind} button") == [f"#{j} {nodes[j].text}" for j, _ in ends]
+
+        chunk = node
+        while nodes[chunk].level > 1:
+            chunk = max((e, j) for i, j, e in edges if i == chunk)[1]
+        assert texts(browser, "#passage mark") == [nodes[chunk].text]
+        if below:
+            browser.find_element(By.CSS_SELECTOR, "#sources button").click()
+            assert texts(browser, "#details-text") == [nodes[max(below, key=below.get)].text]
+            browser.execute_script("details(arguments[0])", node)
+        around = " ".join(near.text for near in nodes[max(0, chunk - 1):chunk + 2] if near.level == 1)
+        assert texts(browser, "#passage")[0].split() == around.split()
 
 
 def test_hostile_text_is_shown_and_not_run(browser, tmp_path, traces):

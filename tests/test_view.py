@@ -1,6 +1,7 @@
 """Traces and their replay: a trace holds what ran and passes the replay; a changed trace is refused."""
 import json
 import os
+import re
 import shutil
 from dataclasses import asdict, replace
 from operator import itemgetter
@@ -55,19 +56,48 @@ def refused(path) -> str:
 # --- what is written ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("changes, end", [
-    ({}, "yes"), ({"confidence": 0.999999}, "window"), ({"fixed_nodes": 11}, "nodes"), ({"attention": False}, "yes"),
+    ({}, "yes"), ({"confidence": 0.999999}, "window"), ({"fixed_nodes": 11}, "nodes"), ({"fixed_nodes": 2}, "nodes"),
+    ({"attention": False}, "yes"),
     ({"similarity": False}, "window"), ({"patience": 3}, "yes"), ({"window": 125, "confidence": 0.9999999}, "window"),
+    ({"window": 125, "chunk": 2, "confidence": 0.9999999}, "window"),
     ({"window": 4000, "confidence": 0.9999999}, "all")], ids=str)
 def test_traces_with_other_settings_follow(recorded, tmp_path, tiny, settings, changes, end):
     """A trace passes for every way to start, choose and end, and holds the whole answer. The window of 125 is too small
-    for the top level."""
+    for the top level; room for five chunks stays free, or half of it."""
     shutil.copy(recorded / "graph.json", tmp_path)
     document, = read_jsonl(EMBEDDED, 1)
     answer, = record(tmp_path, tiny, settings, document, document.questions[1:2], **changes)
-    assert answer.end == end and len(answer.nodes) > 4
+    assert answer.end == end and len(answer.nodes) >= changes.get("fixed_nodes", 5)
     assert not refused(tmp_path / "trace.jsonl")
     trace, = read_traces(tmp_path / "trace.jsonl")
     assert asdict(trace.answer) == json.loads(json.dumps(asdict(answer)))
+
+
+def test_a_node_may_fill_the_window(recorded, tmp_path, tiny, settings):
+    """In a window for just the first nodes of a longer search, these are read."""
+    shutil.copy(recorded / "graph.json", tmp_path)
+    document, = read_jsonl(EMBEDDED, 1)
+    window = settings.window
+    nodes = []
+    for _ in range(2):
+        answer, = record(tmp_path, tiny, settings, document, document.questions[:1], confidence=.9999999, window=window)
+        trace, = read_traces(tmp_path / "trace.jsonl")
+        replay(trace)
+        nodes.append(answer.nodes)
+        window -= trace.room - sum(trace.lengths[i] for i in nodes[0][:-2])
+    assert window < settings.window and nodes[1] == nodes[0][:-2]
+
+
+def test_a_search_of_chunks_alone_follows(recorded, tmp_path, tiny, settings):
+    """Without edges z is 0, and the cosines alone choose."""
+    graph = json.loads((recorded / "graph.json").read_text())
+    graph |= {"nodes": [node for node in graph["nodes"] if node["level"] == 1], "edges": []}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    document, = read_jsonl(EMBEDDED, 1)
+    record(tmp_path, tiny, settings, document, document.questions[:1], window=250, confidence=.9999999)
+    trace, = read_traces(tmp_path / "trace.jsonl")
+    replay(trace)
+    assert {step.z for step in trace.answer.trace} == {None, 0}
 
 
 def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
@@ -125,7 +155,7 @@ def copied(recorded, tmp_path):
 
 def scale(row, *keys):
     for key in keys:
-        row[key] *= 1.001
+        row[key] *= 1 + 1e-7
 
 
 def swap(rows, a, b):
@@ -158,6 +188,7 @@ TAMPERING = {
     "position": lambda t: t.steps[2].update(position=t.steps[2]["position"] + 1),
     "position and attention together": lambda t: other_position(t.steps[-1]),
     "level": lambda t: t.steps[2].update(level=1),
+    "a check during the start": lambda t: t.steps[0].update(p_yes=.5),
     "a step left out": lambda t: t.steps.pop(1),
     "verdict": lambda t: t.steps[-1].update(verdict="No"),
     "patience": lambda t: t.row["settings"].update(patience=2),
@@ -264,7 +295,7 @@ def test_no_file_is_lost(tmp_path, graph, trace, dump):
     mine.json would be the description of mine.safetensors.
     """
     for name in ("mine", "mine.jsonl", "mine.json"):
-        (tmp_path / name).write_text("mine")
+        (tmp_path / name).write_text('{"format": "mine"}\n')
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "new")
     os.mkfifo(tmp_path / "pipe.jsonl")
     trace, dump = (name and str(tmp_path / name) for name in (trace, dump))
@@ -310,7 +341,9 @@ def test_every_question_of_every_file(recorded, tmp_path, capsys):
     files = [path, str(again)]
     traces = [(file, trace) for file in files for trace in read_traces(file)]
     assert len(traces) == 10 and replay_main(files) == page_main([*files, "-o", str(output)]) == 0
-    assert capsys.readouterr().out == "".join(
+    said = capsys.readouterr()
+    assert re.findall(r"\d+", said.err.removeprefix(str(output))) == ["10"]
+    assert said.out == "".join(
         f"{file}: {trace.question!r} follows, {len(trace.answer.nodes)} steps\n" for file, trace in traces
     ) + f"{UNCHECKED}\n"
     data = output.read_text().partition('type="application/json">')[2].partition("</script>")[0]

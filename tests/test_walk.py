@@ -1,4 +1,5 @@
 """The walk: docs/walk.md shows what runs, and the walk leaves every function as it was."""
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 
 import llama
 import pecan
+from data import read_text
 from support.token_mean import TokenMean
 from view import walk
 
@@ -62,21 +64,26 @@ def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, grap
     assert float(made["pecan.py  Search.check", "p_yes"]) == pytest.approx(search.trace[-2].p_yes, rel=1e-3)
 
 
-def test_the_walk_of_two_models(tiny, settings, document, question):
-    """Stage 1 is the builder's, stage 2 the searching model's."""
-    name = "model.layers.5.self_attn.q_proj.weight"
-    builder = llama.Llama(tiny.config, tiny.weights | {name: 1.1 * tiny.weights[name]}, tiny.tokenizer, tiny.folder)
+def test_the_walk_of_two_models(tiny, settings, tmp_path, question, folder, model, capsys):
+    """Stage 1 is the builder's, stage 2 the searching model's. The command shows the walk that it names."""
+    path = tmp_path / "d.txt"
+    path.write_text((ROOT / "tiny" / "story.txt").read_text()[:900])
+    settings = replace(settings, chunk=32)
     encoder = TokenMean(tiny)
+    builder = model
+    texts = []
 
     def tensors(model, builder=None):
         found = {}
-        text = walk.walk(model, encoder, settings, document, question, builder)
-        for _, function, _, _, values, _ in walk.rows(text):
+        texts.append(walk.walk(model, encoder, settings, read_text(path), question, builder))
+        for _, function, _, _, values, _ in walk.rows(texts[-1]):
             found.setdefault(function, []).append(values)
         return found
     alone, other, both = tensors(tiny), tensors(builder), tensors(tiny, builder)
     assert both["pecan.py  edge_weights"] == other["pecan.py  edge_weights"] != alone["pecan.py  edge_weights"]
     assert both["pecan.py  Search.visit"] != other["pecan.py  Search.visit"]
+    walk.main([str(path), question, "--builder", str(folder), "--chunk", "32", "--device", "cpu"])
+    assert capsys.readouterr().out == texts[-1]
 
 
 def test_watching_ends_with_an_error():

@@ -5,8 +5,6 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const by = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const BUCKETS = 10;                                   // edges with similar weights are drawn as one path
-const ENDS = { yes: "The model said that it knows enough.", nodes: "The fixed number of nodes was read.",
-               all: "All nodes were read.", window: "The window was full." };
 
 let query, graph, place, at = 0, below = [], above = [], maximum = 1, boxes = [], buttons = [], walkOrder = [];
 
@@ -189,7 +187,7 @@ function show(wanted) {
   by("answer-box").hidden = !done;
   by("answer").classList.toggle("long", query.answer.text.length > 60);
   by("answer").textContent = query.answer.text;
-  by("end").textContent = ENDS[query.answer.end] || query.answer.end;
+  by("end").textContent = query.answer.end;
 
   const read = new Set(query.steps.slice(0, at).map(s => s.node)), open = new Set(candidates.map(([node]) => node));
   buttons.forEach((button, i) => {

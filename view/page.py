@@ -18,6 +18,7 @@ import jinja2
 
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, write_file
+from data import ENDS
 from view.replay import replay
 from view.trace import Trace, read_traces
 
@@ -31,7 +32,7 @@ def page_data(traces: list[Trace]) -> dict:
     for trace in traces:
         graphs[trace.graph] = {"levels": [node.level for node in trace.nodes],
                                "texts": [node.text for node in trace.nodes], "edges": trace.edges}
-        answer = asdict(trace.answer)
+        answer = asdict(trace.answer) | {"end": ENDS[trace.answer.end]}
         questions.append({"graph": list(graphs).index(trace.graph), "question": trace.question,
                           "settings": asdict(trace.settings), "c": trace.c, "lengths": trace.lengths,
                           "steps": answer.pop("trace"), "answer": answer})
