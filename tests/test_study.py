@@ -396,7 +396,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
     HotpotQA's settings are a short answer and GARLIC's 17 nodes. Graph and tree have the window of the construction,
     searches have a larger one.
     """
-    monkeypatch.setattr(collect, "SEARCH_WINDOW", 400)
+    monkeypatch.setattr(collect, "SEARCH_WINDOW", 460)
     monkeypatch.setattr(collect, "READ", 99)
     document = read_jsonl(EMBEDDED, limit=1)[0]
     question = document.questions[1]                        # all its searches read different nodes
@@ -424,7 +424,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
                            (row.ways["PECAN without progress control"], {"fixed_nodes": 17}),
                            (row.ways["PECAN without IP-based graph"], None)):
         of, of_c = (graph, row.c) if changes is not None else (tree, tree_vectors[1:] @ tree_vectors[0])
-        of_search = replace(settings, window=400, answer_tokens=32, **changes or {})
+        of_search = replace(settings, window=460, answer_tokens=32, **changes or {})
         answer = Search(tiny, of, row.question.text, of_c, of_search).answer()
         assert (found["nodes"], found["tokens"]) == (answer.nodes, answer.tokens)
         assert found["f1"] == f1(answer.text, row.question.answers)
@@ -436,7 +436,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
     t = tiny.tokenizer
     opening, turn = pecan.question_prompt(t, row.question.text), pecan.answer_turn(t, t.first("Yes"))
     tokens, gold = row.ways["PECAN"]["tokens"], t.encode("no one")
-    budgets = {"random chunks": tokens, "chunks by similarity": tokens, "BM25 over all nodes": 400 - 32}
+    budgets = {"random chunks": tokens, "chunks by similarity": tokens, "BM25 over all nodes": 460 - 32}
     for way, found in (row.ways | {"endless": row.endless}).items():
         nodes = (tree if "IP-based" in way else graph).nodes
         all_lines = [pecan.node_line(t, None, node.text) for node in nodes]
@@ -455,7 +455,7 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
     collect.collect(bench, "hotpotqa", document)
     path = bench.path("hotpotqa", document)
     assert path.stat().st_mtime_ns == written
-    others = [bench._replace(settings=replace(settings, window=400)), bench._replace(short=True),
+    others = [bench._replace(settings=replace(settings, window=460)), bench._replace(short=True),
               bench._replace(encoder=SimpleNamespace(fingerprint="another")),
               bench._replace(model=SimpleNamespace(fingerprint="another"))]
     changed = [replace(document, passages=document.passages[1:]), *(
