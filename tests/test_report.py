@@ -411,6 +411,7 @@ def test_the_report_of_the_bench_from_raw_rows(monkeypatch):
                "two": [record("a", E_H[:, :1].expand(-1, 2, -1), ((.75, -7), (0, -8), (.9, .1, .8, .2)), kind="top")]}
 
     found, name = {}, ""
+    assert list(report({"two": records["two"]})) == ["two"], "nothing to put together"
     header, _, *lines = (line.strip("| ").split(" | ") for line in markdown(report(records)).replace(
         "|  |", "| + |").splitlines())
     assert header == ["figure", "way", "one", "two", "together"]

@@ -91,6 +91,12 @@ def test_sources_of_a_bullet():
     assert truth.sources("Falls and Zambezi River", below, None) == [], "two words are not enough, River is in both"
     assert truth.sources("Victoria Falls, Zambezi: of Bubye, Zimbabwe", below, None) == [], "no clear first"
 
+    # Three words are enough, and so are four if the next text has two. A digit is a word; "sea" is too short for one.
+    below = ["Ships of the old sea", "Anna Cora has 7 tall ships at sea", "Bert has two tall ships"]
+    for text, wanted in (("ANNA: 7, tall", [1]), ("at sea: Anna, tall", []), ("anna: 7 tall, Bert", []),
+                         ("Cora Anna: 7 tall, Bert", [1])):
+        assert truth.sources(text, below, None) == wanted, text
+
 
 def test_the_embedded_world_has_exact_truth():
     """All needed chunks together are enough for a question. Without the first they are not."""
@@ -141,7 +147,7 @@ COSINES = torch.tensor([.6, .2, -.5, .1, .1, .1, .1])
 def record_of(**row) -> Record:
     """A document with four chunks, two bullets above them, and one above these."""
     nodes = [Node(level, f"text {i}") for i, level in enumerate((1, 1, 1, 1, 2, 2, 3))]
-    attention = torch.tensor([.1, .2, .1, .1, .3, .1, .2])[:, None, None].expand(7, 2, 1)
+    attention = torch.tensor([[.1, .1], [.2, .2], [.1, .1], [.1, .1], [.5, .1], [0, .2], [.3, .1]])[:, :, None]
     row = Asked(asked([], kind="top"), attention, torch.tensor([.1, .3, -.2, 0, .2, .4, 0]), [0, 3],
                 torch.tensor([1., 0, 0, 1, 1, 0, 1]), {}, {})._replace(**row)
     return Record(Document("d", ["-"]), None, nodes, PAIRS, E_H, COSINES, {4: [1]}, [row])
@@ -156,19 +162,24 @@ def found(step, record, chosen=Chosen([0], [1])) -> dict:
 
 
 def test_edges_by_hand():
-    """Bullet 4's means are .1, .4 and .1; head 0 alone has .1, .3 and .2. A negative cosine counts as 0."""
-    items = found(steps.edges, record_of())
-    for way, mass, precision in (("the paper", 4 / 6, 1), ("uniform", 1 / 3, 1 / 3), ("similarity", .25, 0),
-                                 ("chosen heads", .5, 1)):
-        assert items["edges: mass on the sources, level 2", way] == pytest.approx([mass])
-        assert items["edges: precision at 1, level 2", way] == pytest.approx([precision])
+    """Bullet 4's means are .1, .4 and .1; head 0 alone has .1, .3 and .2. A negative cosine counts as 0. All ways are
+    equal for 5 and 6."""
+    ways = "the paper", "uniform", "similarity", "chosen heads"
+    for known, level, masses, precisions, *others in (
+            ({4: [1]}, 2, (4 / 6, 1 / 3, .25, .5), (1, 1 / 3, 0, 1)),
+            ({4: [0, 1], 5: [3]}, 2, (5 / 6, 2 / 3, 1, 4 / 6), (1, 2 / 3, 1, 1), .5),
+            ({6: [5]}, 3, [.5] * 4, [.5] * 4)):
+        items = found(steps.edges, record_of()._replace(known=known))
+        assert items == {(f"edges: {what}, level {level}", way): pytest.approx([item, *others])
+                         for what, row in (("mass on the sources", masses), ("precision at 1", precisions))
+                         for way, item in zip(ways, row)}
 
 
 def test_relevance_by_hand():
-    """Bullet 4 is right and 5 is not: by attention (.3, .1) it is found, by similarity (.2, .4) it is not."""
+    """Bullet 4 is right and 5 is not: by attention (.3, .1) it is found, by similarity (.2, .4) and head 1 not."""
     items = found(steps.relevance, record_of())
     assert items == {("r: area over level 2", way): [area] for way, area in (
-        ("the paper", 1), ("uniform", .5), ("similarity", 0), ("an oracle's", 1), ("chosen heads", 1))}
+        ("the paper", 1), ("uniform", .5), ("similarity", 0), ("an oracle's", 1), ("chosen heads", 0))}
     r = torch.tensor([.5, .1, .2])
     assert steps.positioned("the paper", r, [2, 0]).tolist() == pytest.approx([.4, 1.5])
 
@@ -187,8 +198,8 @@ def test_a_replay_chooses_as_the_search_does(tiny, graph, question, similarity, 
 
 
 def test_every_order_by_loops():
-    """For each way, loops over its E and r give the order in which its replay reads."""
-    record = record_of()
+    """For each way, loops over its E and r give the order in which its replay reads. Random orders stay the same."""
+    record = record_of(question=Question("q", "3, 3 or 0?", []))
     row, = record.asked
 
     def order(e, r, position=0, similarity=None):
@@ -206,12 +217,13 @@ def test_every_order_by_loops():
         return S[1:]
 
     e, uniform = E_H.mean((1, 2)).tolist(), [1] * 7
-    r, c = row.attention[:, 0, 0].tolist(), [max(x, 0) for x in row.c.tolist()]
+    r, c = row.attention.mean((1, 2)).tolist(), [max(x, 0) for x in row.c.tolist()]
     wanted = {"z": order(e, r, 1), "z + c": order(e, r, 1, c), "z, E uniform": order(uniform, r, 1),
               "z, r uniform": order(e, uniform), "z, r an oracle's": order(e, row.leads.tolist()),
-              "z, E and r by chosen heads": order(E_H[:, 0, 0].tolist(), r, 1), "c": [5, 1, 4, 0, 3]}
-    found = steps.orders(record, row, Chosen([0], [1]))
-    assert found.keys() == {*wanted, "random", "BM25 over all nodes"}
+              "z, E and r by chosen heads": order(E_H[:, 0, 0].tolist(), row.attention[:, 1, 0].tolist(), 1),
+              "c": [5, 1, 4, 0, 3], "BM25 over all nodes": [3, 0]}
+    found, again = (steps.orders(record, row, Chosen([0], [1])) for _ in range(2))
+    assert found.keys() == {*wanted, "random"} and found == again
     assert {way: found[way] for way in wanted} == wanted and len(set(map(tuple, wanted.values()))) > 4
 
 
@@ -226,6 +238,10 @@ def test_the_order_of_a_replay(monkeypatch):
     assert found(steps.retrieval, record_of()) == {("rank of the needed chunk", "x"): [3, 2],
                                                    ("steps to all needed chunks", "x"): [5]}
 
+    # Without IPs the chunks are the top level, so nothing is retrieved.
+    short = record_of()
+    assert not found(steps.retrieval, short._replace(nodes=short.nodes[:4], pairs=PAIRS[:0]))
+
 
 def test_progress_by_hand():
     """The first pass reads two nodes, the top level. At the third check enough was read (chunks 0 and 3)."""
@@ -238,9 +254,18 @@ def test_progress_by_hand():
     assert stops[.6] == [[False], [False], [False]]
     assert stops[.7] == stops[.98] == [[False], [True], [True]], "p_yes equal to the threshold is not a Yes"
 
+    # In the embedded world facts count, and node 1 states the needed one.
+    record = record_of(question=asked(["Mara has a goat."]), endless={"nodes": [0, 1, 3], "p_yes": [.1, .2, .3]})
+    record.nodes[1] = Node(1, "Mara has a goat.")
+    assert found(steps.progress, record._replace(facts=stated))["p_yes: area", ""] == [
+        (.1, False), (.2, True), (.3, True)]
+
 
 def test_answers_by_hand():
+    """The kinds of questions are PECAN's and those without attention."""
     ways = {"PECAN": {"f1": .5, "likelihood": -2}, "needed chunks": {"f1": 1, "likelihood": -.5}}
+    without = found(steps.answers, record_of(ways=ways | {"PECAN without attention": {"f1": .25, "likelihood": -3}}))
+    assert without["F1 of kind 'top'", "PECAN without attention"] == [25]
     assert found(steps.answers, record_of(ways=ways)) == {
         ("F1", "PECAN"): [50], ("F1", "needed chunks"): [100], ("F1 of kind 'top'", "PECAN"): [50],
         ("F1 less PECAN's", "needed chunks"): [50], ("gold likelihood", "PECAN"): [-2],
@@ -256,20 +281,23 @@ def test_heads_are_chosen_by_their_mass():
     assert choose.best_heads([first]) == [0], "no other head raises .9"
     assert choose.best_heads([]) == []
 
-    (right, all_), = choose.on_sources(record_of())
-    assert right.tolist() == E_H[1].tolist() and torch.allclose(all_, torch.tensor([[.6], [.6]]))
+    # Each head finds another node, so each raises the share: one, a sixth of the heads, or ten.
+    for heads, most in ((5, 1), (12, 2), (90, 10)):
+        assert len(set(choose.best_heads([(row, row) for row in torch.eye(heads)[:, None]]))) == most
+
+    first, second = choose.on_sources(record_of()._replace(known={4: [1, 3], 5: [2]}))
+    assert torch.allclose(torch.stack(first), torch.tensor([[[.5], [.5]], [[.6], [.6]]]))
+    assert torch.allclose(torch.stack(second), torch.tensor([[[.1], [.1]], [[.2], [.2]]]))
     (right, all_), = choose.on_right_points(record_of())
-    assert torch.allclose(right, torch.tensor(.5)) and torch.allclose(all_, torch.tensor(.6))
+    assert torch.allclose(right, torch.tensor([[.8], [.2]])) and torch.allclose(all_, torch.tensor([[.8], [.4]]))
     assert choose.on_right_points(record_of(leads=torch.ones(7))) == []
 
 
 def test_heads_are_chosen_on_other_documents():
     """Each document gets the heads that are best on the other one. A single document gets none."""
     first = record_of()
-    second = first._replace(e=E_H.flip(1) * torch.tensor([1, 2])[:, None])
-    best = [choose.best_heads(choose.on_sources(record))[0] for record in (first, second)]
-    assert best[0] != best[1]
-    assert [chosen.edges[0] for chosen in choose.chosen_on_others([first, second])] == best[::-1]
+    second = record_of(attention=first.asked[0].attention.flip(1))._replace(e=E_H.flip(1))
+    assert choose.chosen_on_others([first, second]) == [Chosen([0], [1]), Chosen([1], [0])]
     assert choose.chosen_on_others([first]) == [Chosen([], [])]
 
 
@@ -277,23 +305,27 @@ def test_heads_are_chosen_on_other_documents():
 
 @pytest.mark.parametrize("prefix", ["", " Mara "])
 def test_the_gold_likelihood(tiny, question, monkeypatch, prefix):
-    """One pass over conversation and answer gives the same, with and without a prefix. Cache and counters stay."""
+    """One pass over conversation and answer gives the same, with and without a prefix. Cache and counters stay.
+    What does not fit into the cache does not count."""
     t = tiny.tokenizer
     monkeypatch.setattr(t, "reply_prefix", prefix)
     prompt = [*pecan.question_prompt(t, question), *pecan.node_line(t, 0, "Anna's job is baker")]
     turn = pecan.answer_turn(t, t.first("Yes"))
     gold = t.encode(f"{prefix}baker tea")
-    cache = Cache(tiny, 1, 512)
-    tiny.read(cache, [prompt])
-    before = list(cache.lengths), tiny.spent()
-    likelihood = collect.gold_likelihood(tiny, cache, "baker tea")
-    assert (cache.lengths, tiny.spent()) == before
+    likelihoods = []
+    for fit in (len(gold), len(gold) - 1):
+        cache = Cache(tiny, 1, length_of([*prompt, *turn]) + fit)
+        tiny.read(cache, [prompt])
+        before = list(cache.lengths), tiny.spent()
+        likelihoods.append(collect.gold_likelihood(tiny, cache, "baker tea"))
+        assert (cache.lengths, tiny.spent()) == before
 
     ids = [token for _, part in [*prompt, *turn] for token in part] + gold
     with torch.no_grad():
         hidden, _ = tiny.forward(torch.tensor([ids]), torch.arange(len(ids))[None])
     logits = tiny.logits(hidden[0]).log_softmax(-1)
-    assert likelihood == pytest.approx(logits[range(-len(gold) - 1, -1), gold].mean().item(), abs=1e-5)
+    of_gold = logits[range(-len(gold) - 1, -1), gold]
+    assert likelihoods == pytest.approx([of_gold.mean().item(), of_gold[:-1].mean().item()], abs=1e-5)
 
 
 def test_what_is_read_without_a_search(tiny, settings, monkeypatch):
@@ -319,17 +351,27 @@ def test_what_is_read_without_a_search(tiny, settings, monkeypatch):
 
 
 def test_what_is_known_of_a_bullet(tmp_path):
-    """A bullet's sources are known if it has some and they are not its whole group."""
-    nodes = [Node(1, "Mara is Sofia's baker."), Node(1, "Mara has a goat."), Node(2, "Mara has a goat"),
-             Node(2, "Mara is Sofia's baker. Mara has a goat"), Node(2, "Bells rang")]
-    document = Document("d", [" ".join(node.text for node in nodes[:2])], [asked([nodes[0].text])])
-    pairs = torch.tensor([[i, j] for i in (2, 3, 4) for j in (0, 1)])
-    tensors = {"pairs": pairs, "e": torch.ones(6, 2, 1), "cosines": torch.ones(6), "0.c": torch.ones(5),
-               "0.question": torch.ones(5, 2, 1)}
-    text = json.dumps({"nodes": list(map(vars, nodes)), "rows": [{"endless": {}, "ways": {}}]})
-    write_sealed(tmp_path / "r", tensors, text)
-    record = collect.load(tmp_path / "r", document)
-    assert record.nodes == nodes and record.known == {2: [1]} and record.asked[0].needed == [0]
+    """A bullet's sources are known if it has some and they are not its whole group. Each question has its own numbers.
+
+    In a document of the embedded world, bullets lead by person. If one piece of evidence states no fact, the document
+    is not from that world, and bullets lead along their heaviest edges.
+    """
+    nodes = [Node(1, "Bells rang."), Node(1, "Mara is Sofia's baker."), Node(1, "Mara has a goat."),
+             Node(2, "Mara has a goat"), Node(2, "Mara is Sofia's baker. Mara has a goat"), Node(2, "Bells rang")]
+    texts = [node.text for node in nodes[:3]]
+    tensors = {"pairs": torch.tensor([[i, j] for i in (3, 4, 5) for j in (1, 2)]), "cosines": torch.ones(6),
+               "e": torch.tensor([1., 2, 2, 1, 1, 2])[:, None, None].expand(6, 2, 1).contiguous(),
+               **{f"{n}.c": torch.full((6,), n) for n in (0, 1)},
+               **{f"{n}.question": torch.full((6, 2, 1), n) for n in (0, 1)}}
+    write_sealed(tmp_path / "r", tensors, json.dumps({"nodes": list(map(vars, nodes)), "rows": [
+        {"endless": {"n": n}, "ways": {}} for n in (0, 1)]}))
+    for needed, known, leads in (((1, 2), {3: [2]}, ([0, 1, 0, 1, 1, 0], [0, 0, 1, 1, 1, 0])),
+                                 ((2, 0), {}, ([0, 0, 1, 1, 0, 1], [1, 0, 0, 0, 0, 0]))):
+        record = collect.load(tmp_path / "r", Document("d", [" ".join(texts)], [asked([texts[n]]) for n in needed]))
+        assert record.nodes == nodes and record.known == known
+        for n, row in enumerate(record.asked):
+            assert (row.needed, row.leads.tolist(), row.endless) == ([needed[n]], leads[n], {"n": n})
+            assert row.c.tolist() == row.attention[:, 0, 0].tolist() == [n] * 6
 
 
 def test_the_window_of_a_search(tiny, settings):
@@ -346,12 +388,16 @@ def test_the_window_of_a_search(tiny, settings):
 
 @pytest.mark.slow
 def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
-    """Every way equals a search of its graph with its settings. BM25 reads eight nodes. Stored results are reused.
+    """Every way equals a search of its graph with its settings. Stored results are reused.
+
+    After every way, one pass over what was read gives the gold answer's likelihood. Chunks cost as many tokens as
+    PECAN's search, and BM25's nodes fill the window.
 
     HotpotQA's settings are a short answer and GARLIC's 17 nodes. Graph and tree have the window of the construction,
     searches have a larger one.
     """
-    monkeypatch.setattr(collect, "SEARCH_WINDOW", 400)
+    monkeypatch.setattr(collect, "SEARCH_WINDOW", 460)
+    monkeypatch.setattr(collect, "READ", 99)
     document = read_jsonl(EMBEDDED, limit=1)[0]
     question = document.questions[1]                        # all its searches read different nodes
     document.questions[:] = [replace(question, answers=["no one", *question.answers])]
@@ -362,34 +408,62 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
 
     graph, tree = (pecan.build(tiny, document, replace(settings, tree=tree)) for tree in (False, True))
     assert record.nodes == graph.nodes
-    vectors = TokenMean(tiny).encode([row.question.text, *(node.text for node in tree.nodes)])
-    seen = set()
+    E = collect.edges_of(record.pairs, record.e.mean((1, 2)), len(graph.nodes))
+    assert (E - graph.E.to_dense()).abs().max() < 1e-5
+    assert (row.attention - seen.to_question(tiny, graph, row.question.text)).abs().max() < 1e-6
+    vectors, tree_vectors = (TokenMean(tiny).encode([row.question.text, *(node.text for node in of.nodes)])
+                             for of in (graph, tree))
+    i, j = 1 + record.pairs.T
+    assert torch.allclose(record.cosines, (vectors[i] * vectors[j]).sum(1), atol=1e-6)
+    c = vectors[1:] @ vectors[0]
+    assert torch.allclose(row.c, c, atol=1e-6)
+    read = set()
     for found, changes in ((row.endless, {"patience": 10 ** 6}), (row.ways["PECAN"], {}),
                            (row.ways["PECAN without attention"], {"attention": False}),
                            (row.ways["PECAN without similarity"], {"similarity": False}),
                            (row.ways["PECAN without progress control"], {"fixed_nodes": 17}),
                            (row.ways["PECAN without IP-based graph"], None)):
-        of, c = (graph, row.c) if changes is not None else (tree, vectors[1:] @ vectors[0])
-        of_search = replace(settings, window=400, answer_tokens=32, **changes or {})
-        answer = Search(tiny, of, row.question.text, c, of_search).answer()
+        of, of_c = (graph, row.c) if changes is not None else (tree, tree_vectors[1:] @ tree_vectors[0])
+        of_search = replace(settings, window=460, answer_tokens=32, **changes or {})
+        answer = Search(tiny, of, row.question.text, of_c, of_search).answer()
         assert (found["nodes"], found["tokens"]) == (answer.nodes, answer.tokens)
         assert found["f1"] == f1(answer.text, row.question.answers)
         assert found["p_yes"] == [step.p_yes for step in answer.trace]
-        seen.add(tuple(answer.nodes))
-    assert len(seen) == 6 and row.ways["PECAN"]["f1"] == 1, "the second gold answer"
-    assert len(row.ways["BM25 over all nodes"]["nodes"]) == collect.READ
+        read.add(tuple(answer.nodes))
+    assert len(read) == 6 and row.ways["PECAN"]["f1"] == 1, "the second gold answer"
     assert row.ways["needed chunks"]["nodes"] == row.needed
+
+    t = tiny.tokenizer
+    opening, turn = pecan.question_prompt(t, row.question.text), pecan.answer_turn(t, t.first("Yes"))
+    tokens, gold = row.ways["PECAN"]["tokens"], t.encode("no one")
+    budgets = {"random chunks": tokens, "chunks by similarity": tokens, "BM25 over all nodes": 460 - 32}
+    for way, found in (row.ways | {"endless": row.endless}).items():
+        nodes = (tree if "IP-based" in way else graph).nodes
+        all_lines = [pecan.node_line(t, None, node.text) for node in nodes]
+        lines = [all_lines[i] for i in found["nodes"]]
+        ids = [id for _, part in [*opening, *sum(lines, []), *turn] for id in part]
+        with torch.no_grad():
+            logits = tiny.logits(tiny.forward(torch.tensor([ids + gold]), torch.arange(len(ids + gold))[None])[0][0])
+        likelihoods = logits.log_softmax(-1)[range(len(ids) - 1, len(ids + gold) - 1), gold]
+        assert found["likelihood"] == pytest.approx(likelihoods.mean().item(), abs=1e-4), way
+        if "PECAN" not in way and way != "endless":         # an answer is a single word
+            assert found["f1"] == f1(t.decode([logits[len(ids) - 1].argmax().item()]), row.question.answers)
+        if way in budgets:
+            more = max(length_of(line) for line in all_lines if line not in lines)
+            assert len(ids) <= budgets[way] < len(ids) + more, way
 
     collect.collect(bench, "hotpotqa", document)
     path = bench.path("hotpotqa", document)
     assert path.stat().st_mtime_ns == written
-    others = [bench._replace(settings=replace(settings, window=400)), bench._replace(short=True),
+    others = [bench._replace(settings=replace(settings, window=460)), bench._replace(short=True),
               bench._replace(encoder=SimpleNamespace(fingerprint="another")),
               bench._replace(model=SimpleNamespace(fingerprint="another"))]
-    asked_again = replace(document, questions=[replace(row.question, text="Who?")])
-    paths = {path, bench.path("own", document), bench.path("hotpotqa", asked_again),
+    changed = [replace(document, passages=document.passages[1:]), *(
+        replace(document, questions=[replace(row.question, **change)])
+        for change in ({"text": "Who?"}, {"answers": ["x"]}, {"extra": {}}))]
+    paths = {path, bench.path("own", document), *(bench.path("hotpotqa", other) for other in changed),
              *(other.path("hotpotqa", document) for other in others)}
-    assert len(paths) == 7, "results of other options have other names"
+    assert len(paths) == 10, "results of other options have other names"
     assert bench.path("hotpotqa", replace(document, id="../../victim")) == path, "an id is not part of the path"
 
     # Any damage gives an error of one line.
@@ -413,26 +487,37 @@ def test_the_rows_that_ship():
             assert truth.needed_chunks(document, document.passages, document.questions[0])
 
 
-def test_what_the_options_choose(tmp_path, monkeypatch):
-    """Options choose the number of documents and questions, and the short form."""
+def test_what_the_options_choose(tmp_path, monkeypatch, settings):
+    """Options choose documents and questions, and the short form. The settings are the model's own."""
     seen = []
     monkeypatch.setattr(study_command, "report", lambda records: {})
     monkeypatch.setattr(study_command, "collect", lambda bench, data, document: seen.append(
-        (bench.short, bench.folder, data, document.id, len(document.questions))))
+        (bench.settings, bench.short, bench.folder, data, document.id, len(document.questions))))
     documents = read_jsonl(EMBEDDED, 3)
     for option, short, counts in ((["--limit", "3"], False, [len(document.questions) for document in documents]),
                                   (["--short"], True, [2, 2])):
         seen.clear()
         assert main([*option, "--output", str(tmp_path), "--device", "cpu"]) == 0
-        assert seen == [(short, tmp_path, "embedded", document.id, n) for document, n in zip(documents, counts)]
+        assert seen == [(settings, short, tmp_path, "embedded", document.id, n)
+                        for document, n in zip(documents, counts)]
 
 
-def test_two_files_of_one_name(tmp_path):
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "d.jsonl").write_text(EMBEDDED.read_text().splitlines()[0])
-    with pytest.raises(InputError, match="--data: two of .* have the same name"):
-        main(["--data", *(str(tmp_path / folder / "d.jsonl") for folder in "ab"), "--output", str(tmp_path / "r")])
+def test_what_is_read_of_the_data(tmp_path):
+    """Each name has its documents. One without questions is left out. A question without evidence is an error, and so
+    are two files of one name."""
+    line = EMBEDDED.read_text().splitlines()[0]
+    path, other = tmp_path / "d.jsonl", tmp_path / "a" / "d.jsonl"
+    path.write_text(line + "\n" + json.dumps(json.loads(line) | {"id": "other", "questions": []}))
+    known = {name: read_jsonl(DATA / f"{name}.jsonl") for name in ("hotpotqa", "musique")}
+    found = study_command.documents_of(["musique", str(path), "hotpotqa"], None)
+    assert found == known | {"d": read_jsonl(EMBEDDED, 1)}
+
+    other.parent.mkdir()
+    other.write_text(line.replace("evidence", "proof"))
+    for files, message in ((["--data", other], "question test-0-0: .*evidence"),
+                           (["--data", path, path], "--data: two of .* have the same name")):
+        with pytest.raises(InputError, match=message):
+            main([*map(str, files), "--output", str(tmp_path / "r")])
 
 
 def test_the_pictures(tmp_path, monkeypatch):
@@ -457,7 +542,11 @@ def test_the_pictures(tmp_path, monkeypatch):
             [[pytest.approx(values[way] - .1), y], [pytest.approx(values[way] + .2), y]] for y, way in enumerate(order)]
     assert [label.get_text() for label in progress.get_legend().get_texts()] == list(draw.STOPS)
     assert [line.lines[0].get_xydata().tolist() for line in progress.containers] == [
-        [[.5, n], [.8, n + .5]] for n in range(3)]
+        [[.5, n], [.8, n + .5]] for n in range(3)] and all(line.has_yerr for line in progress.containers)
+
+    # A figure that the data do not have is left out.
+    draw.draw("e", dict.fromkeys(draw.WAYS[1:], ways) | stops, tmp_path)
+    assert [axis.get_xlabel() for axis in drawn[2].axes] == list(draw.WAYS[1:])
 
 
 @pytest.mark.slow
@@ -474,4 +563,6 @@ def test_the_short_form(tmp_path, capsys):
                  "| r: area over level 2; n ", "|  | z + c | ", "| p_yes: area; n ", "| F1; n 2, 2, 4 | PECAN | "):
         assert text in printed
     assert "one: test-0 is done\n" in printed_err
-    assert len(list(tmp_path.glob("*-steps.png"))) == len(list(tmp_path.glob("*-progress.png"))) == 3
+    assert set(printed.split("picture: ")[1:]) == {
+        f"{tmp_path / name}-{what}.png\n" for name in (*names, "together") for what in ("steps", "progress")}
+    assert len(list(tmp_path.glob("*.png"))) == 6
