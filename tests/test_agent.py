@@ -23,8 +23,11 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name, passages", [("graphreader", 6), ("mkrag", 6), ("jerr", 15)])
-def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkeypatch):
-    """Costs are the sum over all calls and the reader. Neither costs nor replies depend on the batch size."""
+def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkeypatch, capsys):
+    """Costs are the sum over all calls and the reader. Neither costs nor replies depend on the batch size.
+
+    A construction shows a bar if that is wanted, a question never does.
+    """
     if name == "graphreader":
         pytest.importorskip("snowballstemmer")
     whole = read_jsonl(EMBEDDED, 1)[0]
@@ -34,7 +37,8 @@ def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkey
     for batch in (1, 4):
         method = METHODS[name](tiny, replace(settings, batch=batch, answer_tokens=8))
         said.clear()
-        prepared = method.prepare(document, tmp_path / f"{batch}.json")
+        prepared = method.prepare(document, tmp_path / f"{batch}.json", progress=batch == 4)
+        assert ("replies" in capsys.readouterr().err) == (batch == 4)
         assert prepared.calls == len(said) > 0
         assert prepared.flops == sum(flops for flops, _ in said) and 0 < prepared.refused <= prepared.calls
         again = METHODS[name](tiny, settings).prepare(document, tmp_path / f"{batch}.json")
@@ -42,6 +46,7 @@ def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkey
 
         said.clear()
         answer = method.answer(prepared, document.questions[0].text)
+        assert capsys.readouterr().err == ""
         assert answer.calls == len(answer.trace) == len(said) - (answer.end == "read")
         assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said), sum(tokens for _, tokens in said))
         found.append((answer, (tmp_path / f"{batch}.json").read_text()))

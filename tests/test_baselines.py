@@ -537,7 +537,11 @@ def test_compression_keeps_within_its_target(tiny, settings, documents, monkeypa
         for text, i in zip(texts, kept):
             left = iter(encode(units[i]))
             assert all(token in left for token in encode(text))
+
+    method.target = sum(len(encode(unit)) for unit in units[:2])
     assert method.compress(units[:2], "Who?") == units[:2] and len(rankings) == len(documents)
+    method.target -= 1
+    assert method.compress(units[:2], "Who?") != units[:2] and len(rankings) == len(documents) + 1
 
 
 def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, document, question, folder):

@@ -194,6 +194,7 @@ def test_what_does_not_fit_is_cut(tiny, settings):
     assert lines(8 * one, []) == dict(enumerate(of))
     assert lines(4 * one, []) == {0: of[0], 2: of[2]}
     assert lines(8 * one + whole, [1]) == {0: of[0], 1: chunk, 2: of[2], 3: of[3]}
+    assert lines(4 * one, [3, 1]) == {0: of[0], 2: of[2], 3: chunk}, "the page that the model named first"
     assert lines(2 * one, [1]) == {1: of[1], 2: of[2]}, "a chunk that does not fit keeps its synopsis"
 
     # The castle is in chunk 2, so that chunks 2, 0, 1, 3 follow each other, also in the prompt that asks for pages.
@@ -210,6 +211,7 @@ def test_what_does_not_fit_is_cut(tiny, settings):
     cut, ids, whole = answer(10_000)
     assert (cut, ids) == (False, sum(of, []))
     assert answer(base + 4 * one)[:2] == (True, of[0] + of[2])
+    assert whole.index("Page 0: ") < whole.index("Page 2: ")
     two = whole
     for n in (1, 3):
         two = two.replace(f"Page {n}: {synopses[n]}\n", "")

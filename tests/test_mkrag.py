@@ -200,6 +200,7 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
 def test_decisions():
     for reply, wanted in (("I think\nRewriteQ: From where?\nAnswer: x", ("RewriteQ", "From where?")),
                           ("**Answer: Casa Loma** ", ("Answer", "Casa Loma")), ("Casa Loma", None),
+                          ("Answer: it is not known.\nRewriteQ: Where?", ("RewriteQ", "Where?")),
                           ("Answer: cannot be derived.\nRewriteQ: From where?", ("RewriteQ", "From where?"))):
         assert decision_of(reply, "") == wanted
 
