@@ -164,7 +164,8 @@ class GraphReader(Built):
         super().__init__(model, settings)
         self.stem = stemmer()
         self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(FACTS_TOKENS, settings)
-        self.check_room("extraction of GraphReader", self.length(reminder(FORM) + EXTRACT) + self.chunk, self.extract)
+        self.check_room("extraction of GraphReader", self.length(f"{reminder(FORM)}{EXTRACT}\n\n") + self.chunk,
+                        self.extract)
 
     def build(self, document: Document) -> dict:
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""

@@ -56,7 +56,7 @@ SEED = 0
 # --- clustering -----------------------------------------------------------------------------------------------------
 
 def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
-    """UMAP by cosine to at most 10 dimensions, [n, D] to [n, 10].
+    """UMAP by cosine to 10 dimensions, [n, D] to [n, 10]; n is at least 12.
 
     The result is float64, because in float32 a mixture cannot separate points that are close together.
     """
@@ -67,7 +67,7 @@ def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
     threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                      # a seed allows one thread only, and UMAP warns of it
-        reducer = umap.UMAP(n_neighbors=neighbours, n_components=min(DIMENSIONS, len(vectors) - 2), metric="cosine",
+        reducer = umap.UMAP(n_neighbors=neighbours, n_components=DIMENSIONS, metric="cosine",
                             init="pca", random_state=SEED)
         points = reducer.fit_transform(vectors)
 

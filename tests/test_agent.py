@@ -1,4 +1,5 @@
 """The parts that GraphReader, MKRAG and JERR share, on the embedded model: batches, costs, refusals, cut prompts."""
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,8 @@ from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
 from baselines.replies import Reply, cells_of, lines_of, reminder
 from core.files import InputError
-from data import EMBEDDED, read_jsonl
+from core.settings import Settings
+from data import EMBEDDED, Document, read_jsonl
 from pecan import SUMMARISE
 from support.token_mean import TokenMean
 
@@ -21,8 +23,11 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name, passages", [("graphreader", 6), ("mkrag", 6), ("jerr", 15)])
-def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkeypatch):
-    """Costs are the sum over all calls and the reader. Neither costs nor replies depend on the batch size."""
+def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkeypatch, capsys):
+    """Costs are the sum over all calls and the reader. Neither costs nor replies depend on the batch size.
+
+    A construction shows a bar if that is wanted, a question never does.
+    """
     if name == "graphreader":
         pytest.importorskip("snowballstemmer")
     whole = read_jsonl(EMBEDDED, 1)[0]
@@ -32,12 +37,16 @@ def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkey
     for batch in (1, 4):
         method = METHODS[name](tiny, replace(settings, batch=batch, answer_tokens=8))
         said.clear()
-        prepared = method.prepare(document, tmp_path / f"{batch}.json")
+        prepared = method.prepare(document, tmp_path / f"{batch}.json", progress=batch == 4)
+        assert ("replies" in capsys.readouterr().err) == (batch == 4)
         assert prepared.calls == len(said) > 0
-        assert prepared.flops == sum(flops for flops, _ in said)
+        assert prepared.flops == sum(flops for flops, _ in said) and 0 < prepared.refused <= prepared.calls
+        again = METHODS[name](tiny, settings).prepare(document, tmp_path / f"{batch}.json")
+        assert (again.flops, again.calls, again.refused) == (prepared.flops, prepared.calls, prepared.refused)
 
         said.clear()
         answer = method.answer(prepared, document.questions[0].text)
+        assert capsys.readouterr().err == ""
         assert answer.calls == len(answer.trace) == len(said) - (answer.end == "read")
         assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said), sum(tokens for _, tokens in said))
         found.append((answer, (tmp_path / f"{batch}.json").read_text()))
@@ -82,8 +91,32 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
         assert method.ask_fitting(texts, str, "W.") == "x"
         return script.heard[0]
     assert [fitting(window) for window in (whole, whole - 1, 1)] == ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
-    with pytest.raises(InputError, match=r"window 99 is too small: a prompt takes \d+ tokens and its reply 99"):
-        Agent(tiny, replace(settings, window=99)).ask(["What is it?"], 99)
+    prompt = method.length("What is it?")
+    assert len(Agent(tiny, replace(settings, window=prompt + 9)).ask(["What is it?"], 9)) == 1
+    with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and its r"):
+        Agent(tiny, replace(settings, window=prompt + 8)).ask(["What is it?"], 9)
+
+
+# A reply that every method can use.
+ANY = """{"Mara": {"Events": ["sang"]}}
+1. Question: Who sang? Answer: Mara
+2. She sang. | Mara
+Node: Mara, Score: 9"""
+
+
+@pytest.mark.parametrize("name, chunk, replies", [
+    ("graphreader", 2000, [1024, 256, 512]), ("mkrag", 500, [1024, 512]), ("jerr", 2000, [512])])
+def test_lengths_at_the_papers_chunks(tiny, name, chunk, replies):
+    """With chunks of 300 tokens, methods have the chunks and the replies of their own papers."""
+    if name == "graphreader":
+        pytest.importorskip("snowballstemmer")
+    method = (METHODS | {"graphreader": GraphReader})[name](tiny, Settings(window=100_000))
+    heard, limits = [], []
+    method.say = lambda texts, limit: heard.extend(texts) or limits.append(limit) or [ANY] * len(texts)
+    text = " ".join(["road."] * 1500)                       # of two tokens each
+    method.answer(method.prepare(Document("d", [text])), "Who sang?")
+    assert len(re.findall(r"road\.", heard[0])) == chunk // 2
+    assert list(dict.fromkeys(limits)) == replies
 
 
 def test_lists_in_a_reply():

@@ -26,7 +26,7 @@ from baselines.built import TreeNode
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker, even_groups
-from baselines.passages import pack_paragraphs, pack_sentences
+from baselines.passages import pack_paragraphs, pack_sentences, sentences, units
 from baselines.raptor import Raptor
 from baselines.replies import reminder
 from baselines.whole import Whole
@@ -109,6 +109,10 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
     answer = method.answer(prepared, question)
     assert answer.nodes == wanted and answer.flops == tiny.flops + questions.flops - before
 
+    whole = Document("d", [" ".join(document.passages)])
+    for other in (method, BM25(tiny, settings)):
+        assert other.prepare(whole).texts == pecan.chunks(tiny.tokenizer, whole, 24), "the same chunks as PECAN's"
+
 
 # --- the reader -----------------------------------------------------------------------------------------------------
 
@@ -137,6 +141,7 @@ def test_a_text_that_just_fits_is_read(tiny, question, settings):
         assert method.answer_from_best(question, [text + longer, "The road was long."], [0, 1]).nodes == read
     with pytest.raises(InputError, match="too small"):
         method.answer_from_best(question, [text + " road"], [0])
+    assert method.answer_from_best(question, [], []).nodes == [], "no text is no error"
 
 
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------
@@ -237,6 +242,25 @@ def test_raptors_tree(tiny, settings, encoder, documents, tmp_path, monkeypatch)
         assert (again.graph, again.flops) == (nodes, prepared.flops) and torch.equal(again.index, prepared.index)
 
 
+def test_clusters_inside_of_clusters(monkeypatch):
+    """Clusters of more than 11 nodes are clustered inside. What has too many tokens is clustered again or cut in order.
+
+    Instead of UMAP and mixtures, which take half a minute, each vector says in which cluster it is, first of the whole
+    layer, then inside a cluster, then if that is clustered again.
+    """
+    vectors = [*((0, i % 2, 9) for i in range(12)), *((2, 0, i % 3) for i in range(13)),
+               *((first, i, 9) for first, number in ((1, 11), (3, 3), (4, 10)) for i in range(number))]
+    vectors = np.random.default_rng(0).permutation(vectors)
+    monkeypatch.setattr(raptor, "reduce", lambda vectors, neighbours: vectors[:, {6: 0, 10: 1}.get(neighbours, 2)])
+    monkeypatch.setattr(raptor, "mixture", lambda points: [np.flatnonzero(points == k).tolist() for k in set(points)])
+    tokens = [50 if first == 3 else 10 for first, _, _ in vectors]
+    wanted = {}
+    for i, (first, inside, again) in enumerate(vectors.tolist()):
+        wanted.setdefault((first, inside * (first == 0), again), []).append(i)
+    d = wanted.pop((3, 0, 9))                                # 150 tokens
+    assert raptor.clusters(vectors, tokens, 110) == sorted([*wanted.values(), d[:2], d[2:]])
+
+
 def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, documents):
     """The name depends on document, method, model, lengths and the encoder that clusters, because the tree does."""
     def name(method=Raptor, model=tiny, others=(encoder,), document=documents[0], **changes):
@@ -250,10 +274,25 @@ def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, documents
 def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, documents, monkeypatch):
     """Building ends even if clustering makes no layer smaller."""
     monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [[i] for i in range(len(vectors))])
-    monkeypatch.setattr(Raptor, "say", lambda self, texts, limit: ["Mara"] * len(texts))
-    nodes = Raptor(tiny, encoder, settings).prepare(documents[0]).graph
+    monkeypatch.setattr(Raptor, "say", lambda self, texts, limit: [f"{text[-30:]}  a\nroad" for text in texts])
+    method = Raptor(tiny, encoder, settings)
+    prepared = method.prepare(documents[0])
+    nodes = prepared.graph
     chunks = sum(node.level == 1 for node in nodes)
     assert [node.level for node in nodes] == [level for level in range(1, 7) for _ in range(chunks)]
+    assert all(node.text.endswith(" a road") for node in nodes[chunks:])
+
+    question = documents[0].questions[0].text
+    *vectors, query = encoder.encode([*(node.text for node in nodes), question]).double().numpy()
+    scores = np.array([vector @ query for vector in vectors]).round(9)
+    assert method.answer(prepared, question).nodes == np.argsort(-scores, kind="stable")[:5].tolist()
+
+
+def test_a_cluster_of_raptor_fits_its_prompt(tiny, encoder):
+    """It has up to 3500 tokens, fewer if the window has no room for prompt and summary."""
+    method = Raptor(tiny, encoder, Settings())
+    assert method.most == 3500
+    assert Raptor(tiny, encoder, Settings(window=1000)).most == 1000 - method.length(raptor.PROMPT) - 100
 
 
 def test_traversal_and_collapsed_tree(tiny, encoder, settings):
@@ -292,6 +331,15 @@ def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
             assert chunk[-40:] in ends or re.search(r"[.!?]$", chunk), chunk[-80:]
 
 
+def test_parts_of_a_document_by_hand():
+    """A heading stays with what follows: one line, up to 12 words, no stop at its end. Sentences end after . ! or ?"""
+    twelve = " ".join(["word"] * 12)
+    passages = ["Title\n\nIt rained! Who came?\n \nAnn", "Bob sat.", twelve, "One\ntwo", "a,", f"{twelve} word", "b"]
+    assert units(Document("d", passages)) == [
+        "Title\nIt rained! Who came?", "Ann\nBob sat.", f"{twelve}\nOne\ntwo", *passages[4:]]
+    assert sentences("Title\nIt rained! Who came?  Ann.") == ["Title It rained!", "Who came?", "Ann."]
+
+
 # --- MeMWalker ------------------------------------------------------------------------------------------------------
 
 def test_children_share_parents_evenly():
@@ -309,18 +357,20 @@ def test_memwalkers_tree(tiny, settings, tmp_path):
     segments = pack_sentences(tiny.tokenizer, document, 1000 * 24 // 300)
     n = len(segments)
     assert 8 < n <= 16
-    script = Script(method, *(f"s{i}" for i in range(n)), "left", "  ", "root")
+    said = [f"s{i} road road road road" for i in range(n)]
+    script = Script(method, *said, "left", "  ", " the\n root ")
     nodes = method.prepare(document, path).graph
 
     half = n // 2
-    right = memwalker.SUMMARIES.format("\n\n".join(f"s{i}" for i in range(half, n)))
+    right = memwalker.SUMMARIES.format("\n\n".join(said[half:]))
     assert script.heard[:n] == [memwalker.SEGMENT.format(segment) for segment in segments]
     assert script.heard[n + 1] == right and len(script.heard) == n + 3
     assert nodes[:n] == [TreeNode(1, segment, []) for segment in segments]
-    assert nodes[n:2 * n] == [TreeNode(2, f"s{i}", [i]) for i in range(n)]
+    assert nodes[n:2 * n] == [TreeNode(2, said[i], [i]) for i in range(n)]
     assert nodes[2 * n] == TreeNode(3, "left", list(range(n, n + half)))
-    assert nodes[2 * n + 1].text.startswith(f"s{half} s{half + 1}"), "the start of its texts replaces an empty summary"
-    assert nodes[2 * n + 2:] == [TreeNode(4, "root", [2 * n, 2 * n + 1])]
+    start = nodes[2 * n + 1].text
+    assert " ".join(said[half:]).startswith(start) and len(tiny.tokenizer.encode(f" {start}")) == 200 * 24 // 300
+    assert nodes[2 * n + 2:] == [TreeNode(4, "the root", [2 * n, 2 * n + 1])]
     assert method.prepare(document, path).graph == nodes and not script.replies
 
     with pytest.raises(InputError, match="tree.json: is of another document"):
@@ -423,15 +473,20 @@ def losses_of(hf, ids):
     return -logits[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
 
 
-def test_ranking_equals_hugging_face(tiny, tiny_hf, settings, document, question):
-    """Both run in float32. Units of different lengths in one batch get the same values as alone."""
-    method = LongLLMLingua(tiny, tiny, settings)
+@pytest.mark.parametrize("bos", [True, False])
+def test_ranking_equals_hugging_face(tiny, tiny_hf, settings, document, question, monkeypatch, bos):
+    """Both run in float32. Units of different lengths in one batch get the same values as alone. If the scorer has no
+    BOS, a line feed is before the unit."""
     tokenizer = tiny.tokenizer
+    start = tokenizer.bos if bos else tokenizer.encode("\n")
+    if not bos:
+        monkeypatch.setattr(tokenizer, "special_names", {})
+    method = LongLLMLingua(tiny, tiny, settings)
     units = [tokenizer.encode(unit) for unit in method.prepare(document).texts]
     assert len(units) > settings.batch
 
     asked = tokenizer.encode("\n" + question + " We can get the answer to this question in the given documents.")
-    wanted = [losses_of(tiny_hf, [*tokenizer.bos, *unit, *asked])[-len(asked):].mean().item() for unit in units]
+    wanted = [losses_of(tiny_hf, [*start, *unit, *asked])[-len(asked):].mean().item() for unit in units]
     assert method.rank(units, question) == pytest.approx(wanted, rel=1e-5)
 
 
@@ -442,7 +497,6 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
     question = document.questions[1].text
     units = [tokenizer.encode(unit) for unit in method.prepare(document).texts[:4]]
     method.target = sum(map(len, units)) // 2
-    method.window = 8
 
     newline = tokenizer.encode("\n")
     alone = [*tokenizer.bos]
@@ -450,8 +504,8 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
     wanted = []
     for unit, share in zip(units, shares(list(map(len, units)), method.target)):
         left = []
-        for first in range(0, len(unit), 8):
-            ids = unit[first:first + 8]
+        for first in range(0, len(unit), 16):                  # 200 tokens at chunks of 300
+            ids = unit[first:first + 16]
             contrast = losses_of(tiny_hf, alone + ids)[-len(ids):] - losses_of(tiny_hf, given + ids)[-len(ids):]
             places = contrast.argsort(descending=True)[:int(share * len(ids))].tolist()
             kept = [ids[i] for i in sorted(places)]
@@ -470,18 +524,24 @@ def test_compression_keeps_within_its_target(tiny, settings, documents, monkeypa
     """Each kept text is a subsequence of its unit, the best unit first. Units that fit are not compressed."""
     encode = tiny.tokenizer.encode
     method = LongLLMLingua(tiny, tiny, settings)
-    rankings = record(monkeypatch, method, "rank")
+    rankings, drops = record(monkeypatch, method, "rank"), record(monkeypatch, method, "drop")
     for document in documents:
         units = method.prepare(document).texts
         texts = method.compress(units, document.questions[0].text)
         assert method.target // 2 < sum(len(encode(text)) for text in texts) <= method.target == 160
 
         _, perplexity = rankings[-1]
-        kept = sorted(range(len(units)), key=perplexity.__getitem__)[:len(texts)]
+        kept = sorted(range(len(units)), key=perplexity.__getitem__)
+        totals = np.cumsum([len(encode(units[i])) for i in kept])
+        assert drops[-1][0][0] == [encode(units[i]) for i in kept[:(totals <= 168).sum() + 1]]       # 2100 tokens
         for text, i in zip(texts, kept):
             left = iter(encode(units[i]))
             assert all(token in left for token in encode(text))
+
+    method.target = sum(len(encode(unit)) for unit in units[:2])
     assert method.compress(units[:2], "Who?") == units[:2] and len(rankings) == len(documents)
+    method.target -= 1
+    assert method.compress(units[:2], "Who?") != units[:2] and len(rankings) == len(documents) + 1
 
 
 def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, document, question, folder):

@@ -9,6 +9,7 @@ import pytest
 from speaker import Script, by_rules
 
 from baselines import graphreader_prompts
+from baselines.agent import Agent
 from baselines.fact_graph import FactGraph, facts_of, form_of, scores_of, stemmer
 from baselines.graphreader import FORM, GraphReader, Walk, action_of, notebook_of
 from baselines.passages import pack_paragraphs
@@ -56,7 +57,8 @@ def test_the_graph_by_hand():
 
 
 def test_forms_and_names():
-    assert len({form_of(name, STEM) for name in ("danko jones", "Danko Jones'", "Danko Jones", "Danko Jones's")}) == 1
+    assert len({form_of(name, STEM) for name in ("danko jones", "Danko Jones'", "Danko Jones", "Danko Jones's",
+                                              "Danko Jones’s")}) == 1
     assert form_of("bands", STEM) == form_of("band", STEM) != form_of("Canada", STEM) != form_of("Canadian", STEM)
     graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party"], ["c", "Bands", "party", "--"]]], STEM)
     assert graph.names == ["band", "art", "party"], "the first wording; special characters are no name"
@@ -110,11 +112,11 @@ def test_notebooks():
 def test_scores():
     graph = FactGraph(BY_HAND, STEM)
     reply = ("Node: Toronto, Score: 50\nNode: [danko jones], Score: [250]\nNode: Prague, Score: 99\nNode: toronto, "
-             "Score: 70\nNode: Casa Loma, Score: -5")
-    assert scores_of(reply, graph) == {3: 70, 2: 100, 4: 0}
+             "Score: 70.5\nNode: Casa Loma, Score: -5")
+    assert scores_of(reply, graph) == {3: 70.5, 2: 100, 4: 0}
     for other in (reply.replace(", Score", "; Score"), reply.replace(", Score", "\nScore"), reply.lower(),
                   reply.replace("Node:", "1. **Node:**").replace(", Score:", ", **Score**:")):
-        assert scores_of(other, graph) == {3: 70, 2: 100, 4: 0}
+        assert scores_of(other, graph) == {3: 70.5, 2: 100, 4: 0}
     assert scores_of(reply.replace("Score", "Value"), graph) == {}
 
 
@@ -178,8 +180,9 @@ def test_branches_of_a_walk(walk, replies, read, refused):
 
 
 def test_notebooks_of_a_walk(walk):
-    """If a reply has no notebook, the old one stays. A walk ends at a node without neighbours."""
+    """If a reply has no notebook, the old one stays, also among neighbours. A walk ends at a node without them."""
     assert walk("Toronto", said("read_chunk([9])", "old"), END).notebook == "old"
+    assert walk("Toronto", said("stop_and_read_neighbor()", "old"), said("termination()", "new")).notebook == "old"
     assert walk("a", said("stop_and_read_neighbor()", "kept"), facts=[[["f", "a"]]]).notebook == "kept"
 
 
@@ -251,8 +254,14 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
 
 
 def test_it_cannot_run_on_a_small_window(tiny, settings):
-    with pytest.raises(InputError, match=r"window 380 is too small: extraction of GraphReader takes \d+ tokens"):
-        GraphReader(tiny, settings)
+    """The window holds the prompt of a full chunk after a refusal, and its reply; the limit is exact to the token."""
+    chunk = " ".join(["road."] * 80)                        # 160 tokens, as 2000 shrink to with chunks of 24
+    reply = 1024 * 24 // 300
+    prompt = Agent(tiny, settings).length(f"{reminder(FORM)}{graphreader_prompts.EXTRACT}\n\n{chunk}")
+    method = GraphReader(tiny, replace(settings, window=prompt + reply))
+    assert method.prepare(Document("x", [f"{chunk} {chunk}"])).calls == 6
+    with pytest.raises(InputError, match=f"extraction of GraphReader takes {prompt} tokens and its reply {reply}"):
+        GraphReader(tiny, replace(settings, window=prompt + reply - 1))
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):

@@ -12,6 +12,8 @@ from speaker import Script, by_rules, follow, known
 from baselines import jerr
 from baselines.common import line_ids
 from baselines.jerr import JERR, acyclic, join_names, keywords_of, names_of, pages_of, relations_of, said_of, simhash
+from baselines.jerr_prompts import PAGES
+from baselines.replies import reminder
 from baselines.tree_search import TreeSearch, holds, search
 from core.settings import Settings
 from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
@@ -87,8 +89,8 @@ def test_names_are_joined():
 
 
 def test_the_nearest_node_of_a_chain(monkeypatch):
-    """b joins a. c is near b only, and b is no node, so c becomes one. d joins c, its nearest node."""
-    values = {"a": 0b0, "b": 0b111, "c": 0b11111, "d": 0b1111}
+    """b joins a. c is near b only, and b is no node, so c becomes one. d is near both and joins c, the nearest."""
+    values = {"a": 0b0, "b": 0b111, "c": 0b1111, "d": 0b1110}
     monkeypatch.setattr(jerr, "simhash", values.get)
     nodes, node_of = join_names([["a", "b", "c"], ["d"]])
     assert [node["name"] for node in nodes] == ["a", "c"] and node_of == {"a": 0, "b": 0, "c": 1, "d": 1}
@@ -149,8 +151,9 @@ def test_questions_with_options(tiny, monkeypatch):
                         lambda tokenizer, document, limit: limits.append(limit) or document.passages)
     script = Script(method, *["a castle"] * 7, *["* castle"] * 14, "* castle\n* casa loma", "Page [0, 1, 2, 3, 4, 5]",
                     *["a castle"] * 7, *["* castle"] * 14)
-    documents = [Document("x", [f"Line {n}." for n in range(7)], [Question("q", text, ["a"])])
-                 for text in (question, "Which (A) castle?\n(B) x")]
+    other = Question("q", "Which (A) castle?\n(B) x", ["a"])
+    documents = [Document("x", [f"Line {n}." for n in range(7)], questions)
+                 for questions in ([other, Question("r", question, ["a"])], [other])]
     answer = method.answer(method.prepare(documents[0]), question)
     assert answer.nodes == [0, 1, 2, 3, 4] and script.heard[-1].endswith(question)
     assert "an article and a multiple choice question related" in script.heard[-1]
@@ -168,11 +171,13 @@ def test_look_up_refused(tiny, settings):
     prose = "These are the words of a sentence that goes on for more than twelve words in a line."
     method = JERR(tiny, replace(settings, window=10_000))
     script = Script(method, "No", "  ", "No.", *[prose] * 6, *[prose] * 3, *["The answer is: Casa Loma."] * 3)
-    prepared = method.prepare(Document("x", ["first words"]))
+    chunk = "first words" + " road" * 60
+    prepared = method.prepare(Document("x", [chunk]))
     answer = method.answer(prepared, "Who is Mara?")
-    assert prepared.graph["synopses"] == ["first words"]
+    [synopsis] = prepared.graph["synopses"]
+    assert chunk.startswith(synopsis) and len(tiny.tokenizer.encode(f" {synopsis}")) == method.limit
     assert (prepared.refused, answer.refused, answer.nodes) == (9, 6, [])
-    assert all(text.endswith("\nfirst words") for text in script.heard[:9])
+    assert all(text.endswith(f"\n{end}") for text, end in zip(script.heard, [chunk] * 3 + [synopsis] * 6))
 
 
 def test_what_does_not_fit_is_cut(tiny, settings):
@@ -189,13 +194,28 @@ def test_what_does_not_fit_is_cut(tiny, settings):
     assert lines(8 * one, []) == dict(enumerate(of))
     assert lines(4 * one, []) == {0: of[0], 2: of[2]}
     assert lines(8 * one + whole, [1]) == {0: of[0], 1: chunk, 2: of[2], 3: of[3]}
+    assert lines(4 * one, [3, 1]) == {0: of[0], 2: of[2], 3: chunk}, "the page that the model named first"
     assert lines(2 * one, [1]) == {1: of[1], 2: of[2]}, "a chunk that does not fit keeps its synopsis"
 
-    prepared.graph |= {"nodes": [], "edges": []}
-    for room, cut in ((8 * one, False), (4 * one, True)):
-        method = JERR(tiny, replace(settings, window=base + room))
-        method.names, method.look_up = lambda *_: [[]], lambda *_: []
-        assert method.answer(prepared, "Q?").cut is cut
+    # The castle is in chunk 2, so that chunks 2, 0, 1, 3 follow each other, also in the prompt that asks for pages.
+    prepared.graph |= {"nodes": [{"name": "castle", "chunks": [2], "text": "castle"}], "edges": []}
+    method = JERR(tiny, replace(settings, window=10_000))
+    method.names = lambda *_: [["castle"]]
+    read = []
+    method.answer_from = lambda question, ids: read.append(ids) or Answer("", [], 0, 0)
+
+    def answer(window):
+        method.settings = replace(settings, window=window)
+        script = Script(method, *["none"] * 3)
+        return method.answer(prepared, "Q?").cut, read.pop(), script.heard[0]
+    cut, ids, whole = answer(10_000)
+    assert (cut, ids) == (False, sum(of, []))
+    assert answer(base + 4 * one)[:2] == (True, of[0] + of[2])
+    assert whole.index("Page 0: ") < whole.index("Page 2: ")
+    two = whole
+    for n in (1, 3):
+        two = two.replace(f"Page {n}: {synopses[n]}\n", "")
+    assert answer(method.length(reminder(PAGES) + two) + method.limit)[2] == two != whole
 
 
 def test_every_question_of_the_world_is_answered_by_rules(tiny):

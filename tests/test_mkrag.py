@@ -22,7 +22,7 @@ from baselines.mkrag import (
     weights_of,
     without_general_time,
 )
-from baselines.replies import pairs_of
+from baselines.replies import pairs_of, reminder
 from core.settings import Settings
 from data import Document, Prepared
 from llama import flops_of, length_of
@@ -33,16 +33,18 @@ from support.token_mean import TokenMean
 # --- entities -------------------------------------------------------------------------------------------------------
 
 def test_pruning(tiny):
-    """Entities with a weight of at least 0.5 are kept, and entities without a weight."""
-    names = "Danko Jones", "Paris", "villager", "Seine"
+    """Entities with a weight of at least 0.5 are kept, and entities without one. Names are weighed in groups."""
+    names = "Danko Jones", "Paris", "Seine", "villager"
     found = {name: {"Attributes": {"k": name}, "Events": [name]} for name in names}
-    weights = "* danko jones | 0.7\nParis | 0.5\nvillager | 0.3"
+    weights = "* danko jones | 0.7\nParis | 0.5", "villager | 0.3"
     pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(9)]
-    method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000))
-    script = Script(method, json.dumps(found), weights, *pairs)
+    method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000, chunk=10))
+    script = Script(method, json.dumps(found), *weights, *pairs)
     prepared = method.prepare(Document("x", ["text"]))
     assert prepared.texts == [f"q{n}? a{n}" for n in range(9)] and not script.replies
+    assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "villager")]
     assert not any("villager |" in text for text in script.heard) and "Seine | Seine" in script.heard[-1]
+    assert prepared.flops == method.encoder.flops > 0, "the script costs nothing"
 
 
 def test_grains_by_hand():
@@ -198,6 +200,7 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
 def test_decisions():
     for reply, wanted in (("I think\nRewriteQ: From where?\nAnswer: x", ("RewriteQ", "From where?")),
                           ("**Answer: Casa Loma** ", ("Answer", "Casa Loma")), ("Casa Loma", None),
+                          ("Answer: it is not known.\nRewriteQ: Where?", ("RewriteQ", "Where?")),
                           ("Answer: cannot be derived.\nRewriteQ: From where?", ("RewriteQ", "From where?"))):
         assert decision_of(reply, "") == wanted
 
@@ -217,19 +220,15 @@ class Vectors:
         return torch.tensor([self.vectors[text] for text in texts])
 
 
-def test_retrieval_equals_numpy(tiny, settings, monkeypatch):
-    """Retrieval takes the K_1 closest pairs, ties to the lower id, and of these the K_2 that the re-ranker prefers."""
-    monkeypatch.setattr(mkrag, "RETRIEVED", 3)
-    monkeypatch.setattr(mkrag, "RERANKED", 2)
-    V = np.array([[1, 0], [0, 1], [.6, .8], [.6, .8]])
-    method = MKRAG(tiny, Vectors({"q": [.8, .6]}), settings)
-    prepared = Prepared(["a", "b", "c", "d"], index=torch.tensor(V))
-    scores = V @ [.8, .6]
-    closest = sorted(range(4), key=lambda i: (-scores[i].round(9), i))[:3]
-    assert closest == [2, 3, 0]
-    for p_yes, wanted in ((range(3), closest[::-1][:2]), ([1, 1, 1], [0, 2])):
-        known = dict(zip("cda", p_yes)) | {"b": 9}                      # b is not among the closest
-        method.p_yes = lambda query, texts, known=known: [known[text] for text in texts]
+def test_retrieval_equals_numpy(tiny, settings):
+    """Retrieval takes the 20 closest pairs, ties to the lower id, and of these the 5 that the re-ranker prefers."""
+    scores = np.random.default_rng(0).permutation(np.arange(24) // 2 * 2.0)           # each score twice
+    method = MKRAG(tiny, Vectors({"q": [.5]}), settings)
+    prepared = Prepared([str(i) for i in range(24)], index=torch.tensor(scores)[:, None])
+    closest = np.argsort(-scores, kind="stable")[:20].tolist()
+    for p_yes, wanted in ((range(20), closest[:-6:-1]), ([1] * 20, sorted(closest)[:5])):
+        known = dict(zip(map(str, closest), p_yes))                     # -> p; others have 99
+        method.p_yes = lambda query, texts, known=known: [known.get(text, 99) for text in texts]
         assert method.retrieve(prepared, "q") == wanted
 
 
@@ -273,8 +272,27 @@ def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
     method = MKRAG(tiny, Vectors(vectors), Settings(window=100_000))
     method.p_yes = lambda query, texts: [query in text or query == "all?" and "city" in text for text in texts]
     script = Script(method, *replies)
+    before = tiny.flops
     answer = method.answer(Prepared([f"{q} {a}" for q, a in pairs], graph=pairs, index=torch.eye(3)), "all?")
+    assert answer.flops == tiny.flops - before + method.encoder.flops > tiny.flops - before
     assert (answer.nodes, answer.calls, answer.refused) == (read, len(replies), refused) and not script.replies
+
+
+def test_knowledge_gives_way_to_the_window(tiny):
+    """The last pair is left out first."""
+    method = MKRAG(tiny, Vectors({"Who?": [1.0]}), Settings(window=100_000))
+    method.p_yes = lambda query, texts: [.9, .8, .7]
+    prepared = Prepared(["a? 1", "b? 2", "c? 3"], graph=[("a?", "1"), ("b?", "2"), ("c?", "3")], index=torch.ones(3, 1))
+
+    def heard(window):
+        method.settings = replace(method.settings, window=window)
+        script = Script(method, "Who?", "Answer: 1")
+        assert method.loop(prepared, "Who?") == [0, 1, 2]
+        return script.heard[1]
+    whole = heard(100_000)
+    assert whole.endswith("\na? 1\nb? 2\nc? 3")
+    room = method.length(reminder(mkrag.LOOP_FORM) + whole) + method.limit
+    assert (heard(room), heard(room - 1)) == (whole, whole.removesuffix("\nc? 3"))
 
 
 def test_refusals_leave_no_pairs_and_no_chunks(tiny, settings):
