@@ -19,8 +19,8 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     room     the tokens of a window that nodes may take
     group    N neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    PASS     the top level is read in parts of at most 512 tokens; a longer node is a part alone
-    RESERVE  if the top level does not fit, room for 5 chunks stays free, or half of the room if that is less
+    PASS     the top level is read in parts of at most this many tokens; a longer node is a part alone: 512
+    RESERVE  if the top level does not fit, room for this many chunks, at most half of the room, stays free: 5
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):

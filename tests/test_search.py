@@ -128,7 +128,7 @@ def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, setti
     assert answer.text == t.decode([i for i in reply if i not in tiny.config.eos]).strip()
 
     assert not method.answer(method.prepare(Document("d", document.passages[:3])), question).cut
-    with pytest.raises(InputError, match="too small: question and answer"):
+    with pytest.raises(InputError, match="too small: prompts, question and answer"):
         method.answer(prepared, "Who " * 500)
 
 
@@ -262,7 +262,7 @@ def test_ties_go_to_the_lower_id(tiny, graph, question, settings):
 
 
 def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
-    with pytest.raises(InputError, match="too small: question and answer"):
+    with pytest.raises(InputError, match="too small: prompts, question and answer"):
         Search(tiny, graph, "Who " * 500, similarity("Who"), settings)
 
 

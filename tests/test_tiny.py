@@ -12,7 +12,7 @@ from llama import Cache
 from pecan import Pecan, pack, room_for_summary
 from support.token_mean import TokenMean
 from tiny import train, world
-from tiny.facts import Fact, facts_in, held_out, posts_in, statement, statements
+from tiny.facts import NAMES, QUESTIONS, Fact, facts_in, held_out, posts_in, statement, statements
 from tiny.lessons import STAGES, collate, lessons
 from tiny.train import Training
 from tiny.world import KINDS, ask, make_world, summarise
@@ -118,8 +118,8 @@ def test_training_writes_the_files_of_the_checkpoint(documents, training):
 
 
 def test_no_held_out_fact_is_ever_taught(training):
-    """No lesson states a held-out fact or post, and the held-out files state only held-out ones. Outside searches, a
-    lesson's targets are its next tokens."""
+    """No lesson states a held-out fact or post; the held-out files state only held-out ones. A summary's targets are
+    its next tokens."""
     def told(texts):
         found = {(person, *rest) for text in texts for person, *rest in statements(text)}
         return {(person, relation, value) for person, relation, value in found
@@ -130,7 +130,7 @@ def test_no_held_out_fact_is_ever_taught(training):
         for kind, made in lessons(training.teacher, random.Random(end), end - 0.001).items():
             for lesson in made:
                 lines += [line.strip(" *") for line in training.teacher.tokenizer.decode(lesson.ids).split("\n")]
-                assert kind == "search" or all(lesson.ids[place + 1] == id for place, id in lesson.targets)
+                assert kind != "summary" or all(lesson.ids[place + 1] == id for place, id in lesson.targets)
     assert len(told(lines)) > 400 and not any(held_out(*fact) for fact in told(lines))
     posts = posts_in(lines)
     assert len(posts) > 50 and not any(held_out(town, "post", job) for town, job in posts)
@@ -165,6 +165,34 @@ def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
                 assert targets[end - 1] == tokenizer.first("Yes" if enough else "No")
                 seen[enough] += 1
     assert min(seen[True], seen[False]) > 60
+
+
+def test_a_task_has_the_answer_that_its_lines_state(training):
+    """Each question, and each beginning of a bullet, is looked up among all that could be asked about the lines."""
+    encode, decode = training.teacher.tokenizer.encode, training.teacher.tokenizer.decode
+    rng = random.Random(8)
+    world = make_world(rng, 9)
+    seen = Counter()
+    for lesson in (training.teacher.drill(rng, "facts"), training.teacher.drill(rng, "sentences"),
+                   training.teacher.reading(rng, world.passages[:12], 0.6)):
+        facts = facts_in([decode(lesson.ids[:lesson.branches[0][2]]).replace(" .", ".")])
+        stated = {(fact.name, fact.relation): fact.value for fact in facts}
+        answers = {}
+        for name in {fact.name for fact in facts} | set(NAMES):
+            for relation, question in QUESTIONS.items():
+                friend = stated.get((name, "friend"))
+                answers[question.format(name)] = stated.get((name, relation), "No")
+                answers[question.format(f"{name}'s friend")] = stated.get((friend, relation), "No")
+        for fact in facts:
+            post = stated.get((fact.name, "town"), ""), stated.get((fact.name, "job"), "")
+            text = statement(fact, post)
+            answers["\n* " + text[:text.rindex(fact.value)].rstrip()] = fact.value
+
+        answers = {tuple(encode(text)): answer for text, answer in answers.items()}
+        for (start, end, _), (place, id) in zip(lesson.branches, lesson.targets, strict=True):
+            assert place == end - 1 and encode(answers[tuple(lesson.ids[start:end])]) == [id]
+            seen["No" if answers[tuple(lesson.ids[start:end])] == "No" else "stated"] += 1
+    assert seen["stated"] > 20 and seen["No"] > 2
 
 
 def test_a_branch_is_a_probe(training):
