@@ -1,4 +1,5 @@
-"""The prompts of MKRAG. PAIRS and LOOP are the paper's (A.4.2, A.4.4). The others are ours, because it lacks them.
+"""The prompts of MKRAG. PAIRS and LOOP are the paper's (A.4.2, A.4.4). EXTRACT follows A.4.1, of which our copy of the
+paper has only fragments. WEIGH and SPLIT are ours, because the paper has none.
 
 In PAIRS the guidelines are ours; the example is the pair of Table 9. In LOOP the two forms of a reply and the example
 are ours; the example has the form of A.4.4's line "Knowledge: .. Question: ..".
