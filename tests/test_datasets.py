@@ -51,7 +51,7 @@ def lines(path, *rows):
 
 
 def objects(path, content):
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8-sig")         # a byte order mark does no harm
     return path
 
 
