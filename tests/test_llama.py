@@ -211,6 +211,12 @@ def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):
     assert len(unended) == 20 and generate(model, ids(100), 7) == unended[:7]
     assert model.tokens - before == 100 + 7, "the last token counts, though it does not run"
 
+    # So do those of rows that run together and end together.
+    before = model.tokens
+    cache = Cache(model, 3, 110)
+    hidden, _ = model.read(cache, [[(None, ids(100))]] * 3)
+    assert list(map(len, model.generate(cache, hidden, 7)[0])) == [7] * 3 and model.tokens - before == 3 * 107
+
     token = unended[9]
     stop = unended.index(token)
     for eos in [(token,), (478, token), (token, 478)]:

@@ -155,7 +155,7 @@ def copied(recorded, tmp_path):
 
 def scale(row, *keys):
     for key in keys:
-        row[key] *= 1 + 1e-7
+        row[key] *= 1 + 3e-9
 
 
 def swap(rows, a, b):
