@@ -29,7 +29,7 @@ OF_QUESTION = {"id": ID, "question": WORDS, "answers": TEXTS}
 
 # For a question with options. A reply may name an option by its letter; `gold` is the place of the right option.
 OF_OPTIONS = {"options": Rule((list,), lambda texts: 0 < len(texts) <= 26, "a list of 1 to 26 texts"),
-              "gold": Rule((int,), lambda n: 0 <= n < 26, "the place of an option, from 0 on")}
+              "gold": Rule((int,), lambda n: n >= 0, "the place of an option, from 0 on")}
 
 
 @dataclass(frozen=True)
@@ -196,5 +196,8 @@ def _document(line: bytes, where: str, name: str) -> Document:
         extra = {key: value for key, value in question.items() if key not in OF_QUESTION}
         if "options" in extra:
             check_values(extra, OF_OPTIONS, f"{where}: question {n}: ")
+            if extra["gold"] >= len(extra["options"]):
+                raise InputError(f"{where}: question {n}: gold is {extra['gold']}, but there are only "
+                                 f"{len(extra['options'])} options, numbered from 0")
         document.questions.append(Question(str(question["id"]), question["question"], question["answers"], extra))
     return document

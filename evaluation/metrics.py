@@ -64,9 +64,9 @@ def option_of(prediction: str, options: list[str]) -> int | None:
 
 
 def accuracy(rows: list[dict]) -> dict:
-    """The percentage of rows whose prediction names the gold option; {} if no row has options."""
-    right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row.get("gold")) for row in rows
-             if isinstance(row.get("options"), list)]
+    """The percentage of rows whose prediction names the gold option; {} if no row has options and `gold`."""
+    right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row["gold"]) for row in rows
+             if isinstance(row.get("options"), list) and "gold" in row]
     return {"accuracy": mean(right)} if right else {}
 
 

@@ -5,6 +5,7 @@ All rows here are made up.
 import gzip
 import json
 import zipfile
+from string import ascii_uppercase
 
 import pytest
 
@@ -41,7 +42,7 @@ PAPER = {"title": "On mills", "abstract": "Mills turn.", "full_text": [
 
 
 def longbench(**changes):
-    return {"input": "Who?", "context": "Passage 1:\nA\nAnn.\n\nPassage 2:\nB\nBob.", "answers": ["Ann"], "length": 9,
+    return {"input": "Who?", "context": "Passage 9:\nA\nAnn.\n\nPassage 10:\nB\nBob.", "answers": ["Ann"], "length": 9,
             "dataset": "hotpotqa", "language": "en", "all_classes": None, "_id": "l1"} | changes
 
 
@@ -252,12 +253,15 @@ def test_ones_own_format(tmp_path):
 
 @pytest.mark.parametrize("extra", [{"options": [], "gold": 0}, {"options": ["Ann"] * 27, "gold": 0},
                                    {"options": ["Ann"]}, {"options": "Ann", "gold": 0},
-                                   {"options": ["Ann"], "gold": -1}])
+                                   {"options": ["Ann"], "gold": -1}, {"options": ["Ann", "Bob"], "gold": 2}])
 def test_options_that_no_reply_can_name(tmp_path, extra):
     """They are refused before any question is answered: a reply names one of at most 26 letters."""
     row = {"text": "Ann.", "questions": [{"question": "Who?", "answers": ["Ann"]} | extra]}
     with pytest.raises(InputError, match="mine.jsonl, line 1: question 0: "):
         Dataset(lines(tmp_path / "mine.jsonl", row))
+
+    row["questions"][0] |= {"options": list(ascii_uppercase), "gold": 25}
+    assert read(lines(tmp_path / "mine.jsonl", row))[1][0].questions[0].extra["gold"] == 25
 
 
 # --- as a whole -----------------------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ def test_accuracy_by_hand():
     rows = [{"prediction": prediction, "options": OPTIONS, "gold": gold} for prediction, gold in (
         ("(B)", 1), ("(B)", 0), ("Ann", 0), ("?", 3))]
     assert metrics.accuracy([*rows, {"prediction": "x"}]) == {"accuracy": 50.0}
-    assert metrics.accuracy([{"prediction": "x"}]) == {} and metrics.option_of("Ann", ["Ann", "ann"]) is None
+    assert metrics.accuracy([{"prediction": "x"}, {"prediction": "x", "options": OPTIONS}]) == {}
+    assert metrics.option_of("Ann", ["Ann", "ann"]) is None
 
 
 @pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge_score", WORKED)
