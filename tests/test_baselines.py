@@ -214,13 +214,17 @@ def test_raptors_tree(tiny, settings, encoder, documents, tmp_path, monkeypatch)
     long = Document("two in one, for three layers or more", documents[0].passages + documents[1].passages)
     method = Raptor(tiny, encoder, settings)
     asked = record(monkeypatch, method, "say")
+    clustered = record(monkeypatch, raptor, "clusters")
     prepared = method.prepare(long, tmp_path / "tree.json")
     nodes = prepared.graph
     levels = [node.level for node in nodes]
     sizes = [levels.count(level) for level in range(1, levels[-1] + 1)]
     assert len(sizes) >= 3 and (sizes[-1] <= 11 or len(sizes) == 6)
     assert all(size > 11 for size in sizes[:-1])
-    assert [node.text for node in nodes if node.level == 1] == pack_sentences(tiny.tokenizer, long, 8)
+    chunks = [node.text for node in nodes if node.level == 1]
+    assert chunks == pack_sentences(tiny.tokenizer, long, 8)
+    lengths = [len(tiny.tokenizer.encode(f"\n\n{chunk}")) for chunk in chunks]
+    assert lengths in [tokens for (_, tokens, _), _ in clustered]
 
     reached = set()
     layer = {i for i, level in enumerate(levels) if level == levels[-1]}

@@ -158,6 +158,8 @@ TO_JONES = said("read_neighbor_node(Danko Jones)")
     ((said("read_chunk([6])\nread_chunk([9])"), MORE, END), [6, 9], 0),
     # it comes first, and once, if it is queued already
     ((said("read_chunk([6, 9, 7])"), said("read_subsequent_chunk()"), MORE, MORE, END), [6, 7, 9], 0),
+    ((said("read_chunk([1])"), said("read_previous_chunk()"), MORE, END), [1, 0], 0),
+    ((said("read_chunk([12])"), said("read_subsequent_chunk()"), MORE, END), [12, 13], 0),
     # a chunk beyond an end, or one that was read already, is not added
     ((said("read_chunk([0])"), said("read_previous_chunk()"), END), [0], 0),
     ((said("read_chunk([13])"), said("read_subsequent_chunk()"), END), [13], 0),
