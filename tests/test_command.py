@@ -114,11 +114,11 @@ def test_a_bug_keeps_its_traceback():
 
 def test_answers_as_json(tmp_path, capsys):
     """Stdout has one line for each question and nothing else."""
-    arguments = [STORY, "What color is Selma's pet?", "Where does Selma live?", "--device", "cpu", "--graph",
+    arguments = [STORY, "When did Selma move?", "Where does Selma live?", "--device", "cpu", "--graph",
                  str(tmp_path / "g.json")]
     ask.main([*arguments, "--json"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["answer"] for row in rows] == ["red", "market"]
+    assert [row["answer"] for row in rows] == ["1921", "market"]
     for row in rows:
         assert [step["node"] for step in row["steps"]] == row["nodes"] and row["end"] == "yes"
         assert row["steps"][-1]["verdict"] == "Yes" and row["steps"][-1]["flops"] < row["flops"]
@@ -129,7 +129,7 @@ def test_a_command_line_runs_what_it_names(tmp_path, folder, settings, capsys):
     names the model that searched, and finds a graph in another folder."""
     (tmp_path / "traces").mkdir()
     trace, dump = tmp_path / "traces" / "t.jsonl", tmp_path / "d.safetensors"
-    questions = ["What color is Selma's pet?", "Where does Selma live?"]
+    questions = ["When did Selma move?", "Where does Selma live?"]
     assert ask.main([STORY, *questions, "--json", "--graph", str(tmp_path / "g.json"), "--trace", str(trace),
                      "--dump", str(dump), "--builder", str(folder), "--chunk", "32", "--patience", "2", "--without",
                      "attention", "--dtype", "float64", "--device", "cpu"]) == 0

@@ -283,11 +283,11 @@ def test_command_line_of_pecan(tmp_path, monkeypatch):
 
 
 def test_pecan_takes_the_settings_of_a_data_set(tmp_path):
-    """The search of the README stops at a Yes with a p_yes of .84. With Qasper's t_p of .98 it goes on."""
-    done = in_process(ask.main, ROOT / "tiny" / "story.txt", "What color is Selma's pet?", "--json", "--graph",
+    """The search of the README stops at a Yes with a p_yes of .75. With Qasper's t_p of .98 it goes on."""
+    done = in_process(ask.main, ROOT / "tiny" / "story.txt", "When did Selma move?", "--json", "--graph",
                       tmp_path / "story.graph.json", "--dataset-settings", "Qasper")
     steps = [step for step in json.loads(done.stdout)["steps"] if step["verdict"]]
-    assert len(steps) > 5 and .8 < max(step["p_yes"] for step in steps) < .98
+    assert len(steps) > 5 and .7 < max(step["p_yes"] for step in steps) < .98
     assert {step["verdict"] for step in steps} == {"No"}
 
 

@@ -364,7 +364,7 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys):
     (tmp_path / "tiny").mkdir()
     shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)
-    asked = ["tiny/story.txt", "What color is Selma's pet?"]
+    asked = ["tiny/story.txt", "When did Selma move?"]
     for command, options in ((ask, [*asked, "--trace", "selma.jsonl"]), (ask, [*asked, "--trace", "selma.jsonl"]),
                              (ask, [*asked, "--graph", "dumped.graph.json", "--dump", "selma.safetensors"]),
                              (replay_main, ["selma.jsonl"]), (page_main, ["selma.jsonl", "-o", "selma.html"])):
@@ -375,4 +375,4 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys):
         if command is replay_main:
             assert f"follows, 10 steps\n{UNCHECKED}" in printed
     assert Path("selma.safetensors").exists() and Path("selma.json").exists()
-    assert "What color is Selma&#39;s pet?" in Path("selma.html").read_text()
+    assert "When did Selma move?" in Path("selma.html").read_text()

@@ -21,10 +21,10 @@ from view.trace import is_trace, tracing
 
 TEXT = """Answer questions about a long document with PECAN.
 
-    python pecan.py tiny/story.txt "What color is Selma's pet?" "Where does Selma live?"
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace               every node that was read, and why
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl   for view.replay and view.page
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --json                for a program
+    python pecan.py tiny/story.txt "When did Selma move?" "Where does Selma live?"
+    python pecan.py tiny/story.txt "When did Selma move?" --trace               every node that was read, and why
+    python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl   for view.replay and view.page
+    python pecan.py tiny/story.txt "When did Selma move?" --json                for a program
     python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
 """
 

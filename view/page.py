@@ -1,6 +1,6 @@
 """Write traces as one page: the graph, and each search step by step. Neither a model nor a network is needed.
 
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
+    python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl
     python -m view.page selma.jsonl -o selma.html
 
 The page is view/page.html.jinja with view/page.css and view/page.js inside. Texts of documents and models are in a

@@ -1,6 +1,6 @@
 """Check a trace: recompute it from its attention, its cosines, p_yes and the graph, without a model or pecan.py.
 
-    python pecan.py tiny/story.txt "What color is Selma's pet?" --trace selma.jsonl
+    python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl
     python -m view.replay selma.jsonl
 
 It checks the start, every position, r = position x attention, z = Eᵀr, the final scores, the candidates and the choice
