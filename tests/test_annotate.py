@@ -223,9 +223,9 @@ def test_the_scores_are_those_of_four_nodes(page):
     assert len(set(nodes)) == 4 and {len(row) for row in rows} == {4}
     assert [value > 0 for value in r] == [True, True, False, False]
 
-    # A node without z gives the sum of all positive c, one without a positive c the sum of all z.
+    # A node without z gives the sum of all positive c, then one with z gives the sum of all z. The others must agree.
     sum_c = next(ours / total for ours, flow, total in zip(c, z, score) if flow == 0 < ours)
-    sum_z = next(flow / total for ours, flow, total in zip(c, z, score) if ours <= 0 < flow)
+    sum_z = next(flow / (total - max(ours, 0) / sum_c) for ours, flow, total in zip(c, z, score) if flow > 0)
     assert score == pytest.approx([flow / sum_z + max(ours, 0) / sum_c for ours, flow in zip(c, z)], rel=2e-3)
 
 
@@ -233,7 +233,7 @@ def test_every_silent_choice_is_marked(page):
     """The page has one mark for each note in the two files that the paper does not say something."""
     said = sum(len(re.findall(r"paper[\s#]+does[\s#]+not[\s#]+say", source)) for source in SOURCES.values())
     marked = run(page, "[...document.querySelectorAll('article .silent')].map(p => p.textContent).join(' ')")
-    assert len(re.findall(r"paper\s+does\s+not\s+say", marked)) == said > 10
+    assert len(re.findall(r"paper\s+does\s+not\s+say", marked)) == said >= 10
 
 
 def test_every_formula_is_on_the_page(page):
