@@ -94,7 +94,7 @@ def attention(q, k, v, mask=None):
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
 
-    # Trap: the softmax runs in at least float32, the product with the values in the model's dtype, as in Hugging Face.
+    # Trap: as in Hugging Face, the softmax runs in at least float32, but its product with v in the model's dtype.
     weights = at_least_float32(scores).softmax(-1)
     return torch.einsum("bkgtp,bkpd->bkgtd", weights.to(v.dtype), v), weights
 
@@ -220,8 +220,8 @@ class Llama:
 
         mask [B, T, P] is True where a query may see a key. Without a mask, each of several tokens sees itself and those
         before it, and a single token sees all P. A cache stores the new keys and values at their positions. With
-        averaging [B, P', N] (from Cache.averaging_matrix) every layer adds its part of a(x, j) and drops its attention
-        weights; then several tokens need a mask.
+        averaging [B, P', N] (from Cache.averaging_matrix), several tokens need a mask; every layer adds its part of
+        a(x, j) and drops its attention weights.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """
@@ -272,7 +272,7 @@ class Llama:
     def logits(self, hidden):
         """Next-token logits [.., vocabulary] of hidden states [.., D].
 
-        Raises InputError if they are not all finite. NaN or infinity anywhere in the pass spreads to them.
+        Raises InputError if they are not all finite, as after an overflow in the pass.
         """
         self.flops += 2 * hidden.numel() * self.config.vocab
         logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
@@ -329,9 +329,8 @@ class Llama:
     def generate(self, cache: Cache, hidden, limit: int, averaging=None):
         """Decode each row greedily, from hidden [B, D] to an eos token or `limit` tokens.
 
-        Returns two lists with an entry for each row: the ids without eos, and a [tokens, N] with a row a(x, j) for each
-        id x (None without averaging, or if there are no ids). The cache cannot be used again, because finished rows
-        leave it.
+        Returns two lists with an entry for each row: the ids without eos, and the a(x, j) [tokens, N] of these tokens
+        (None without averaging, or if there are none). Rows that end early leave the cache.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]

@@ -19,8 +19,8 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     room     the tokens of a window that nodes may take
     group    N neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    PASS     the top level is read in parts of at most this many tokens; a longer node is a part alone: 512
-    RESERVE  if the top level does not fit, room for this many chunks, at most half of the room, stays free: 5
+    PASS     the most tokens of the top level that are read together, unless one of its nodes is longer: 512
+    RESERVE  if the top level does not fit, the tokens of this many chunks stay free, or half of the room: 5
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -52,8 +52,8 @@ from support.sbert import load_encoder, similarities
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
-# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. We take the blank
-# lines between the paper's nodes for layout and leave them out. (GARLIC's Table 4 ends the three points with a line of
+# Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines
+# between the paper's nodes seem to be layout; we leave them out. (GARLIC's Table 4 ends the three points with a line of
 # dots.)
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
@@ -111,7 +111,7 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
     """The tokens that nodes may take. Room for the second turn and the answer stays free.
 
-    A check uses a part of this room for the tokens that close the turn, and gives it back.
+    A check borrows from the answer's room for the tokens that close the turn.
     """
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
@@ -134,8 +134,8 @@ def chunks(tokenizer, document: Document, most: int) -> list[str]:
 
     A document may consist of passages, such as HotpotQA's paragraphs; a chunk never spans two.
 
-    It ends at the last white space that fits, because half a word says nothing; the paper does not say where to cut.
-    Newlines become blanks, because the prompt separates segments by newlines.
+    A chunk ends at the last white space that fits, because half a word says nothing; the paper does not say where to
+    cut. Newlines become blanks, because the prompt separates segments by newlines.
     """
     return [text for passage in document.passages for text in split(tokenizer, passage, most)]
 
@@ -180,7 +180,7 @@ def share(x: torch.Tensor) -> torch.Tensor:
 def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
     """The edges of one IP to the N nodes of its group, [N]; they sum to 1, or are 0 if all attention rounds to 0.
 
-    a [tokens of the reply, N] holds a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
+    `a` [tokens of the reply, N] holds a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
     "Extracting" and the first half of "Aggregating"). `tokens` are the places x of the IP's tokens in the reply. e'_ij
     is the mean of a(x, j) over these x. The normalisation e_ij = e'_ij / sum_j' e'_ij' is a division, not a softmax.
     """
@@ -188,7 +188,7 @@ def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
 
 
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
-    """The IPs of a reply. `ids` are its tokens; a [tokens, N] has a row a(x, j) for each of them.
+    """The IPs of a reply. `ids` are its tokens; `a` [tokens, N] has a row a(x, j) for each of them.
 
     A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others.
 
@@ -350,7 +350,7 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1), in document order. Raises InputError if none of its nodes fits.
 
-        If the level does not fit as a whole, room for RESERVE chunks stays free (half of the room if that is less).
+        If the level does not fit as a whole, RESERVE x chunk tokens stay free (half of the room if that is less).
         The nodes most similar to the query fill the rest; the others can be retrieved later. The paper does not say.
         Without progress control, at most fixed_nodes / levels nodes are visited here, the most similar ones (4.2).
         """

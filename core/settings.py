@@ -5,9 +5,9 @@ from pathlib import Path
 from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
-PASS = 512                        # the most tokens of the top level in one pass; this bounds the memory of the pass
+PASS = 512                        # the most tokens of the top level that are read together, to save memory
 CANDIDATES = 10                   # candidates that a step of a trace lists, best first
-RESERVE = 5                       # a top level that is too large for the window leaves room for this many chunks
+RESERVE = 5                       # a top level too large for the window leaves the tokens of this many chunks free
 WHOLE_DOCUMENT = 100_000          # the window of the row that reads the whole document at once (section 4.1)
 
 # t_p is Appendix E's. The paper gives no length limit for an answer; these are LongBench's.
