@@ -55,12 +55,11 @@ def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkey
 
 def test_replies_keep_the_order_of_their_prompts(tiny, settings):
     """Five prompts run two at a time, and each gets the same reply as alone."""
-    texts = ["Mara is Sofia's baker.", "Otto is Lima's cook.", "Ida is Oslo's judge.", "Nora is Riga's nurse.",
-             "Emil is Kyiv's pilot."]
-    prompts = [f"\n* {text}".join(SUMMARISE) for text in texts]
+    passages = read_jsonl(EMBEDDED, 1)[0].passages
+    prompts = [" \n* ".join(["", *passages[n:n + 5]]).join(SUMMARISE) for n in range(0, 25, 5)]
     method = Agent(tiny, replace(settings, batch=2))
     alone = [method.say([prompt], 12)[0] for prompt in prompts]
-    assert method.ask(prompts, 12) == alone and alone[0] != alone[-1]
+    assert method.ask(prompts, 12) == alone and len(set(alone)) == 5
     assert method.trace == [Reply(text) for text in alone]
 
 

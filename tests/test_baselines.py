@@ -307,6 +307,7 @@ def test_traversal_and_collapsed_tree(tiny, encoder, settings):
     assert Raptor(tiny, encoder, settings, top_k=3).retrieve(nodes, scores) == [1, 3, 6]
     assert Raptor(tiny, encoder, settings, top_k=1, collapsed=False).retrieve(nodes, scores) == [7, 5, 1]
     assert Raptor(tiny, encoder, settings, top_k=2, collapsed=False).retrieve(nodes, scores) == [7, 8, 6, 5, 1, 3]
+    assert Raptor(tiny, encoder, settings, top_k=3, collapsed=False).retrieve(nodes, scores) == [7, 8, 6, 5, 4, 1, 3, 2]
 
 
 # --- passages -------------------------------------------------------------------------------------------------------

@@ -276,14 +276,14 @@ def test_the_smallest_window(tiny, settings):
     text = "road " * settings.chunk
     prompt = length_of(pecan.summary_prompt(tiny.tokenizer, [text.strip()]))
     smallest = next(window for window in range(1, 512) if prompt + int(window * settings.summary_share) <= window)
-    assert len(build(tiny, Document("d", [text]), replace(settings, window=smallest)).nodes) == 1
+    assert build(tiny, Document("d", [text]), replace(settings, window=smallest)).nodes[0].text == text.strip()
     with pytest.raises(InputError, match="too small"):
         build(tiny, Document("d", [text]), replace(settings, window=smallest - 1))
 
 
 def test_a_short_document_is_its_own_top_level(tiny, settings):
     """A level with no fewer tokens than the one below is discarded. Here the reply is as long as the document."""
-    graph = build(tiny, Document("d", ["Mara is Sofia's baker"]), settings)        # reply: the same
+    graph = build(tiny, Document("d", ["Mara is Sofia's baker"]), settings)
     assert [node.text for node in graph.nodes] == ["Mara is Sofia's baker"] and graph.top_level == [0]
     assert graph.flops > 0, "the level was tried"
 
@@ -311,6 +311,7 @@ def test_save_and_load(tmp_path, tiny, graph, document, settings):
     (lambda g: g["edges"].append([0, 1, 0.5]), "does not lead one level down"),
     (lambda g: g["edges"].append([len(g["nodes"]) - 1, 0, 1e-9]), "does not lead one level down"),
     (lambda g: g["edges"][0].__setitem__(2, 1.5), "does not lead one level down"),
+    (lambda g: g["edges"][0].__setitem__(1, g["edges"][0][1] - len(g["nodes"])), "does not lead one level down"),
     (lambda g: g["edges"].pop(), "sum to"),
     (lambda g: g.pop("edges"), "'edges' is missing"),
     (lambda g: g.update(flops="many"), "flops is 'many'"),

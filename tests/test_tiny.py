@@ -195,6 +195,21 @@ def test_a_task_has_the_answer_that_its_lines_state(training):
     assert seen["stated"] > 20 and seen["No"] > 2
 
 
+def test_hard_tasks_are_of_two_kinds(training):
+    """With `hard` .6 three tenths of a reading's tasks are about a friend, and as many about any relation. Some of these
+    are not stated, and their answer is No."""
+    rng = random.Random(0)
+    no = training.teacher.tokenizer.encode("No")
+    counts = Counter()
+    lines = make_world(rng, 9).passages[:20]
+    for _ in range(40):
+        lesson = training.teacher.reading(rng, list(lines), 0.6)
+        for (start, end, _), (_, id) in zip(lesson.branches, lesson.targets, strict=True):
+            text = training.teacher.tokenizer.decode(lesson.ids[start:end])
+            counts["friend" if "friend" in text and "Who" not in text else "No" if [id] == no else "other"] += 1
+    assert 0.2 < counts["friend"] / counts.total() < 0.35 and counts["No"] > 30
+
+
 def test_a_branch_is_a_probe(training):
     """A verdict in training is computed as in a search: node by node, with the probe rolled back."""
     rng = random.Random(4)

@@ -17,7 +17,7 @@ from pecan import Pecan
 from support.token_mean import TokenMean
 from view.ask import as_json, as_text, ask, check_files
 from view.page import main as page_main
-from view.replay import UNCHECKED, replay, scores
+from view.replay import UNCHECKED, replay, scores, start
 from view.replay import main as replay_main
 from view.trace import read_traces, tracing
 from view.walk import walk
@@ -216,6 +216,14 @@ def test_tampering_is_refused(copied, kind):
     with pytest.raises(InputError) as error:
         page_main([str(folder / "trace.jsonl"), "-o", str(folder / "t.html")])
     assert str(error.value) == said, "the page gives another error"
+
+
+def test_a_top_level_that_just_fits(recorded):
+    """All of it starts if it fills the room exactly; with one token less, room for later nodes stays free."""
+    trace = read_traces(recorded / "trace.jsonl")[0]
+    top = [i for i, node in enumerate(trace.nodes) if node.level == trace.nodes[-1].level]
+    room = sum(trace.lengths[i] for i in top)
+    assert start(trace._replace(room=room)) == top and len(start(trace._replace(room=room - 1))) < len(top) - 1
 
 
 def test_a_changed_graph_is_refused(copied):
