@@ -34,16 +34,16 @@ from support.token_mean import TokenMean
 
 def test_pruning(tiny):
     """Entities with a weight of at least 0.5 are kept, and entities without one. Names are weighed in groups."""
-    names = "Danko Jones", "Paris", "Seine", "villager"
+    names = "Danko Jones", "Paris", "Seine", "Villager"
     found = {name: {"Attributes": {"k": name}, "Events": [name]} for name in names}
-    weights = "* danko jones | 0.7\nParis | 0.5", "villager | 0.3"
+    weights = "* danko jones | 0.7\nParis | 0.5", "Villager | 0.3"
     pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(9)]
     method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000, chunk=10))
     script = Script(method, json.dumps(found), *weights, *pairs)
     prepared = method.prepare(Document("x", ["text"]))
     assert prepared.texts == [f"q{n}? a{n}" for n in range(9)] and not script.replies
-    assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "villager")]
-    assert not any("villager |" in text for text in script.heard) and "Seine | Seine" in script.heard[-1]
+    assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "Villager")]
+    assert not any("Villager |" in text for text in script.heard) and "Seine | Seine" in script.heard[-1]
     assert prepared.flops == method.encoder.flops > 0, "the script costs nothing"
 
 

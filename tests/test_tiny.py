@@ -196,8 +196,8 @@ def test_a_task_has_the_answer_that_its_lines_state(training):
 
 
 def test_hard_tasks_are_of_two_kinds(training):
-    """With `hard` .6 three tenths of a reading's tasks are about a friend, and as many about any relation. Some of these
-    are not stated, and their answer is No."""
+    """With `hard` .6 three tenths of a reading's tasks are about a friend, and three about any relation. Some of the
+    latter are not stated, and their answer is No."""
     rng = random.Random(0)
     no = training.teacher.tokenizer.encode("No")
     counts = Counter()
