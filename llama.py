@@ -94,7 +94,7 @@ def attention(q, k, v, mask=None):
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
 
-    # Trap: as in Hugging Face, the softmax runs in at least float32, but its product with v in the model's dtype.
+    # Trap: as in Hugging Face, the softmax runs in at least float32; the product with v runs in the model's dtype.
     weights = at_least_float32(scores).softmax(-1)
     return torch.einsum("bkgtp,bkpd->bkgtd", weights.to(v.dtype), v), weights
 
@@ -154,8 +154,8 @@ class Cache:
         """The matrix M [B, P', N], in at least float32, that averages attention over the tokens of each node.
 
         If A [B, T, P'] is the attention to the P' tokens read so far, averaged over heads and layers, A @ M is a(x, j)
-        [B, T, N] (section 3.1, "Aggregating"). Node j = nodes[b][n] has N_j tokens; in column n of row b they have
-        1/N_j, all other tokens 0.
+        [B, T, N] (section 3.1, "Aggregating"). Node j = nodes[b][n] has N_j tokens; M[b, :, n] is 1/N_j at these and 0
+        at all others.
         """
         matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
         for b, names in enumerate(nodes):
@@ -168,7 +168,7 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """FLOPs of one row: `tokens` tokens run, each sees `keys` keys, and `logits` of them get logits.
+    """FLOPs of one row: `tokens` tokens run, each sees `keys` keys, and `logits` tokens get logits.
 
     A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P, as if nothing
     were masked. Averages over nodes do not count.
@@ -218,10 +218,10 @@ class Llama:
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        mask [B, T, P] is True where a query may see a key. Without a mask, each of several tokens sees itself and those
-        before it, and a single token sees all P. A cache stores the new keys and values at their positions. With
-        averaging [B, P', N] (from Cache.averaging_matrix), several tokens need a mask; every layer adds its part of
-        a(x, j) and drops its attention weights.
+        mask [B, T, P] is True where a query may see a key. Without a mask, each token sees itself and those before it
+        if T > 1, and all P if T = 1. A cache stores the new keys and values at their positions. With averaging [B, P',
+        N] (from Cache.averaging_matrix), T > 1 needs a mask; every layer adds its part of a(x, j) and drops its
+        attention weights.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """

@@ -19,8 +19,8 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     room     the tokens of a window that nodes may take
     group    N neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    PASS     the most tokens of the top level that are read together, unless one of its nodes is longer: 512
-    RESERVE  if the top level does not fit, the tokens of this many chunks stay free, or half of the room: 5
+    PASS     the top level is read in parts of at most this many tokens (more if a node is longer): 512
+    RESERVE  if the top level does not fit, this many chunks' tokens stay free, at most half of the room: 5
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -69,8 +69,8 @@ Generate in the format of:
 
 Do not provide any explanation and start the summary directly.""")
 
-# Table A2, word for word. ASK is the first turn, before and after the question; ANSWER is the second turn. We take
-# PECAN's blank line after "Information:" and its curly quotes for layout; GARLIC's Table 5 has neither.
+# Table A2, word for word. ASK is the first turn, before and after the question; ANSWER is the second turn. PECAN's
+# blank line after "Information:" and its curly quotes seem to be layout; GARLIC's Table 5 has neither.
 ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
 Do not provide any explanation.
 
@@ -79,8 +79,8 @@ Question:
 ANSWER = "Given the above information and question, answer the question as concisely as you can."
 
 # A prompt is a list of segments that are tokenised one by one, so reading it node by node gives the same tokens as
-# reading it in one pass. (From the whole text a tokenizer may make one token of the end of a segment and the start of
-# the next, as in ".\n".)
+# reading it in one pass. (In the whole text, a tokenizer may join the end of a segment and the start of the next into
+# one token, as in ".\n".)
 
 
 def node_line(tokenizer, node, text: str) -> list[Segment]:
@@ -111,7 +111,7 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
     """The tokens that nodes may take. Room for the second turn and the answer stays free.
 
-    A check borrows from the answer's room for the tokens that close the turn.
+    In a check, the tokens that close the turn use the answer's room.
     """
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
@@ -331,7 +331,7 @@ class Search:
     def run(self) -> str:
         """Read nodes until t_n checks said Yes, or until no other node fits. Returns what ended it, a key of data.ENDS.
 
-        One check follows the whole top level, then one every node. The Yes verdicts need not be successive. Without
+        A check follows the whole top level, and then each node. The Yes verdicts need not be successive. Without
         progress control (4.2) there are no checks, and the search ends after settings.fixed_nodes nodes.
         """
         self.start()
@@ -352,7 +352,7 @@ class Search:
 
         If the level does not fit as a whole, RESERVE x chunk tokens stay free (half of the room if that is less).
         The nodes most similar to the query fill the rest; the others can be retrieved later. The paper does not say.
-        Without progress control, at most fixed_nodes / levels nodes are visited here, the most similar ones (4.2).
+        Without progress control, only the most similar nodes are visited here, at most fixed_nodes / levels (4.2).
         """
         top_level = self.graph.top_level
         most = len(top_level)
