@@ -106,7 +106,7 @@ class Cache:
 
     keys[layer][b] has the shape [KV, capacity, K]. Token t of row b is in slot t: its slot is its position. So rows of
     different lengths need no padding on the left. Slots from lengths[b] on are free. Numbers left there are overwritten
-    before a query can see them.
+    before a token can see them.
     """
 
     def __init__(self, model: "Llama", rows: int, capacity: int):
@@ -168,7 +168,7 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """FLOPs of one row: `tokens` tokens run, each sees `keys` keys, and `logits` tokens get logits.
+    """FLOPs to run some tokens of one row. Each sees `keys` keys; for `logits` of the tokens, logits are computed.
 
     A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P, as if nothing
     were masked. Averages over nodes do not count.
@@ -218,10 +218,10 @@ class Llama:
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        mask [B, T, P] is True where a query may see a key. Without a mask, each token sees itself and those before it
-        if T > 1, and all P if T = 1. A cache stores the new keys and values at their positions. With averaging [B, P',
-        N] (from Cache.averaging_matrix), T > 1 needs a mask; every layer adds its part of a(x, j) and drops its
-        attention weights.
+        mask [B, T, P] is True where a query may see a key. Without a mask, attention is causal if T > 1, and a single
+        token sees all P. A cache stores the new keys and values at their positions. With averaging [B, P', N] (from
+        Cache.averaging_matrix), T > 1 needs a mask; every layer adds its part of a(x, j) and drops its attention
+        weights.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """

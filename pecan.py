@@ -20,7 +20,7 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     group    N neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
     PASS     the top level is read in parts of at most this many tokens (more if a node is longer): 512
-    RESERVE  if the top level does not fit, this many chunks' tokens stay free, at most half of the room: 5
+    RESERVE  chunks for which room stays free if the top level does not fit (at most half of the room): 5
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -69,7 +69,7 @@ Generate in the format of:
 
 Do not provide any explanation and start the summary directly.""")
 
-# Table A2, word for word. ASK is the first turn, before and after the question; ANSWER is the second turn. PECAN's
+# Table A2, word for word. ASK are the parts of the first turn around the question; ANSWER is the second turn. PECAN's
 # blank line after "Information:" and its curly quotes seem to be layout; GARLIC's Table 5 has neither.
 ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
 Do not provide any explanation.
@@ -207,8 +207,8 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
 def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
     """Summarise each group of node texts in at most `limit` tokens. Returns the IPs of each group.
 
-    PyTorch's fused attention reads the prompts; it gives no attention weights. Only the tokens of the replies need
-    their attention, which is computed as each token is generated. If a reply is empty, the nodes of its group have no
+    PyTorch's fused attention reads the prompts; it gives no attention weights. Only the attention from the tokens of a
+    reply is needed; it is computed as each token is generated. If a reply is empty, the nodes of its group have no
     edges from above, and only similarity can find them; the paper does not say what to do.
     """
     tokenizer = model.tokenizer
@@ -331,7 +331,7 @@ class Search:
     def run(self) -> str:
         """Read nodes until t_n checks said Yes, or until no other node fits. Returns what ended it, a key of data.ENDS.
 
-        A check follows the whole top level, and then each node. The Yes verdicts need not be successive. Without
+        There is a check after the top level, then one after each node. The Yes verdicts need not be successive. Without
         progress control (4.2) there are no checks, and the search ends after settings.fixed_nodes nodes.
         """
         self.start()
@@ -350,7 +350,7 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1), in document order. Raises InputError if none of its nodes fits.
 
-        If the level does not fit as a whole, RESERVE x chunk tokens stay free (half of the room if that is less).
+        If the level does not fit as a whole, the room of RESERVE chunks stays free (half of all room if that is less).
         The nodes most similar to the query fill the rest; the others can be retrieved later. The paper does not say.
         Without progress control, only the most similar nodes are visited here, at most fixed_nodes / levels (4.2).
         """
