@@ -384,12 +384,13 @@ def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
         path.write_text(json.dumps(FIRST | {"questions": questions}))
     arguments = "--dataset", mine, long, EMBEDDED, "--limit", 1, "--output", tmp_path / "r"
     done = run(*arguments, "--method", "raptor-ct,whole,sbert,bm25")
+    assert done.returncode == 1 and (tmp_path / "r" / "results.json").exists(), "the run ended early"
     found = json.loads((tmp_path / "r" / "results.json").read_text())["data"]
     for path, name, questions in ((mine, "mine", 2), (long, "long", 1), (EMBEDDED, "embedded", 134)):
         report = found[name]["report"]
         assert (report["path"], report["questions"]) == (str(path), questions)
         assert f"\n{path}: own, " in f"\n{done.stderr}"
-    assert done.returncode == 1 and [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
         ["mine", "BM25"], ["embedded", "BM25"]]
     for words in ("RAPTOR-CT Top-5 on mine: RAPTOR clusters", "whole document on mine: question test-0-0 of document"):
         assert f"not answered: {words}" in done.stderr
