@@ -168,7 +168,7 @@ class Cache:
 # --- model ----------------------------------------------------------------------------------------------------------
 
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
-    """FLOPs to run some tokens of one row. Each sees `keys` keys; for `logits` of the tokens, logits are computed.
+    """FLOPs to run some tokens of one row. Each sees `keys` keys; `logits` counts those that get logits.
 
     A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P, as if nothing
     were masked. Averages over nodes do not count.
@@ -212,7 +212,7 @@ class Llama:
         return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
 
     def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-        """FLOPs and tokens since the call that returned `since`, or since the model was loaded."""
+        """FLOPs and tokens so far, less `since`, which an earlier call returned."""
         return self.flops - since[0], self.tokens - since[1]
 
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):

@@ -20,7 +20,7 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     group    N neighbouring nodes that are summarised in one window (the paper's "batch")
     batch    groups that run together, as rows of one cache
     PASS     the top level is read in parts of at most this many tokens (more if a node is longer): 512
-    RESERVE  chunks for which room stays free if the top level does not fit (at most half of the room): 5
+    RESERVE  room kept free, in chunks, if the top level does not fit (at most half of the room): 5
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
@@ -111,7 +111,7 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
     """The tokens that nodes may take. Room for the second turn and the answer stays free.
 
-    In a check, the tokens that close the turn use the answer's room.
+    The closing tokens of a check fit in the room kept for the answer.
     """
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
