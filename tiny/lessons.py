@@ -86,8 +86,7 @@ class Teacher:
     def disguise(self, rng: Random, lesson: Lesson):
         """Swap the words of two relations, such as towns and jobs; what is true stays true.
 
-        One post in six is held out. Without such lessons the model learns which posts never occur, and then answers
-        with a town of another post.
+        One post in six is held out. So the model cannot rely on which posts never occur.
         """
         swap = {}
         for relations in DISGUISES:
