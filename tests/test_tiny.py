@@ -12,7 +12,7 @@ from llama import Cache
 from pecan import Pecan, pack, room_for_summary
 from support.token_mean import TokenMean
 from tiny import train, world
-from tiny.facts import NAMES, QUESTIONS, Fact, facts_in, held_out, posts_in, statement, statements
+from tiny.facts import NAMES, QUESTIONS, VALUES, Fact, facts_in, held_out, posts_in, statement, statements
 from tiny.lessons import STAGES, collate, lessons
 from tiny.train import Training
 from tiny.world import KINDS, ask, make_world, summarise
@@ -189,6 +189,7 @@ def test_a_task_has_the_answer_that_its_lines_state(training):
             answers["\n* " + text[:text.rindex(fact.value)].rstrip()] = fact.value
 
         answers = {tuple(encode(text)): answer for text, answer in answers.items()}
+        assert {prefix for *_, prefix in lesson.branches} == {lesson.branches[0][0]}, "a task sees another"
         for (start, end, _), (place, id) in zip(lesson.branches, lesson.targets, strict=True):
             assert place == end - 1 and encode(answers[tuple(lesson.ids[start:end])]) == [id]
             seen["No" if answers[tuple(lesson.ids[start:end])] == "No" else "stated"] += 1
@@ -208,6 +209,21 @@ def test_hard_tasks_are_of_two_kinds(training):
             text = training.teacher.tokenizer.decode(lesson.ids[start:end])
             counts["friend" if "friend" in text and "Who" not in text else "No" if [id] == no else "other"] += 1
     assert 0.2 < counts["friend"] / counts.total() < 0.35 and counts["No"] > 30
+
+
+def test_trading_places_keeps_words_apart(training):
+    """Each word has one other word in its place, no two the same, and towns have jobs; answers change with the text."""
+    towns, jobs = (set(sum(map(training.teacher.encode, VALUES[of]), [])) for of in ("town", "job"))
+    for seed in range(5):
+        rng = random.Random(seed)
+        lesson = training.teacher.reading(rng, make_world(rng, 27).passages, 0)
+        before = [*lesson.ids, *(id for _, id in lesson.targets)]
+        training.teacher.disguise(rng, lesson)
+        after = [*lesson.ids, *(id for _, id in lesson.targets)]
+        pairs = set(zip(before, after))
+        assert len(pairs) == len(set(before)) == len(set(after))
+        assert {new for old, new in pairs if old in towns} <= jobs
+        assert {new for old, new in pairs if old in jobs} <= towns
 
 
 def test_a_branch_is_a_probe(training):
