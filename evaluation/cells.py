@@ -75,5 +75,5 @@ def as_text(table: Table) -> str:
         width = max(map(len, column))
         columns.append([cell.ljust(width) if to_the_left else cell.rjust(width) for cell in column])
 
-    lines = ["  ".join(cells).rstrip() for cells in zip(*columns)]
+    lines = ["  ".join(cells) for cells in zip(*columns)]
     return "\n".join([table.title, *lines] if table.title else lines)

@@ -132,8 +132,8 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
             opening = length_of(question_prompt(tokenizer, question.text))
             read = min(nodes * node, tokens, room_for_nodes(tokenizer, question.text, settings))
             prompt = opening + read + turn
-            searches.append((min(read, max(PASS, settings.chunk)), settings.window, prompt))
-            checks = 0 if settings.fixed_nodes else max(1, read // node)
+            searches.append((min(read, PASS), settings.window, prompt))
+            checks = 0 if settings.fixed_nodes else math.ceil(read / node)
             search = searching(config, prompt, settings.answer_tokens)
             search += checks * flops_of(config, len(tokenizer.frame.close), opening + read, 1)
 
@@ -155,7 +155,7 @@ def construction(level: list[int], room: int, limit: int, node: int) -> Iterator
     """Yield each level's groups: (tokens of the nodes, tokens of the summary). `level` has the tokens of each chunk."""
     while True:
         groups = [sum(level[i] for i in group) for group in pack(level, room)]
-        summaries = [min(limit, max(1, int(SUMMARY * nodes))) for nodes in groups]
+        summaries = [min(limit, int(SUMMARY * nodes)) for nodes in groups]
         yield list(zip(groups, summaries))
         if len(groups) == 1:
             return

@@ -148,7 +148,7 @@ def summary(rows: list[dict]) -> dict:
     nodes = [row["nodes"] for row in rows]
     found = scores(rows) | {
         "documents": len(documents), "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
-        "histogram": {n: nodes.count(n) for n in sorted(set(nodes))}}
+        "histogram": dict(sorted(Counter(nodes).items()))}
 
     for name, counted in (("nodes", rows), ("tokens", rows), ("flops", rows), ("construction_flops", documents)):
         values = [row[name] for row in counted]

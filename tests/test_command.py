@@ -40,11 +40,15 @@ class Parsed(Exception):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_examples_that_are_understood(command, capsys, monkeypatch):
-    """Each example is a command of this project with existing options."""
+    """The first line and the commands of the text. Each is a command of this project with existing options."""
     with pytest.raises(SystemExit):
         main_of(command)(["--help"])
     text = capsys.readouterr().out
     examples = re.findall(r"^  ((?:python|torchrun) .*?)(?:  .*)?$", text.partition("\nexamples:\n")[2], re.M)
+    module = sys.modules[main_of(command).__module__]
+    written = getattr(module, "TEXT", module.__doc__)
+    assert f"\n\n{written.splitlines()[0]}\n" in text
+    assert len(examples) == len(re.findall("(?m)^    (?:python|torchrun) ", written))
     assert examples and all(len(line) <= 130 for line in text.splitlines())
 
     understood = argparse.ArgumentParser.parse_args

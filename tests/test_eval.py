@@ -25,7 +25,7 @@ from data import EMBEDDED, read_text
 from evaluation import metrics
 from evaluation.layouts import Dataset
 from evaluation.plan import plan
-from evaluation.predictions import Predictions
+from evaluation.predictions import Predictions, claim_file
 from evaluation.runner import Runner, Team
 from pecan import Pecan
 from view import ask
@@ -107,12 +107,13 @@ def test_a_second_run_answers_nothing_again(three, undisturbed):
 
 
 def test_a_torn_line_is_answered_again(three, undisturbed, tmp_path):
-    """Killed processes may leave answers unordered, in two files, with a torn line. The next run restores the file."""
+    """Killed processes may leave answers unordered, in three files, one line torn. The next run restores the file."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     path = folder / "embedded" / "bm25.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[8:]) + lines[0][:40])
-    path.with_name("bm25.part-1.jsonl").write_bytes(b"".join(lines[4:8]))
+    for n in (1, 2):
+        path.with_name(f"bm25.part-{n}.jsonl").write_bytes(b"".join(lines[2 + 2 * n:4 + 2 * n]))
     assert run("--dataset", three, "--output", folder).stdout.splitlines()[:4] == undisturbed[1].splitlines()[:4]
     assert files(folder / "embedded") == files(undisturbed[0] / "embedded")
 
@@ -156,6 +157,8 @@ def test_processes_share_the_documents(three, tmp_path):
         assert [row["document"] for row in lines_of(run.file.with_name(name))] == [
             f"test-{d}" for d in documents for _ in range(4)]
     run.file.unlink()
+    with pytest.raises(InputError, match="another chunk"):
+        claim_file(run.file, {"chunk": 99}, False)
     Predictions(run.file).finish(run.dataset.questions)
     assert [file.name for file in run.file.parent.glob("*.jsonl")] == ["bm25.jsonl"]
     assert [row["document"] for row in lines_of(run.file)] == ["test-1"] * 4
@@ -199,6 +202,8 @@ def test_other_settings_do_not_mix(tmp_path):
     setups = {file.name: json.loads(file.read_text())["patience"] for file in path.parent.glob("pecan.setup.json*")}
     assert setups == {"pecan.setup.json": 2, "pecan.setup.json.old": 1}, "the old answers have lost their setup"
     assert set((tmp_path / "r" / "graphs").glob("*.json")) == built, "the graph was built again"
+    path.with_name("pecan.setup.json").write_text("{}")
+    assert "pecan.jsonl holds answers of another model (None there" in run(*arguments).stderr
     path.with_name("pecan.setup.json").unlink()
     assert "pecan.setup.json: cannot be read" in run(*arguments).stderr
     assert run(*arguments, "--overwrite").returncode == 0
@@ -341,7 +346,7 @@ def test_the_dry_run_estimates_the_cost(three, undisturbed, tmp_path):
     for name in ("search", "whole"):                              # there are more chunks, and each has a bullet
         assert 1 < both[name] / estimate[name] < 1.02
     assert both["bytes of weights"] == estimate["bytes of weights"] + large["bytes of weights"]
-    assert "construction" in run("--dataset", three, "--dry-run").stdout.splitlines()[0]
+    assert "construction" in run("--dataset", three, "--dry-run", "--table", 3).stdout.splitlines()[0]
 
 
 def test_predictions_are_scored_again(undisturbed, tmp_path):
@@ -392,12 +397,14 @@ def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
         assert f"\n{path}: own, " in f"\n{done.stderr}"
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
         ["mine", "BM25"], ["embedded", "BM25"]]
+    assert not [*tmp_path.glob("r/long/*.jsonl")], "answers of no question would bind the next run to these settings"
     for words in ("RAPTOR-CT Top-5 on mine: RAPTOR clusters", "whole document on mine: question test-0-0 of document"):
         assert f"not answered: {words}" in done.stderr
     assert "out of memory (" in done.stderr and "--batch" in done.stderr
 
     nothing = run(*arguments[:-1], tmp_path / "s", "--method", "raptor-ct")
-    assert nothing.returncode == 2 and nothing.stdout == "" and nothing.stderr.splitlines()[-1].startswith("error: ")
+    assert nothing.returncode == 2 and nothing.stdout == ""
+    assert nothing.stderr.splitlines()[-1].startswith("error: RAPTOR-CT Top-5 on mine: ")
 
 
 def test_a_document_that_cannot_be_prepared_is_reported_once(three, undisturbed, tmp_path):

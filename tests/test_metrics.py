@@ -36,7 +36,8 @@ OPTIONS = ["Ann", "The old mill.", "C", "A dog"]
 @pytest.mark.parametrize("prediction, wanted", [
     ("(B) is wrong. Answer: (C) C", 2), ("(c)", 2), ("It is (B), the old mill.", 1), ("B", 1), (" b.", 1), ("B)", 1),
     ("old mill", 1), ("a dog", 3), ("Answer: a dog", None), ("(A) or (B)", None), ("Ann or a dog", None), ("", None),
-    ("(E)", None), ("B is right", None), ("Answer: (A), no: Answer: (B)", None)])
+    ("(E)", None), ("B is right", None), ("Answer: (A), no: Answer: (B)", None),
+    ("(B), I mean (b)", 1)])
 def test_options_by_hand(prediction, wanted):
     assert metrics.option_of(prediction, OPTIONS) == wanted
 

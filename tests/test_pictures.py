@@ -1,4 +1,5 @@
 """Pictures show the numbers of the results."""
+import json
 import sys
 from argparse import Namespace
 
@@ -50,13 +51,15 @@ def test_the_sweep(figure):
         assert (list(line.get_xdata()), list(line.get_ydata())) == (wanted, [summary(n)[name] for n in wanted])
         low, high = summary(8)[f"{name}_interval"]
         assert (8, low, 8, high) in spans(axis)
+    assert list(axis.get_xticks()) == wanted
 
 
 def test_the_histogram(figure):
     pictures.paint_nodes(figure, "HotpotQA", {"pecan": summary(0)})
     axis, = figure.axes
     bars = {round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in axis.patches}
-    assert bars == {10: 3, 30: 4} and {span[0::2] for span in spans(axis)} == {(14.0, 24.0)}
+    assert axis.get_xlim()[0] == 0 and bars == {10: 3, 30: 4}
+    assert {span[0::2] for span in spans(axis)} == {(14.0, 24.0)}
     assert drawn(axis)["mean"][0] == [18.0] and drawn(axis)["published mean (GARLIC)"][0] == [17]
 
 
@@ -70,12 +73,13 @@ def test_both_files_of_a_picture(tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and b"<svg" in (tmp_path / "a.svg").read_bytes()
 
 
-def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch):
-    """A data set over which nothing was run has none."""
+def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch, capsys):
+    """A data set over which nothing was run has none. Stdout holds the numbers alone."""
     drawn = []
     monkeypatch.setattr(pictures, "draw", lambda *arguments: drawn.append(arguments))
     results = {name: {"runs": {"pecan": summary(n) | {"refused": 0}} if n else {}} for n, name in enumerate("xab")}
     command_line.show(Namespace(table="nodes", output=tmp_path, pictures=True, json=True), results, [])
+    assert json.loads(capsys.readouterr().out)["data"].keys() == results.keys()
     assert drawn == [("nodes", name, results[name]["runs"], tmp_path / f"picture-nodes-{name}") for name in "ab"]
 
 

@@ -34,9 +34,9 @@ WORKED = (("Mara Lee", 1, 1, 1, 0), ("Lee Mara", 1, .5, 0, 0), ("(B) old Mara", 
 
 def raw(data: str, name: str) -> list[dict]:
     """Rows of a run: three questions about two documents. Only one data set has options. The whole document has no
-    nodes and prepares nothing, GARLIC asks for no form, and every reply to JERR has its form."""
-    rng = random.Random(f"{data} {name}")
-    some, asked, refused = name != "whole", name != "garlic", name not in ("garlic", "jerr")
+    nodes and prepares nothing, GARLIC asks for no form, and all replies to JERR and all but one to MKRAG have it."""
+    rng = random.Random(f"{name} on {data}")
+    some, asked, refused = name != "whole", name != "garlic", name not in ("garlic", "jerr", "mkrag")
     of_document = {d: {"hash": d, "construction_flops": some * rng.randrange(10**9, 10**13),
                        "construction_calls": asked * rng.randrange(9),
                        "construction_refused": refused * rng.randrange(9)} for d in "ab"}
@@ -46,7 +46,7 @@ def raw(data: str, name: str) -> list[dict]:
         rows.append({"id": str(n), "prediction": prediction, "answers": ["Mara Lee"], "gold": 1,
                      "nodes": some * rng.randrange(1, 40), "tokens": 1, "flops": rng.randrange(10**8, 10**12),
                      "cut": rng.random() < .5, "calls": asked * rng.randrange(1, 9),
-                     "refused": refused * rng.randrange(9), "worked": worked,
+                     "refused": refused * rng.randrange(9) + (name == "mkrag" and n == 0), "worked": worked,
                      **({"options": ["Ann", "Bob"]} if data == "mine" else {})} | of_document[document])
     return rows
 
@@ -108,6 +108,7 @@ def printed(tmp_path, monkeypatch):
         done = run(*arguments, "--dataset", *paths, "--output", tmp_path / "r")
         assert done.returncode == 0, done.stderr
         results, table = (tmp_path / "r" / "-".join([name, *arguments[1:2]]) for name in ("results", "table"))
+        assert (command_line.NOTE in done.stdout) == ("A3" not in arguments)
         kept = table.with_suffix(".txt").read_text()
         assert done.stdout.startswith(kept) and kept.count("\n\n") == done.stdout.count("\n\n")
         assert done.stdout.split()[-1] == f"{results}.json" and results.with_suffix(".json").exists()
@@ -234,13 +235,13 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
 
 
 def test_scores_from_raw_rows(tmp_path):
-    for name in "xy":
+    for name in "yx":
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in raw("mine", name)))
-    header, *lines = run("--score", tmp_path / "x.jsonl", tmp_path / "y.jsonl").stdout.splitlines()
+    header, *lines = run("--score", tmp_path / "y.jsonl", tmp_path / "x.jsonl").stdout.splitlines()
     titles = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
     assert re.split("  +", header) == ["predictions", *titles]
     assert [re.split("  +", line) for line in lines] == [
-        [str(tmp_path / f"{name}.jsonl"), *(columns("mine", name)[title] for title in titles)] for name in "xy"]
+        [str(tmp_path / f"{name}.jsonl"), *(columns("mine", name)[title] for title in titles)] for name in "yx"]
 
 
 # --- the dry run ----------------------------------------------------------------------------------------------------
@@ -265,15 +266,15 @@ def levels(lengths: list[int], room: int, limit: int, node: int):
 
 
 def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
-    """The estimate follows from the texts of two documents and four questions.
+    """The estimate follows from the texts of three documents and eight questions. The second document is the longest.
 
     A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds. With --nodes there
     are no checks. A node has a chunk's tokens, but at most 60. A batch holds at most the groups of one level. One
     command estimates several data sets.
     """
     monkeypatch.setattr(dataset, "TAKEN", ())
-    documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 20])
-                 for document, n in zip(read_jsonl(EMBEDDED, 2), (60, 20))]
+    documents = [replace(document, passages=document.passages[:n], questions=document.questions[:n // 10])
+                 for document, n in zip(read_jsonl(EMBEDDED, 3), (10, 60, 12))]
     config, t = tiny.config, tiny.tokenizer
     paths, totals = [], {}
     for name, answer, nodes, width, changed, *options in (
@@ -303,7 +304,7 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
                 assert name == "long" or read == nodes * node
                 prompt = opening + read + turn
                 searches.append(cost.bytes_of_pass(config, width, min(read, 512), s.window, prompt))
-                checks = 0 if name == "fixed" else read // node
+                checks = 0 if name == "fixed" else -(-read // node)
                 total["calls"] += checks + 1
                 total["search"] += (flops_of(config, prompt, prompt // 2)
                                     + checks * flops_of(config, len(t.frame.close), opening + read, 1)
@@ -314,7 +315,7 @@ def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch):
 
         total["calls"] += total["windows"]
         assert total["windows"] > 4 and len(batches) > 3, "several levels"
-        total |= {"documents": 2, "questions": 4, "batch": s.batch, "of a batch": max(batches),
+        total |= {"documents": 3, "questions": 8, "batch": s.batch, "of a batch": max(batches),
                   "of a search": max(searches),
                   "bytes of weights": width * sum(weight.numel() for weight in tiny.weights.values()),
                   "of the whole": cost.bytes_of_pass(config, width, longest, longest + s.answer_tokens)}
