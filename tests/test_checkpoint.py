@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from core.checkpoint import FILES, choose_device, fingerprint, locate, read_config
-from core.files import InputError, sha256
+from core.files import COUNT, NUMBER, POSITIVE, InputError, check_values, sha256
 from llama import Cache, Llama
 
 
@@ -110,6 +110,7 @@ NORM = "model.norm.weight"
     (partial(change, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
     (partial(change, rope_parameters="llama3"), ["config.json"]),
     (partial(change, attention_bias=True), ["attention_bias"]),
+    (partial(change, mlp_bias=True), ["mlp_bias"]),
     (partial(change, hidden_act="gelu"), ["hidden_act", "'gelu'"]),
     (partial(change, num_key_value_heads=4), ["k_proj", "(32, 64)", "(64, 64)"]),
     (partial(change, vocab_size=7), ["vocab_size of config.json is 7"]),
@@ -159,6 +160,17 @@ def test_an_impossible_value_of_config_is_named(copy, folder, key, value):
     (copy / "config.json").write_text(json.dumps(raw))
     said = loads_or_is_refused(copy)
     assert said and (key in said or value != value or value == 1e999)
+
+
+@pytest.mark.parametrize("rule, good, bad", [
+    (COUNT, (1, 16_777_216), (0, 16_777_217)), (POSITIVE, (1, 1e-9), (0, 1e12)), (NUMBER, (0, 1), (-1, .5))],
+    ids=["count", "positive", "number"])
+def test_a_number_may_be_at_its_limit(rule, good, bad):
+    for value in good:
+        check_values({"n": value}, {"n": rule})
+    for value in bad:
+        with pytest.raises(InputError, match=f"^in m: n is {value}; it must be {rule.words}$"):
+            check_values({"n": value}, {"n": rule}, "in m: ")
 
 
 @settings(max_examples=60)
