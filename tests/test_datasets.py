@@ -138,7 +138,7 @@ def test_narrativeqa(tmp_path):
 
     A missing story is counted.
     """
-    page = b"<html><title>T</title><style>p</style><script>var x</script><pre>INT. MILL<br><b>ANN</b> enters.</pre>"
+    page = b"<html><title>T</b>U</title><style>p</style><script>var</script><pre>INT. MILL<br><b>ANN</b> enters.</pre>"
     script = b"<!--\nif (window != top)\ntop.location.href=1\n// -->\n\nEXT. SEA"
     name, documents, report = read(narrativeqa(
         tmp_path / "n", z=b"\xef\xbb\xbfThe mill stood.", b=page, c=gzip.compress("Élan said Ann.".encode()),
@@ -159,13 +159,13 @@ def test_narrativeqa(tmp_path):
 def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
     broken, fine = "\ufeffÉlan".encode().decode("latin-1"), "déjà-vu, Ã and ☃"
     _, documents, _ = read(lines(tmp_path / "l.jsonl", *(
-        longbench(context=text, input=text, answers=[text], _id=text) for text in (broken, fine))))
+        longbench(context=text, input=text, answers=[text], _id=text) for text in (broken, "\ufeff" + fine))))
     assert [(document.passages, [(q.text, q.answers) for q in document.questions]) for document in documents] == [
         ([text], [(text, [text])]) for text in ("Élan", fine)]
 
 
 @pytest.mark.parametrize("story, wanted", [
-    ("var x = 1;\nvar y;\n \nThe mill.", "The mill."), (" function f() {\n}\n\nThe\n\nmill.", "The mill."),
+    ("var x = 1;\nvar y;\n \nThe mill.", "The mill."), ("\n\nfunction f() {\n}\n\nThe\n\nmill.", "The mill."),
     ("<!-- document.write(1) --> The mill.", "The mill."), ("variable <b> winds\n\nblow", "variable <b> winds blow"),
     ("var x without an end", "var x without an end"),
     ("A<PRE>mill<p>in<div>the<h2>wind<tr>&amp;<li>rain<h1>and<h3>snow", "A mill in the wind & rain and snow"),
@@ -210,7 +210,7 @@ def test_any_task_of_longbench(tmp_path):
                          ("lock", "lock-own"), ("x.y", "x.y")):
         name, (document,), report = read(f"{tmp_path}/data.zip:{task}")
         assert (name, document.questions[0].id) == (wanted, task) and report.layout.startswith("LongBench ")
-    assert read(tmp_path / "2wikimqa.jsonl")[0] == "2WikiMultihopQA"
+    assert read(tmp_path / "2wikimqa.jsonl")[0] == "2WikiMultihopQA" and read(tmp_path / "lock.jsonl")[0] == "lock-own"
 
 
 def test_2wikimultihopqa(tmp_path):
