@@ -31,6 +31,7 @@ from core.files import (
     replacing,
     sha256,
     write_file,
+    write_json,
     write_sealed,
     write_tensors,
 )
@@ -102,6 +103,7 @@ def test_a_bad_row_drops_itself_alone(tmp_path, bad, good):
 
 def test_a_torn_line_is_cut_off_before_the_next(tmp_path):
     path = tmp_path / "lines"
+    path.write_bytes(b"{")
     for line in ("one\u2028", "two"):
         append_line(path, line)
     with open(path, "ab") as file:
@@ -114,15 +116,16 @@ def test_a_torn_line_is_cut_off_before_the_next(tmp_path):
 def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path):
     """A limit of 4 KiB per file takes the place of a full disk."""
     path = tmp_path / "x.json"
-    write_file(path, "whole")
+    write_json(path, {"é": 1})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(OutputError, match="x.json: cannot be written .File too large"):
-            write_file(path, "x" * 10_000)
+        for write, content in ((write_file, "x" * 10_000), (write_tensors, {"a": torch.zeros(10_000)})):
+            with pytest.raises(OutputError, match="x.json: cannot be written .*File too large"):
+                write(path, content)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert path.read_text() == "whole"
+    assert path.read_text() == '{\n  "é": 1\n}\n'
 
 
 # The functions that read files which anybody may have written.
