@@ -58,7 +58,7 @@ class Document:
 
 # Why reading ended.
 ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
-        "all": "there was no more to read", "window": "the window was full", "read": "everything was read at once",
+        "all": "all there was has been read", "window": "the window was full", "read": "everything was read at once",
         "none": "nothing was found to answer from"}
 
 

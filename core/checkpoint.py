@@ -214,7 +214,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", raw)
 
-    tensors = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+    tensors = {name: weight.detach().cpu() for name, weight in weights.items()}
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
 
 

@@ -72,7 +72,7 @@ def reading(place, wanted: str = "cannot be read", remedy: str = ""):
         with enough_memory():
             yield
     except InputError as error:
-        raise type(error)(f"{error}{remedy}") from None
+        raise InputError(f"{error}{remedy}") from None
     except Exception as error:
         raise InputError(f"{place}: {wanted} ({one_line(error)}){remedy}") from None
 

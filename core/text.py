@@ -71,7 +71,7 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
         end = position + len(line.rstrip())
         if marker:
             start = position + marker.end()
-            spans.append((start, max(start, end)))
+            spans.append((start, end))
             in_bullet = True
         elif not line.strip():
             in_bullet = False

@@ -120,8 +120,8 @@ def _check_edges(path, edges: list, nodes: list[Node]):
     sums = [0.0] * len(nodes)
     for i, j, weight in edges:
         whole = type(i) is type(j) is int and type(weight) in (int, float)
-        if not (whole and 0 <= j < i < len(nodes) and nodes[i].level == nodes[j].level + 1 and 0 < weight <= 1):
-            raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight in (0, 1]")
+        if not (whole and 0 <= j < i < len(nodes) and nodes[i].level == nodes[j].level + 1 and weight > 0):
+            raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight above 0")
         sums[i] += weight
     for i, total in enumerate(sums):
         if total and abs(total - 1) > 1e-4:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from core.checkpoint import FILES, choose_device, fingerprint, locate, read_config
-from core.files import InputError, sha256
+from core.files import COUNT, NUMBER, POSITIVE, InputError, check_values, sha256
 from llama import Cache, Llama
 
 
@@ -42,7 +42,7 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
 def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
     """If it names none, config.json's counts: one token or several."""
     copy = shutil.copytree(folder, tmp_path / "m")
-    for of_generation, of_config, eos in (("[5, 6]", 7, (5, 6)), ("8", 7, (8,)), ("null", 7, (7,)),
+    for of_generation, of_config, eos in (("[5, 6]", 7, (5, 6)), ("0", 7, (0,)), ("null", 7, (7,)),
                                           ("null", [7, 9], (7, 9)), ("null", None, ())):
         (copy / "generation_config.json").write_text(f'{{"eos_token_id": {of_generation}}}')
         change(copy, eos_token_id=of_config)
@@ -60,15 +60,15 @@ def test_what_old_checkpoints_hold_besides(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["max_position_embeddings", "head_dim", "num_key_value_heads", "rms_norm_eps",
-                                 "tie_word_embeddings", "rope_parameters", "original_max_position_embeddings"])
+                                 "tie_word_embeddings", "rope_parameters", "original_max_position_embeddings", "dtype"])
 def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
-    """A key that is absent or null in config.json has Hugging Face's default."""
+    """A key that is absent or null in config.json has Hugging Face's default; the dtype has Llama's, bfloat16."""
     raw = json.loads((write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16) / "config.json").read_text())
     for absent in (True, False):
         changed = json.loads(json.dumps(raw))
         place = changed["rope_parameters"] if key.startswith("original") else changed
         place.pop(key)
-        if not absent and key in ("head_dim", "num_key_value_heads", "rope_parameters"):
+        if not absent and key in ("head_dim", "num_key_value_heads", "rope_parameters", "dtype"):
             place[key] = None
         (tmp_path / "config.json").write_text(json.dumps(changed))
 
@@ -77,6 +77,7 @@ def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
             theirs.num_attention_heads, theirs.num_key_value_heads, theirs.head_dim, theirs.rms_norm_eps,
             theirs.tie_word_embeddings, theirs.rope_parameters["rope_theta"])
         assert ours.max_length == theirs.max_position_embeddings
+        assert ours.dtype == str(theirs.dtype or "bfloat16").removeprefix("torch.")
         assert (ours.rope or {}).get("original") == theirs.rope_parameters.get("original_max_position_embeddings")
 
 
@@ -110,12 +111,13 @@ NORM = "model.norm.weight"
     (partial(change, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), ["config.json", "yarn"]),
     (partial(change, rope_parameters="llama3"), ["config.json"]),
     (partial(change, attention_bias=True), ["attention_bias"]),
+    (partial(change, mlp_bias=True), ["mlp_bias"]),
     (partial(change, hidden_act="gelu"), ["hidden_act", "'gelu'"]),
     (partial(change, num_key_value_heads=4), ["k_proj", "(32, 64)", "(64, 64)"]),
     (partial(change, vocab_size=7), ["vocab_size of config.json is 7"]),
     (partial(change, tie_word_embeddings=True), ["config.json ties lm_head.weight"]),
     (partial(change_tensors, changes={UP: None}), ["missing", UP]),
-    (partial(change_tensors, changes={"extra": torch.zeros(1)}), ["extra", "no such tensor"]),
+    (partial(change_tensors, changes={"rotary_emb.inv_freq.x": torch.zeros(1)}), ["inv_freq.x is", "no such tensor"]),
     (partial(change_tensors, changes={NORM: torch.zeros(3)}), [NORM, "(3,)", "(64,)"]),
     (partial(change_tensors, changes={NORM: torch.zeros(64, dtype=torch.int8)}), ["model.safetensors", NORM, "int8"]),
     (partial(edit_file, name="model.safetensors.index.json", content='{"weight_map": ["x"]}'), ["index.json"]),
@@ -159,6 +161,17 @@ def test_an_impossible_value_of_config_is_named(copy, folder, key, value):
     (copy / "config.json").write_text(json.dumps(raw))
     said = loads_or_is_refused(copy)
     assert said and (key in said or value != value or value == 1e999)
+
+
+@pytest.mark.parametrize("rule, good, bad", [
+    (COUNT, (1, 16_777_216), (0, 16_777_217)), (POSITIVE, (1, 1e-9), (0, 1e12)), (NUMBER, (0, 1), (-1, .5))],
+    ids=["count", "positive", "number"])
+def test_a_number_may_be_at_its_limit(rule, good, bad):
+    for value in good:
+        check_values({"n": value}, {"n": rule})
+    for value in bad:
+        with pytest.raises(InputError, match=f"^in m: n is {value}; it must be {rule.words}$"):
+            check_values({"n": value}, {"n": rule}, "in m: ")
 
 
 @settings(max_examples=60)

@@ -159,7 +159,7 @@ def test_a_command_line_runs_what_it_names(tmp_path, folder, settings, capsys):
 
 def test_results_as_json(tmp_path, capsys):
     """For a run and for its scores, stdout is one JSON object with the numbers that are kept."""
-    output = tmp_path / "r"
+    output = tmp_path / "new" / "r"
 
     def numbers(*arguments):
         assert evaluation_main.main([*arguments, "--json", "--device", "cpu"]) == 0

@@ -134,9 +134,10 @@ def test_what_the_command_writes(tmp_path, content, monkeypatch, capsys):
     assert safe_open(tmp_path / "m" / "model.safetensors", "pt").metadata() == {"format": "pt"}, "transformers 4 asks"
 
     fields, tensors = content()
-    write_gguf(tmp_path / "short.gguf", fields | {"llama.context_length": 512}, tensors)
-    convert(tmp_path / "short.gguf", tmp_path / "short")
-    assert not (tmp_path / "short" / "pecan.json").exists(), "its window would be larger than the model's"
+    for length in (639, 640):
+        write_gguf(tmp_path / "short.gguf", fields | {"llama.context_length": length}, tensors)
+        convert(tmp_path / "short.gguf", tmp_path / str(length))
+        assert (tmp_path / str(length) / "pecan.json").exists() == (length == 640), "its window has 640 tokens"
     monkeypatch.setattr("support.convert.SMALL", numbers)
     convert(tmp_path / "a_package" / "m.gguf", tmp_path / "large")
     assert not (tmp_path / "large" / "pecan.json").exists(), "a large model has the paper's settings"

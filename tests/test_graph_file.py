@@ -81,12 +81,13 @@ def test_an_interrupted_construction_goes_on(tiny, document, settings, undisturb
 
 
 def test_summaries_of_other_texts_are_not_taken(tiny, document, settings, undisturbed, tmp_path):
-    """Lines of other texts or of another model in the same file, and a lost line, do not change the graph."""
+    """Lines of other texts, settings or models in the same file, and a lost line, do not change the graph."""
     path = tmp_path / "g.json"
     method = Pecan(tiny, TokenMean(tiny), settings)
     other = Document("other", document.passages[::-1])
     with pytest.raises(Killed), kept(path, method.file_name(document), pecan.summarise) as kept_or_new:
         build(tiny, other, settings, kept_or_new)
+        build(tiny, document, replace(settings, tree=True), kept_or_new)
         build(tiny, document, settings, kept_or_new)
         raise Killed
     lines = place_of(path).read_text().splitlines(keepends=True)

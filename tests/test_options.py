@@ -22,9 +22,9 @@ def test_a_window_is_no_longer_than_both_models_were_made_for():
             options.settings_of(args, *map(made_for, lengths))
 
 
-@pytest.mark.parametrize("widths, environment, threads", [([128], {}, 1), ([128], {"OMP_NUM_THREADS": "3"}, 3),
-                                                          ([4096], {}, 3), ([128, 4096], {}, 3),
-                                                          ([(128, 4096)], {}, 3), ([(4096, 128)], {}, 3)])
+@pytest.mark.parametrize("widths, environment, threads", [([255], {}, 1), ([255], {"OMP_NUM_THREADS": "3"}, 3),
+                                                          ([256], {}, 3), ([255, 256], {}, 3),
+                                                          ([(255, 256)], {}, 3), ([(256, 255)], {}, 3)])
 def test_a_small_model_runs_on_one_thread(monkeypatch, widths, environment, threads):
     """OMP_NUM_THREADS overrides this. A large model has PyTorch's threads, even after or beside a small one."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

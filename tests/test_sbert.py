@@ -207,11 +207,13 @@ def test_broken_encoders_are_named(copy, tiny, damage, words):
         load_encoder(copy, tiny)
 
 
-@pytest.mark.parametrize("kind", ["mpnet"], indirect=True)
-def test_faults_that_only_an_mpnet_can_have(copy):
-    change(copy, relative_attention_num_buckets=16)
-    with pytest.raises(InputError, match="relative_attention_num_buckets is 16; only 32"):
-        MPNet(copy)
+@pytest.mark.parametrize("kind, key, value, words", [
+    ("mpnet", "relative_attention_num_buckets", 16, "16; only 32"),
+    ("bert", "position_embedding_type", "relative_key", "'relative_key'; only 'absolute'")], indirect=["kind"])
+def test_faults_that_only_one_kind_can_have(kind, copy, key, value, words):
+    change(copy, **{key: value})
+    with pytest.raises(InputError, match=f"{key} is {words}"):
+        MODELS[kind][2](copy)
 
 
 # --- the mean of a model's own embeddings ---------------------------------------------------------------------------

@@ -475,8 +475,9 @@ def no_merges(folder):
 
 
 def words_with_specials(folder):
-    """The vocabulary itself has </s>: a document that names it would become that token."""
-    t = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2}, unk_token="<unk>"))
+    """The vocabulary itself has </s>: a document that names it would become that token. Added words may be there."""
+    t = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token="<unk>"))
+    t.add_tokens(["a"])
     t.add_special_tokens(["</s>", "<unk>"])
     t.save(str(folder / "tokenizer.json"))
 

@@ -29,9 +29,7 @@ class LongBench(Layout):
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         """A context of several documents is cut into its passages."""
-        parts = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
-        passages = [part for part in parts if part.strip()]
-
+        passages = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
         name = str(row.get("_id") or where)
         question = Question(name, row.get("input") or row["question"], row["answers"])
         return checked(where, name, passages, [question], report)
