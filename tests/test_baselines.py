@@ -85,10 +85,11 @@ def test_bm25_reads_the_best_first(tiny, settings):
     """Of equal chunks the earlier is first. Case and punctuation make no difference."""
     document = Document("d", ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!",
                               "Cleo has a dog.", "The road was long.", "Ann has a cat."])
-    method = BM25(tiny, settings, top_k=4)
+    method = BM25(tiny, settings)
     answer = method.answer(method.prepare(document), "Where lives Ann?")
     scores = rank_bm25.BM25Okapi([words(text) for text in document.passages]).get_scores(["where", "lives", "ann"])
-    assert answer.nodes == np.argsort(-scores, kind="stable")[:4].tolist() == [2, 1, 0, 7]
+    assert answer.nodes == np.argsort(-scores, kind="stable")[:5].tolist() == [2, 1, 0, 7, 3]
+    assert Okapi([[], []]).scores(["ann"]) == [0, 0], "no text has a word"
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -97,14 +98,14 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
     count."""
     questions = TokenMean(tiny, unit)
     passages = questions if unit else TokenMean(tiny, unit)
-    method = Dense(tiny, questions, passages, settings, top_k=4)
+    method = Dense(tiny, questions, passages, settings)
     prepared = method.prepare(document)
     assert prepared.flops == passages.flops > 0
 
     vectors = TokenMean(tiny, unit=False).encode([*prepared.texts, question]).double().numpy()
     if unit:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    wanted = np.argsort(-(vectors[:-1] @ vectors[-1]))[:4].tolist()
+    wanted = np.argsort(-(vectors[:-1] @ vectors[-1]))[:5].tolist()
     before = tiny.flops + questions.flops
     answer = method.answer(prepared, question)
     assert answer.nodes == wanted and answer.flops == tiny.flops + questions.flops - before
@@ -202,7 +203,7 @@ def test_texts_that_are_almost_or_wholly_the_same_are_clustered():
         found = raptor.clusters(vectors.astype(np.float32), [10] * 20, 100)
         assert {i for cluster in found for i in cluster} == set(range(20))
 
-    found = raptor.clusters(np.ones((40, 16)), [10] * 40, 100)
+    found = raptor.clusters(np.arange(640).reshape(40, 16) % 16, [10] * 40, 100)
     assert sorted(i for cluster in found for i in cluster) == list(range(40))
     assert all(len(cluster) <= 10 and cluster == sorted(cluster) for cluster in found)
 
@@ -252,17 +253,18 @@ def test_clusters_inside_of_clusters(monkeypatch):
     Instead of UMAP and mixtures, which take half a minute, each vector says in which cluster it is, first of the whole
     layer, then inside a cluster, then if that is clustered again.
     """
-    vectors = [*((0, i % 2, 9) for i in range(12)), *((2, 0, i % 3) for i in range(13)),
-               *((first, i, 9) for first, number in ((1, 11), (3, 3), (4, 10)) for i in range(number))]
+    vectors = [*((0, i % 2, i // 2 % 2) for i in range(24)), *((2, 0, i % 2) for i in range(13)),
+               *((first, i, i % 2) for first, number in ((1, 11), (3, 3), (4, 2), (5, 11)) for i in range(number))]
     vectors = np.random.default_rng(0).permutation(vectors)
-    monkeypatch.setattr(raptor, "reduce", lambda vectors, neighbours: vectors[:, {6: 0, 10: 1}.get(neighbours, 2)])
+    monkeypatch.setattr(raptor, "reduce", lambda vectors, neighbours: vectors[:, {7: 0, 10: 1}.get(neighbours, 2)])
     monkeypatch.setattr(raptor, "mixture", lambda points: [np.flatnonzero(points == k).tolist() for k in set(points)])
-    tokens = [50 if first == 3 else 10 for first, _, _ in vectors]
+    tokens = [{2: 20, 3: 50, 5: 20}.get(first, 10) for first, _, _ in vectors]
     wanted = {}
     for i, (first, inside, again) in enumerate(vectors.tolist()):
-        wanted.setdefault((first, inside * (first == 0), again), []).append(i)
-    d = wanted.pop((3, 0, 9))                                # 150 tokens
-    assert raptor.clusters(vectors, tokens, 110) == sorted([*wanted.values(), d[:2], d[2:]])
+        wanted.setdefault((first, inside * (first == 0), again * (first == 2)), []).append(i)
+    for key, fit in (((2, 0, 0), 6), ((3, 0, 0), 2), ((5, 0, 0), 6)):       # 140, 150 and 220 tokens
+        wanted |= {(*key, "begins"): wanted[key][:fit], key: wanted[key][fit:]}
+    assert raptor.clusters(vectors, tokens, 120) == sorted(wanted.values())
 
 
 def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, documents):
@@ -285,6 +287,8 @@ def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, doc
     chunks = sum(node.level == 1 for node in nodes)
     assert [node.level for node in nodes] == [level for level in range(1, 7) for _ in range(chunks)]
     assert all(node.text.endswith(" a road") for node in nodes[chunks:])
+    monkeypatch.setattr(raptor, "SMALL", chunks)
+    assert len(method.prepare(documents[0]).graph) == chunks
 
     question = documents[0].questions[0].text
     *vectors, query = encoder.encode([*(node.text for node in nodes), question]).double().numpy()
@@ -295,7 +299,7 @@ def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, doc
 def test_a_cluster_of_raptor_fits_its_prompt(tiny, encoder):
     """It has up to 3500 tokens, fewer if the window has no room for prompt and summary."""
     method = Raptor(tiny, encoder, Settings())
-    assert method.most == 3500
+    assert method.most == 3500 and Raptor(tiny, encoder, Settings(chunk=150)).most == 1750
     assert Raptor(tiny, encoder, Settings(window=1000)).most == 1000 - method.length(raptor.PROMPT) - 100
 
 
@@ -339,7 +343,8 @@ def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
 def test_parts_of_a_document_by_hand():
     """A heading stays with what follows: one line, up to 12 words, no stop at its end. Sentences end after . ! or ?"""
     twelve = " ".join(["word"] * 12)
-    passages = ["Title\n\nIt rained! Who came?\n \nAnn", "Bob sat.", twelve, "One\ntwo", "a,", f"{twelve} word", "b"]
+    passages = ["Title\n\nIt rained! Who came?\n \nAnn", "Bob sat.", twelve, "One\ntwo",
+                *(f"a{stop}" for stop in ".!?:;,\"'”’"), f"{twelve} word", "b"]
     assert units(Document("d", passages)) == [
         "Title\nIt rained! Who came?", "Ann\nBob sat.", f"{twelve}\nOne\ntwo", *passages[4:]]
     assert sentences("Title\nIt rained! Who came?  Ann.") == ["Title It rained!", "Who came?", "Ann."]
@@ -416,7 +421,7 @@ def test_a_walk_turns_back(walk):
     path, prompts = walk("Action: 0", "Action: 1", "Action: -1", "Action: 0", "Action: -1", "Action: 0", "Action: 0",
                          "Action: -2")
     assert path == [8, 7, 5, 2]
-    assert "Summary 0: sum0" in prompts[3] and "sum1" not in prompts[3]
+    assert "Summary 0: sum0" in prompts[3] and "sum1" not in prompts[3] and "from 0 to 0" in prompts[3]
     assert "Summary 0: right" in prompts[5] and "left" not in prompts[5].split("Question")[1]
     down_and_back = ["Action: 0", "Action: -1"]
     assert walk("Action: 0", *down_and_back * 2, "Action: 0", *down_and_back)[0] == [], "there is no answer anywhere"
@@ -442,6 +447,11 @@ def test_memory_gives_way_to_the_window(tiny, walk):
     full = method.length(reminder("Action is one of -1, -2.") + walk(*replies)[1][2]) + method.limit
     assert "read on the way: root left\n" in walk(*replies, window=full)[1][2]
     assert "read on the way: left\n" in walk(*replies, window=full - 1)[1][2]
+
+    # Not even one node fits the second prompt.
+    bare = walk(*replies)[1][1].replace("What you have read on the way: root\n", "")
+    window = method.length(reminder("Action is one of 0, 1.") + bare) + method.limit
+    assert walk(*replies, window=window)[1][1] == bare
 
 
 def test_the_latest_memory_is_read_first(tiny, settings, monkeypatch):
@@ -548,13 +558,21 @@ def test_compression_keeps_within_its_target(tiny, settings, documents, monkeypa
     method.target -= 1
     assert method.compress(units[:2], "Who?") != units[:2] and len(rankings) == len(documents) + 1
 
+    monkeypatch.setattr(method, "rank", lambda ids, question: [*range(len(ids))])
+    method.most_of_units = sum(len(encode(unit)) for unit in units[:3])
+    method.compress(units, "Who?")
+    assert len(drops[-1][0][0]) == 4, "three units do not exceed the limit"
+
 
 def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, document, question, folder):
     short = Llama.load(folder, "cpu")
     short.config = replace(short.config, max_length=100)
     method = LongLLMLingua(tiny, short, settings)
-    with pytest.raises(InputError, match="scorer reads up to .* tokens and was made for 100; choose another --scorer"):
+    with pytest.raises(InputError, match="was made for 100; choose another --scorer") as error:
         method.answer(method.prepare(document), question)
+    most = int(re.search(r"up to (\d+)", str(error.value))[1])
+    short.config = replace(short.config, max_length=most)
+    assert method.answer(method.prepare(document), question).nodes
 
 
 def test_units_are_four_lines(tiny, settings):

@@ -280,6 +280,11 @@ def test_the_smallest_window(tiny, settings):
     with pytest.raises(InputError, match="too small"):
         build(tiny, Document("d", [text]), replace(settings, window=smallest - 1))
 
+    # A summary has at least one token.
+    build(tiny, Document("d", [text]), replace(settings, summary_share=1 / 256, window=256))
+    with pytest.raises(InputError, match="too small"):
+        build(tiny, Document("d", [text]), replace(settings, summary_share=1 / 256, window=255))
+
 
 def test_a_short_document_is_its_own_top_level(tiny, settings):
     """A level with no fewer tokens than the one below is discarded. Here the reply is as long as the document."""
@@ -332,15 +337,17 @@ def test_a_damaged_graph_is_refused(tmp_path, tiny, graph, document, settings, d
 
 # --- the method as it is run ----------------------------------------------------------------------------------------
 
-def test_two_models(model, tiny, document, settings, question):
-    """Table 2: one model builds the graph, another searches it. Here a random model searches."""
+def test_two_models(model, tiny, document, settings, question, tmp_path):
+    """Table 2: one model builds the graph, another searches it. Here a random model searches. The graph is read again.
+    """
     encoder = TokenMean(model)
     method = Pecan(model, encoder, settings, builder=tiny)
 
     searcher_before = model.flops
     builder_before = tiny.flops
-    prepared = method.prepare(document)
+    prepared = method.prepare(document, tmp_path / "g.json")
     assert prepared.graph.model == tiny.fingerprint
+    assert method.prepare(document, tmp_path / "g.json").graph.nodes == prepared.graph.nodes
     assert model.flops == searcher_before and tiny.flops > builder_before
 
     builder_before = tiny.flops

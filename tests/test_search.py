@@ -127,6 +127,8 @@ def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, setti
     reply = greedy(tiny_hf, prompt, settings)
     assert answer.text == t.decode([i for i in reply if i not in tiny.config.eos]).strip()
 
+    for n, wanted in enumerate(([0], [0, 4], [0, 1, 4], [0, 1, 3, 4], [*range(5)]), 1):
+        assert cut_middle([*range(5)], n) == wanted
     assert not method.answer(method.prepare(Document("d", document.passages[:3])), question).cut
     with pytest.raises(InputError, match="too small: prompts, question and answer"):
         method.answer(prepared, "Who " * 500)
@@ -262,8 +264,10 @@ def test_ties_go_to_the_lower_id(tiny, graph, question, settings):
 
 
 def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
-    with pytest.raises(InputError, match="too small: prompts, question and answer"):
-        Search(tiny, graph, "Who " * 500, similarity("Who"), settings)
+    used = settings.window - pecan.room_for_nodes(tiny.tokenizer, "Who", settings)
+    for question, window in (("Who " * 500, settings.window), ("Who", used)):
+        with pytest.raises(InputError, match="too small: prompts, question and answer"):
+            Search(tiny, graph, question, similarity("Who"), replace(settings, window=window))
 
 
 # --- what it costs --------------------------------------------------------------------------------------------------
