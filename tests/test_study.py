@@ -130,7 +130,7 @@ def test_the_area_under_the_curve():
 
 
 def test_three_digits():
-    assert [figures.number(x) for x in (.62, -.05, 1, -7.3, 20, 1234)] == [".62", "-.05", "1.0", "-7.3", "20", "1,234"]
+    assert [figures.number(x) for x in (-.05, 1, -17.3, 20, 1234)] == ["-.05", "1.0", "-17.3", "20", "1,234"]
 
 
 def test_intervals_are_over_documents():
