@@ -70,11 +70,11 @@ def sources(text: str, below: list[str], facts: Callable | None) -> list[int]:
         return {word for word in re.findall(r"\w+", text.lower()) if len(word) >= 4 or word.isdigit()}
 
     bags = [content_words(other) for other in below]
-    common = set.intersection(*bags) if len(bags) > 1 else set()
+    common = set.intersection(*bags)
     shared = [len(content_words(text) & bag - common) for bag in bags]
     best = max(range(len(shared)), key=shared.__getitem__)
     runner_up = max((count for n, count in enumerate(shared) if n != best), default=0)
-    return [best] if len(below) > 1 and shared[best] >= 3 and shared[best] >= 2 * runner_up else []
+    return [best] if shared[best] >= 3 and shared[best] >= 2 * runner_up else []
 
 
 def leading(nodes: list[Node], E: list[list[float]], question: Question, needed: list[int],
@@ -82,14 +82,12 @@ def leading(nodes: list[Node], E: list[list[float]], question: Question, needed:
     """Whether each node leads down to one of these needed chunks [|V|].
 
     A chunk leads to itself. An information point leads where its heaviest edge does (of equal ones, the last). But in
-    the embedded world it leads to a needed chunk if both are about the same person. A summary of a summary keeps the
-    person and drops most facts, so a bullet seldom states the fact itself.
+    the embedded world it leads to a needed chunk if it is about a person of the question's evidence. A summary of a
+    summary keeps the person and drops most facts, so a bullet seldom states the fact itself.
     """
     leads = [i in needed for i in range(len(nodes))]
     if facts:
-        stated = set().union(*(facts(nodes[i].text) for i in needed))
-        wanted = set().union(*map(facts, question.extra["evidence"]))
-        people = {fact.name for fact in stated & wanted}
+        people = {fact.name for sentence in question.extra["evidence"] for fact in facts(sentence)}
         return [leads[i] or node.level > 1 and any(fact.name in people for fact in facts(node.text))
                 for i, node in enumerate(nodes)]
 

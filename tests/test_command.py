@@ -104,7 +104,7 @@ def test_a_closed_stderr_is_no_error(capsys, monkeypatch):
 
 
 def test_questions_without_quotes(capsys):
-    ask.parse(["s.txt", *"What color is it?".split()])
+    ask.parse(["s.txt", *"Who sings?".split()])
     assert "around each question" in capsys.readouterr().err
     ask.parse(["s.txt", "What color is it?", "Who?"])
     ask.parse(["s.txt", "Who?"])

@@ -31,11 +31,11 @@ def dump(request, tmp_path_factory, tiny, settings):
         prepared = method.prepare(document, folder / "graph.json")
         return [method.answer(prepared, question.text) for question in document.questions[2:4]]
 
-    with dumping(method, folder / "dump.safetensors"):
+    with dumping(method, folder / "my.dump.safetensors"):
         dumped = answers()
     nodes = json.loads((folder / "graph.json").read_text())["nodes"]
-    meanings = json.loads((folder / "dump.json").read_text())
-    return load_file(folder / "dump.safetensors"), meanings, dumped, answers(), nodes
+    meanings = json.loads((folder / "my.dump.json").read_text())
+    return load_file(folder / "my.dump.safetensors"), meanings, dumped, answers(), nodes
 
 
 def dense(tensors) -> np.ndarray:

@@ -70,7 +70,8 @@ def drawn(browser) -> list:
     """What is drawn of the edges from the current node and of p_yes.
 
     Each edge has its end nodes and its width. Each check has its height, 0 at the lower axis and 1 at the upper, and
-    its classes, in the order of the steps; the threshold's height comes last.
+    its classes, in the order of the steps; the threshold's height comes last. Then follow the numbers of checks that
+    the two lines join.
     """
     return browser.execute_script("""
         const [svg, ...middles] = [by("edges"), ...buttons].map(part => part.getBoundingClientRect());
@@ -84,7 +85,8 @@ def drawn(browser) -> list:
         const checks = all("#curve circle").sort((a, b) => a.getAttribute("cx") - b.getAttribute("cx"));
         return [all("#edges .flow").map(path => [nodeAt(path, 0, "left"), nodeAt(path, path.getTotalLength(), "right"),
                                                  parseFloat(path.style.strokeWidth)]),
-                [...checks, ...all("#curve .limit")].map(height), checks.map(check => check.getAttribute("class"))]""")
+                [...checks, ...all("#curve .limit")].map(height), checks.map(check => check.getAttribute("class")),
+                all("#curve .line").map(line => line.getAttribute("d").split(/[ML]/).length - 1)]""")
 
 
 def assert_shows(browser, trace, number: int):
@@ -98,12 +100,14 @@ def assert_shows(browser, trace, number: int):
 
     assert texts(browser, "li.now button") == [f"#{step.node}"] * (1 + bool(candidates))
 
-    flow, heights, verdicts = drawn(browser)
+    flow, heights, verdicts, joined = drawn(browser)
     edges = sorted(edge for edge in trace.edges if edge[0] == step.node)
     assert [(i, j) for i, j, _ in sorted(flow)] == [(i, j) for i, j, _ in edges]
     assert [j for _, j, _ in sorted(flow, key=itemgetter(2))] == [j for _, j, _ in sorted(edges, key=itemgetter(2))]
     checks = [(n, row) for n, row in enumerate(trace.answer.trace, 1) if row.verdict]
     assert heights == pytest.approx([*(row.p_yes for _, row in checks), trace.settings.confidence], abs=1e-6)
+    before = sum(n <= number for n, _ in checks)
+    assert joined == [before, len(checks) - max(before - 1, 0)], "the line of what comes begins at the last check"
     assert verdicts == [row.verdict.lower() + " later" * (n > number) for n, row in checks]
 
     assert texts(browser, "#step") == [f"step {number} of {len(trace.answer.trace)}"]
@@ -153,6 +157,7 @@ def test_every_figure_of_every_step(browser, tmp_path, traces):
         move()
         assert [browser.find_element(By.ID, part).text for part in ("answer", "end")] == [
             trace.answer.text, ENDS[trace.answer.end]]
+        assert drawn(browser)[0] == [], "r flows on after the end"
         assert values(browser, "#spent .read, #spent .tokens") == [steps, trace.answer.tokens]
         body.send_keys(Keys.ARROW_LEFT)
         assert_shows(browser, trace, steps)
@@ -274,7 +279,7 @@ def test_a_node_shows_its_sources_and_its_passage(browser, tmp_path, traces):
     *read, _ = trace.answer.trace
     browser.execute_script("show(arguments[0])", len(read))
     r = {step.node: step.r for step in read}
-    for node in (0, chunks - 1, chunks, len(nodes) - 1, *trace.answer.nodes[-2:]):
+    for node in (0, 1, chunks - 1, chunks, len(nodes) - 1, *trace.answer.nodes[-2:]):
         browser.execute_script("by('details').close(); buttons[arguments[0]].click()", node)
         assert re.findall(r"\d+", texts(browser, "#details-title")[0]) == [str(node), str(nodes[node].level)]
         assert texts(browser, "#details-text") == [nodes[node].text]
@@ -304,7 +309,7 @@ def test_a_node_shows_its_sources_and_its_passage(browser, tmp_path, traces):
 def test_hostile_text_is_shown_and_not_run(browser, tmp_path, traces):
     trace = traces[0]
     for said in [*HOSTILE, "é\u2028中\u2029🙂"]:
-        assert json.loads(as_script({"said": said})) == {"said": said} and not set("<>&") & set(as_script(said))
+        assert json.loads(as_script({"said": said})) == {"said": said} and "<" not in as_script(said)
         nodes = [Node(1, said), *trace.nodes[1:]]
         open_page(browser, tmp_path, [trace._replace(nodes=nodes, question=said)])
         browser.execute_script("details(0)")

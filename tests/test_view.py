@@ -114,13 +114,13 @@ def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
 
 def test_an_answer_in_words_and_for_a_program():
     """Both forms show every figure of the steps and the text of each node read."""
-    steps = [Step(2, 2, 2, .5, 1.0, 40, 10, 9, p_yes=.25, verdict="No"),
+    steps = [Step(2, 2, 2, .5, 1.0, 40, 10, 9, p_yes=0.0, verdict="No"),
              Step(0, 1, 3, .1, .3, 60, 20, 30, z=.0625, c=.5, score=.75, candidates=[(0, .0625, .75)], p_yes=.9,
                   verdict="Yes")]
     answer = Answer("Rome", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
     texts = ["Ann lives in Rome.", "Bob likes tea.", "Ann"]
     words = ["Where?", "  Rome", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
-             "    #2 of level 2  top level  r 1.0000  p_yes 0.250 No", "        Ann",
+             "    #2 of level 2  top level  r 1.0000  p_yes 0.000 No", "        Ann",
              "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3000  p_yes 0.900 Yes",
              "        Ann lives in Rome."]
     assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
@@ -129,7 +129,7 @@ def test_an_answer_in_words_and_for_a_program():
         "question": "Where?", "answer": "Rome", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
         "flops": 3_210_000_000, "steps": [
             {"node": 2, "level": 2, "position": 2, "attention": .5, "r": 1.0, "cached": 40, "flops": 10, "tokens": 9,
-             "p_yes": .25, "verdict": "No", "text": "Ann"} | not_chosen,
+             "p_yes": 0, "verdict": "No", "text": "Ann"} | not_chosen,
             {"node": 0, "level": 1, "position": 3, "attention": .1, "r": .3, "cached": 60, "flops": 20, "tokens": 30,
              "z": .0625, "c": .5, "score": .75, "candidates": [[0, .0625, .75]], "p_yes": .9, "verdict": "Yes",
              "text": "Ann lives in Rome."}]}
@@ -167,6 +167,12 @@ def other_position(step):
     step.update(position=step["position"] + 1, attention=step["r"] / (step["position"] + 1))
 
 
+def before_check(t) -> int:
+    """The tokens of the question, the nodes and the answer: a window of this size has no room for a check."""
+    opening = t.steps[0]["cached"] - t.row["lengths"][t.steps[0]["node"]]
+    return opening + t.row["room"] + t.row["settings"]["answer_tokens"]
+
+
 def swap_weights(path: Path):
     """Exchange the first and the last weight of a node of the top level; its row still sums to 1."""
     graph = json.loads(path.read_text())
@@ -183,7 +189,7 @@ TAMPERING = {
     "score": lambda t: scale(t.chosen["candidates"][9], 2),
     "cosine": lambda t: scale(t.row["c"], t.row["c"].index(max(t.row["c"]))),
     "order of the candidates": lambda t: swap(t.chosen["candidates"], 1, 2),
-    "a candidate left out": lambda t: t.chosen["candidates"].pop(4),
+    "a candidate left out": lambda t: t.chosen["candidates"].pop(),
     "the node that is read": lambda t: t.chosen.update(node=t.chosen["candidates"][1][0]),
     "position": lambda t: t.steps[2].update(position=t.steps[2]["position"] + 1),
     "position and attention together": lambda t: other_position(t.steps[-1]),
@@ -191,6 +197,7 @@ TAMPERING = {
     "a check during the start": lambda t: t.steps[0].update(p_yes=.5),
     "a step left out": lambda t: t.steps.pop(1),
     "verdict": lambda t: t.steps[-1].update(verdict="No"),
+    "a threshold that p_yes only equals": lambda t: t.row["settings"].update(confidence=t.steps[-1]["p_yes"]),
     "patience": lambda t: t.row["settings"].update(patience=2),
     "cached length": lambda t: t.steps[2].update(cached=t.steps[2]["cached"] - 1),
     "room": lambda t: t.row.update(room=t.row["lengths"][t.steps[0]["node"]]),
@@ -198,7 +205,7 @@ TAMPERING = {
     "nodes of the answer": lambda t: t.row["answer"]["nodes"].pop(),
     "a word for a figure": lambda t: t.steps[2].update(attention="much"),
     "a larger room": lambda t: t.row.update(room=t.row["room"] + 100),
-    "a smaller window": lambda t: t.row["settings"].update(window=t.row["room"]),
+    "a smaller window": lambda t: t.row["settings"].update(window=before_check(t)),
     "no nodes": lambda t: t.row["answer"].update(nodes=None),
     "a whole number of 400 digits": lambda t: t.steps[2].update(attention=10 ** 400),
     "a figure left out": lambda t: t.steps[2].pop("r"),
@@ -219,11 +226,13 @@ def test_tampering_is_refused(copied, kind):
 
 
 def test_a_top_level_that_just_fits(recorded):
-    """All of it starts if it fills the room exactly; with one token less, room for later nodes stays free."""
+    """All of it starts if it fills the room exactly; with one token less, room for later nodes stays free. Of equal
+    cosines, the first ones start."""
     trace = read_traces(recorded / "trace.jsonl")[0]
     top = [i for i, node in enumerate(trace.nodes) if node.level == trace.nodes[-1].level]
     room = sum(trace.lengths[i] for i in top)
     assert start(trace._replace(room=room)) == top and len(start(trace._replace(room=room - 1))) < len(top) - 1
+    assert start(trace._replace(room=room - 1, c=[.5] * len(trace.nodes)))[:3] == top[:3]
 
 
 def test_a_changed_graph_is_refused(copied):
@@ -340,7 +349,7 @@ def test_a_walk_without_summaries(tiny, settings, tmp_path):
 
 
 def test_every_question_of_every_file(recorded, tmp_path, capsys):
-    """Every question is replayed and is on the page, in order. An error in the last line of the last file is found."""
+    """Every question is replayed and is on the page, in order. An error in any line of the last file is found."""
     path, output = str(recorded / "trace.jsonl"), tmp_path / "t.html"
     shutil.copytree(recorded, tmp_path / "again")
     again = tmp_path / "again" / "trace.jsonl"
@@ -360,10 +369,12 @@ def test_every_question_of_every_file(recorded, tmp_path, capsys):
 
     row = json.loads(lines[0])
     row["answer"]["end"] = "all"
-    again.write_text("".join([*lines[1:], json.dumps(row) + "\n"]))
-    for main, options in ((replay_main, []), (page_main, ["-o", str(output)])):
-        with pytest.raises(InputError, match="trace.jsonl, line 5: why reading ended is all"):
-            main([*files, *options])
+    wrong = json.dumps(row) + "\n"
+    for number, text in ((1, [wrong, *lines[1:]]), (5, [*lines[1:], wrong])):
+        again.write_text("".join(text))
+        for main, options in ((replay_main, []), (page_main, ["-o", str(output)])):
+            with pytest.raises(InputError, match=f"trace.jsonl, line {number}: why reading ended is all"):
+                main([*files, *options])
 
 
 @pytest.mark.slow

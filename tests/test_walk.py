@@ -33,9 +33,10 @@ def test_the_walk_in_the_documents_is_the_one_that_is_made(capsys):
 
 def test_whole_numbers_stay_whole():
     """Token ids keep up to six digits, decimals four. Zeros among many decimals are left out."""
-    assert walk.few(torch.tensor([19060, 0, 128256])) == "19060 0 128256"
+    assert walk.few(torch.tensor([19060, 0, 128256, 7])) == "19060 0 128256 7"
+    assert walk.few(torch.tensor([0, 1, 2, 3, 4])) == "0 1 2 3 .."
     assert walk.few(torch.tensor([0, 0, 0.000123, 19060.5, 1, 2, 3])) == "0.000123 1.906e+04 1 2 .."
-    assert walk.few(torch.zeros(5)) == "0" and walk.few(torch.zeros(3)) == "0 0 0" and walk.few(torch.tensor(7)) == "7"
+    assert [walk.few(x) for x in (torch.zeros(5), torch.zeros(4), torch.tensor(7))] == ["0", "0 0 0 0", "7"]
 
 
 def test_the_walk_is_a_search_that_always_says_no(tiny, settings, document, graph, question, similarity):

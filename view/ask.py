@@ -3,6 +3,7 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -124,7 +125,7 @@ def ask(argv: list[str] | None = None) -> int:
         verb = "reloaded" if path.exists() else "built"
         prepared = method.prepare(document, path, sys.stderr.isatty())
         levels = [node.level for node in prepared.graph.nodes]
-        by_level = [levels.count(level) for level in range(1, levels[-1] + 1)]
+        by_level = list(Counter(levels).values())                           # nodes are in the order of levels
         print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}", file=sys.stderr)
 
         for question in args.questions:

@@ -107,7 +107,7 @@ function drawNodes() {
     button.append(label);
     button.tabIndex = -1;
     button.dir = "auto";
-    button.title = text.length > 400 ? text.slice(0, 400) + " …" : text;
+    button.title = text;
     const { x, y, width, height } = boxes[i];
     Object.assign(button.style, { left: x + "px", top: y + "px", width: width + "px", height: height + "px" });
     button.addEventListener("click", () => details(i));
@@ -373,7 +373,7 @@ function choose(n) {
     // At first, show about as many edges as nodes, and choose a row height that suits the window and the graph.
     const weights = graph.edges.map(edge => edge[2]).sort((a, b) => b - a);
     maximum = weights[0] || 1;
-    by("threshold").value = Math.sqrt((weights[Math.min(weights.length - 1, graph.texts.length)] || 0) / maximum);
+    by("threshold").value = Math.sqrt((weights[graph.texts.length] || 0) / maximum);
     const counts = {};
     for (const level of graph.levels) counts[level] = (counts[level] || 0) + 1;
     const fit = by("scroll").clientHeight / Math.max(...Object.values(counts)) - 9;

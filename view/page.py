@@ -40,9 +40,9 @@ def page_data(traces: list[Trace]) -> dict:
 
 
 def as_script(data: dict) -> str:
-    """JSON for a script tag. No character in it can end the tag or begin another."""
+    """JSON for a script tag. Without "<", no text in it can end the tag or begin another."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return text.replace("<", "\\u003c")
 
 
 def source_hash(text: str) -> str:
@@ -62,7 +62,7 @@ def render(name: str, **values) -> str:
 
 
 def page(traces: list[Trace]) -> str:
-    return render("page", data=as_script(page_data(traces)), title=traces[0].question)
+    return render("page", data=as_script(page_data(traces)))
 
 
 def main(argv=None) -> int:
