@@ -27,7 +27,7 @@ def stemmer():
 
 def form_of(element: str, stem) -> str:
     """The form by which key elements are compared; empty if there are only special characters."""
-    text = re.sub(r"['’]s?(?!\w)", "", element.lower())
+    text = re.sub(r"['’]s\b", "", element.lower())
     return " ".join(map(stem, re.sub(r"[\W_]+", " ", text).split()))
 
 

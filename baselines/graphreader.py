@@ -60,7 +60,7 @@ def notebook_of(reply: str) -> str:
     """The updated notebook in a reply, up to the next heading; empty if there is none."""
     _, *rest = re.split("updated notebook", reply, maxsplit=1, flags=re.IGNORECASE)
     heading = re.compile(r"^[* \t]*(?:rationale for|chosen action)", re.IGNORECASE | re.MULTILINE)
-    return heading.split("".join(rest), maxsplit=1)[0].lstrip("*: ").rstrip("* \t\n").lstrip()
+    return heading.split("".join(rest))[0].lstrip("*: ").rstrip("* \t\n").lstrip()
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------

@@ -210,7 +210,6 @@ class MKRAG(Built):
                                  lambda n, reply: [line for line in lines_of(reply) if "?" in line], SPLIT_FORM)
         new = split or [question]
 
-        asked = []                                          # queries so far
         order = []                                          # R
         observation = []                                    # of each query, the answer of its best pair
         for _ in range(ROUNDS):
@@ -218,7 +217,6 @@ class MKRAG(Built):
                 found = self.retrieve(prepared, query)
                 observation.append(f"{query}: {prepared.graph[found[0]][1]}")
                 order += [i for i in found if i not in order]
-            asked += new
 
             # If knowledge does not fit, its end is left out.
             knowledge = [prepared.texts[i] for i in order]
@@ -227,9 +225,9 @@ class MKRAG(Built):
             known = " ".join([question, *knowledge])
             decision = self.ask_fitting(texts, lambda reply, known=known: decision_of(reply, known), LOOP_FORM)
 
-            # A query that was asked before finds nothing new.
+            # A query that was just asked finds nothing new.
             kind, text = decision or ("", "")
-            if kind != "RewriteQ" or text in asked:
+            if kind != "RewriteQ" or text in new:
                 break
             new = [text]
         return order

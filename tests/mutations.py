@@ -827,7 +827,7 @@ MUTATIONS = {
         "ROUNDS = 1 ",
         "test_mkrag.py::test_ends_of_the_loop"),
     "a repeated query is asked again": (
-        "baselines/mkrag.py", ' or text in asked:',
+        "baselines/mkrag.py", ' or text in new:',
         ':',
         "test_mkrag.py::test_ends_of_the_loop"),
     "statements are sub-questions": (

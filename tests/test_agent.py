@@ -9,7 +9,7 @@ from baselines.agent import Agent
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
-from baselines.replies import Reply, cells_of, lines_of, reminder
+from baselines.replies import Reply, cells_of, lines_of, reminder, user_turn
 from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED, Document, read_jsonl
@@ -90,10 +90,11 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
         assert method.ask_fitting(texts, str, "W.") == "x"
         return script.heard[0]
     assert [fitting(window) for window in (whole, whole - 1, 1)] == ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
-    prompt = method.length("What is it?")
+    prompt = len(user_turn(tiny.tokenizer, "What is it?"))
     assert len(Agent(tiny, replace(settings, window=prompt + 9)).ask(["What is it?"], 9)) == 1
-    with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and its r"):
-        Agent(tiny, replace(settings, window=prompt + 8)).ask(["What is it?"], 9)
+    for texts in (["What is it?", "It"], ["It", "What is it?"]):
+        with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and i"):
+            Agent(tiny, replace(settings, window=prompt + 8)).ask(texts, 9)
 
 
 # A reply that every method can use.

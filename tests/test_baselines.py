@@ -26,6 +26,7 @@ from baselines.built import TreeNode
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker, even_groups
+from baselines.mkrag import MKRAG
 from baselines.passages import pack_paragraphs, pack_sentences, sentences, units
 from baselines.raptor import Raptor
 from baselines.replies import reminder
@@ -271,9 +272,9 @@ def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, documents
     """The name depends on document, method, model, lengths and the encoder that clusters, because the tree does."""
     def name(method=Raptor, model=tiny, others=(encoder,), document=documents[0], **changes):
         return method(model, *others, replace(settings, **changes)).file_name(document)
-    others = [name(document=documents[1]), name(MeMWalker, others=()), name(model=model), name(chunk=31),
+    others = [name(document=documents[1]), name(MKRAG), name(MeMWalker, others=()), name(model=model), name(chunk=31),
               name(window=500), name(others=[TokenMean(model)])]
-    assert len({name(), *others}) == 7
+    assert len({name(), *others}) == 8
     assert name() == name(patience=3, confidence=.9, batch=1), "settings of a search change no tree"
 
 
@@ -300,6 +301,7 @@ def test_a_cluster_of_raptor_fits_its_prompt(tiny, encoder):
     """It has up to 3500 tokens, fewer if the window has no room for prompt and summary."""
     method = Raptor(tiny, encoder, Settings())
     assert method.most == 3500 and Raptor(tiny, encoder, Settings(chunk=150)).most == 1750
+    assert [Raptor(tiny, encoder, Settings(chunk=chunk)).limit for chunk in (1, 8)] == [1, 2]
     assert Raptor(tiny, encoder, Settings(window=1000)).most == 1000 - method.length(raptor.PROMPT) - 100
 
 
@@ -607,15 +609,17 @@ def test_costs_are_those_of_the_calls(tiny, encoder, settings, documents, monkey
     assert answer.tokens == sum(tokens for _, tokens in said)
 
 
-def test_flops_of_compression(tiny, model, settings, document, question, monkeypatch):
-    """FLOPs count ranking and dropping by another scorer (a random one with the same tokenizer), and reading.
+@pytest.mark.parametrize("own", [False, True])
+def test_flops_of_compression(tiny, model, settings, document, question, monkeypatch, own):
+    """FLOPs count ranking and dropping by the model or another scorer (random, with the same tokenizer), and reading.
 
     Ranking runs each unit followed by the question. Dropping has two contexts. Each context runs a window, rolls it
     back, and runs the kept tokens again; after each unit it runs a newline.
     """
-    config = model.config
+    scorer = tiny if own else model
+    config = scorer.config
     encode = tiny.tokenizer.encode
-    method = LongLLMLingua(tiny, model, settings)
+    method = LongLLMLingua(tiny, scorer, settings)
     method.window = settings.chunk                           # so that a unit is one window
     prepared = method.prepare(document)
     rankings = record(monkeypatch, method, "rank")
@@ -624,7 +628,7 @@ def test_flops_of_compression(tiny, model, settings, document, question, monkeyp
     ((units, _), perplexity), = rankings
 
     wanted, tokens = said[0]
-    assert answer.tokens == tokens, "the tokens of the reader"
+    assert own or answer.tokens == tokens, "the tokens of the reader"
     asked = len(encode("\n" + question + longllmlingua.HINT))
     for unit in units:
         row = 1 + len(unit) + asked

@@ -57,18 +57,20 @@ def test_the_graph_by_hand():
 
 
 def test_forms_and_names():
-    assert len({form_of(name, STEM) for name in ("danko jones", "Danko Jones'", "Danko Jones", "Danko Jones's",
-                                              "Danko Jones’s")}) == 1
+    assert len({form_of(name, STEM) for name in ("d souza jones", "D'Souza Jones'", "D'Souza Jones", "D'Souza Jones's",
+                                              "D’Souza_Jones’s")}) == 1
     assert form_of("bands", STEM) == form_of("band", STEM) != form_of("Canada", STEM) != form_of("Canadian", STEM)
     graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party"], ["c", "Bands", "party", "--"]]], STEM)
     assert graph.names == ["band", "art", "party"], "the first wording; special characters are no name"
-    assert graph.neighbours == [[1, 2], [0], [0]], "in order of appearance; art is not in party"
+    assert graph.neighbours == [[1, 2], [0], [0]], "art is not in party"
+    graph = FactGraph([[["a", *"bcdefghij"], ["b", "k", "j"], ["c", "k", "c"]]], STEM)
+    assert graph.neighbours[graph.find("k")] == [graph.find("c"), graph.find("j")], "in order of appearance"
 
 
 def test_facts_of_a_reply():
     reply = ("Facts:\n1. One day, a father and his little son were going home. | father | going home\n"
-             "2. No key element\n3) Casa Loma is a castle. | Casa Loma | [castle] | \nx |\n[4], Toronto. | Toronto\n"
-             "5, 1911 was the year. | 1911")
+             "2. No key element\n3) Casa Loma is a castle. | Casa Loma | [castle] | \nx | []\n"
+             "[104], Toronto. | Toronto\n5, 1911 was the year. | 1911")
     assert facts_of(reply, "Casa Loma") == [
         ["Casa Loma is a castle.", "Casa Loma", "castle"], ["Toronto.", "Toronto"], ["1911 was the year.", "1911"]]
     story = "One day, a father and his little son were going home. They sang."
@@ -94,7 +96,8 @@ def test_chunks_are_whole_paragraphs_and_lose_nothing(tiny):
      ("read_neighbor_node", "Danko Jones (band)")),
     ("chunk", "I take termination().\n*Chosen Action*: search_more()\n*Chosen Action*: termination()",
      ("termination", "")),
-    ("facts", "**Chosen action:** read_chunk([6])\nread_chunk([9]), read_chunk([6])", ("read_chunk", "[6], [9]")),
+    ("facts", "**Chosen action:** read_chunk([6])\nread_chunk([9]), read_chunk([6]), read_chunk",
+     ("read_chunk", "[6], [9]")),
     ("facts", "read_chunk([6])", None),
     ("facts", "*Chosen Action*: read_chunk(List[ID]) or stop_and_read_neighbor().", None),
     ("neighbours", "*Chosen Action*: read_chunk([6])", None)])
@@ -103,9 +106,9 @@ def test_actions(stage, reply, wanted):
 
 
 def test_notebooks():
-    reply = "*Updated Notebook*: Danko Jones\n* a band\n*\n*Rationale for Next Action*: x\n*Chosen Action*: y"
-    assert notebook_of(reply) == "Danko Jones\n* a band"
-    assert notebook_of("**Updated notebook:** a\n**Rationale for next action:** x") == "a"
+    reply = "*Updated Notebook*: updated notebook\n* a band\n*\n*Rationale for Next Action*: x\n*Chosen Action*: y"
+    assert notebook_of(reply) == "updated notebook\n* a band"
+    assert notebook_of("**Updated notebook:**\n* a\n**Rationale for next action:** x") == "* a"
     assert notebook_of("*Chosen Action*: search_more()") == notebook_of("*Updated Notebook*:\n*Chosen Action*: x") == ""
 
 
@@ -213,25 +216,27 @@ def test_memory_gives_way_to_the_window(method):
     graph = FactGraph([[["f", "a", "b"]]], STEM)
     one = Walk(method, graph, ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
     texts = one.prompts("facts", "Atomic facts:", [f"fact {n}" for n in range(3)])
-    assert [[word for word in ("fact 1", "fact 2", "first", "second", "PLAN") if word in text] for text in texts] == [
+    words = "fact 1", "fact 2", "first", "second", "PLAN", "Plan: none"
+    assert [[word for word in words if word in text] for text in texts] == [
         ["fact 1", "fact 2", "first", "second", "PLAN"], ["fact 1", "first", "second", "PLAN"],
-        ["first", "second", "PLAN"], ["second", "PLAN"], ["PLAN"], []]
+        ["first", "second", "PLAN"], ["second", "PLAN"], ["PLAN"], ["Plan: none"]]
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
 def test_walks_do_not_see_each_other(method, tmp_path):
-    """The walk from the better node is first. Both read the chunk, which counts once. Facts are extracted only once."""
-    extracted = "1. f. | Toronto | Danko Jones\n2. g. | Casa Loma | Toronto"
+    """The walk from the better node is first. A chunk that both read counts once. Facts are extracted only once."""
+    method.chunk = 4                                        # so that each passage is a chunk
     path = tmp_path / "facts.json"
-    script = Script(method, extracted, "the plan", "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
-                    said("read_chunk([0])", "one"), said("termination()", "Casa Loma"),
-                    said("read_chunk([0])", "one"), said("termination()", "two"), "Analyze: x")
+    script = Script(method, "1. f. | Toronto | Danko Jones", "2. g. | Casa Loma | Toronto", "the plan",
+                    "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
+                    said("read_chunk([1])", "one"), said("termination()", "Casa Loma"),
+                    said("read_chunk([1, 0])"), MORE, END, "Analyze: x")
     for _ in range(2):
-        prepared = method.prepare(Document("story", ["Danko Jones is from Toronto."]), path)
+        prepared = method.prepare(Document("story", ["A road.", "A road."]), path)
     answer = method.answer(prepared, "Which castle?")
-    assert answer.nodes == [0] and "1. Casa Loma\n2. two" in script.heard[-1] and "Notebook: none" in script.heard[5]
-    assert (answer.calls, prepared.calls) == (7, 1)
+    assert (answer.nodes, answer.calls, prepared.calls) == ([1, 0], 8, 2)
+    assert "1. Casa Loma\n2. none" in script.heard[-1] and "Notebook: none" in script.heard[6]
 
 
 def test_refused_replies(method):

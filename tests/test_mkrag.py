@@ -35,13 +35,13 @@ from support.token_mean import TokenMean
 def test_pruning(tiny):
     """Entities with a weight of at least 0.5 are kept, and entities without one. Names are weighed in groups."""
     names = "Danko Jones", "Paris", "Seine", "Villager"
-    found = {name: {"Attributes": {"k": name}, "Events": [name]} for name in names}
+    found = {name: {"Events": [name, "sang"]} for name in names}
     weights = "* danko jones | 0.7\nParis | 0.5", "Villager | 0.3"
-    pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(9)]
+    pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(6)]
     method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000, chunk=10))
     script = Script(method, json.dumps(found), *weights, *pairs)
     prepared = method.prepare(Document("x", ["text"]))
-    assert prepared.texts == [f"q{n}? a{n}" for n in range(9)] and not script.replies
+    assert prepared.texts == [f"q{n}? a{n}" for n in range(6)] and not script.replies
     assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "Villager")]
     assert not any("Villager |" in text for text in script.heard) and "Seine | Seine" in script.heard[-1]
     assert prepared.flops == method.encoder.flops > 0, "the script costs nothing"
@@ -72,16 +72,16 @@ def test_entities_of_one_name_are_joined():
 
 
 def test_items_of_any_json():
-    value = {"a": 3, "b": {"c": ["d", "one day - e"]}, "n": None, "o": ["", []]}
-    assert items_of(value) == ["a | 3", "b | c | d", "b | c | e"]
+    value = {"a": 0, "b": {"c": ["d", "one day - e"]}, "n": None, "o": ["", []]}
+    assert items_of(value) == ["a | 0", "b | c | d", "b | c | e"]
     assert items_of(["x", ""]) == items_of("x") == ["x"]
 
 
 @pytest.mark.parametrize("event, wanted", [
-    *((f"{time} - won", "won") for time in ("one day", "5 days later", "The next morning", "Once upon a time",
+    *((f"{time} - won", "won") for time in ("one day", "15 days later", "The next morning", "Once upon a time",
                                             "a few years after that")),
     *((f"{time} - won", f"{time} - won") for time in (
-        "1903", "3 May", "12:30", "5 月", "summer 1914", "the band of his two friends", "Marie Curie", "Danko's day")),
+        "1903", "3 May", "12:30", "5 月", "summer 800", "the band of his two friends", "Marie Curie", "Danko's day")),
     ("Discovery of radium - 1898", "Discovery of radium - 1898"), ("one day - Ann - won", "Ann - won")])
 def test_general_times(event, wanted):
     """A general time is made of time words only. A name or a thing before the dash is no time."""
@@ -94,7 +94,7 @@ LOWER = {key.lower(): value for key, value in ANN.items()}
 
 
 @pytest.mark.parametrize("value", [
-    {"Ann": ANN}, {"Ann": LOWER}, [{"Ann": ANN}], [{"Name": "Ann"} | ANN], [{"entity": "Ann"} | LOWER],
+    {"Ann": ANN}, {"Ann": LOWER}, [{"Ann": ANN}], {"x": {"Name": "Ann"} | ANN}, [{"entity": "Ann"} | LOWER],
     {"Name": "Ann"} | ANN, {"entities": [{"name": "Ann"} | LOWER]}, {"Entities": {"Ann": ANN}}])
 def test_shapes_of_json(value):
     assert entities_of(f"Sure [see below]:\n{json.dumps(value, indent=1)}\ndone }}", "") == [("Ann", ITEMS)]
@@ -152,7 +152,7 @@ def test_pairs_in_a_reply():
 @pytest.mark.parametrize("reply", [
     "Question:\nWho sang?\nAnswer:\nDanko.\n\nQuestion:\nWhere?\nAnswer:\nIn Rome.",      # as A.4.2 prints it
     "Q: Who sang?\nA: Danko.\nQ: Where?\nA: In Rome.",                                     # as Table 9 does
-    "1. Q: Who sang? A: Danko.\n2. Q: Where? A: In Rome.",
+    "1. Q: Who sang?; A: Danko.\n2. Q: Where?, A: In Rome.",
     "**Question 1:** Who sang?\n**Answer 1:** Danko.\n\n**Question 2:** Where?\n**Answer 2:** In Rome.",
     "Here they are:\n\n1. **Question**: Who sang? **Answer**: Danko.\n2. **Q**: Where?\n   **A**: In Rome."])
 def test_forms_of_pairs(reply):
@@ -160,7 +160,8 @@ def test_forms_of_pairs(reply):
 
 
 def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp_path, monkeypatch):
-    """Every item gets its micro pair, and no reply is refused. After kills, no reply is asked for twice.
+    """Every item gets its micro pair, and no reply is refused. After kills, no reply is asked for twice,
+    but replies for another window do not count.
 
     Rules write the replies: a line "a | k | v" becomes the pair "k?", "v". Replies are cut at four letters per token.
     """
@@ -187,10 +188,13 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
 
     monkeypatch.setattr(built, "replies_to", replies)
     document = Document("d", ["text"])
-    for calls in (1, 1, 2):
+    other = MKRAG(tiny, TokenMean(tiny), replace(method.settings, window=2001))
+    for one, calls in ((other, 1), (method, 1), (method, 1), (method, 2)):
         left[:] = [False, *[True] * calls]
         with pytest.raises(KeyboardInterrupt):
-            method.prepare(document, tmp_path / "m.json")
+            one.prepare(document, tmp_path / "m.json")
+        if one is other:
+            asked.clear()
     left.clear()
     prepared = method.prepare(document, tmp_path / "m.json")
     assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.refused == 0
@@ -198,9 +202,9 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
 
 
 def test_decisions():
-    for reply, wanted in (("I think\nRewriteQ: From where?\nAnswer: x", ("RewriteQ", "From where?")),
-                          ("**Answer: Casa Loma** ", ("Answer", "Casa Loma")), ("Casa Loma", None),
-                          ("Answer: it is not known.\nRewriteQ: Where?", ("RewriteQ", "Where?")),
+    for reply, wanted in (("Like Curie\nRewriteQ: Why not?\nAnswer: x", ("RewriteQ", "Why not?")),
+                          ("**Answer: not Rome** ", ("Answer", "not Rome")), ("Casa Loma", None),
+                          ("Answer: it is not known.\nRewriteQ: Where?\nAnswer: x", ("RewriteQ", "Where?")),
                           ("Answer: cannot be derived.\nRewriteQ: From where?", ("RewriteQ", "From where?"))):
         assert decision_of(reply, "") == wanted
 
@@ -253,46 +257,48 @@ def test_the_reranker_is_pecans_check(tiny, settings):
     assert tiny.spent(start) == (sum(flops_of(tiny.config, n, n, 1) for n in lengths), sum(lengths))
 
 
-QUESTIONS = ["Who performed Never Too Loud?", "Which castle is there?", "From which city is Danko Jones?"]
+QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?", "From which city is Danko Jones?"]
 
 
 @pytest.mark.parametrize("replies, read, refused", [
     # An answer at once; no third round; a rewritten question that was asked before; no text; neither word; an essay
-    (("Who performed Never Too Loud?", "Answer: Casa Loma"), [0], 0),
-    (("Who performed Never Too Loud?", "RewriteQ: Which castle is there?", "RewriteQ: other?"), [0, 1], 0),
-    (("Who performed Never Too Loud?", "RewriteQ: Who performed Never Too Loud?"), [0], 0),
-    (("Who performed Never Too Loud?", *["RewriteQ: "] * 3), [0], 3),
-    (("Who performed Never Too Loud?", *["Casa Loma"] * 3), [0], 3),
+    ((QUESTIONS[0], "Answer: Curie"), [0], 0),
+    ((QUESTIONS[0], "RewriteQ: Which castle is there?", "RewriteQ: other?"), [0, 1], 0),
+    ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[0]}"), [0], 0),
+    ((QUESTIONS[0], *["RewriteQ: "] * 3), [0], 3),
+    ((QUESTIONS[0], *["Casa Loma"] * 3), [0], 3),
     ((*["an essay."] * 3, "Answer: x"), [2], 3)])
 def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
     """Each of three pairs is near one sub-question. The question itself is closest to the last pair."""
     monkeypatch.setattr(mkrag, "RERANKED", 1)
     pairs = [(question, "x") for question in QUESTIONS]
-    vectors = dict(zip([*QUESTIONS, "all?", "other?", "an essay."], [*torch.eye(3).tolist(), *[[0., 0, 1]] * 3]))
+    vectors = dict(zip([*QUESTIONS, "Curie?", "other?", "an essay."], [*torch.eye(3).tolist(), *[[0., 0, 1]] * 3]))
     method = MKRAG(tiny, Vectors(vectors), Settings(window=100_000))
-    method.p_yes = lambda query, texts: [query in text or query == "all?" and "city" in text for text in texts]
+    method.p_yes = lambda query, texts: [query in text or query == "Curie?" and "city" in text for text in texts]
     script = Script(method, *replies)
     before = tiny.flops
-    answer = method.answer(Prepared([f"{q} {a}" for q, a in pairs], graph=pairs, index=torch.eye(3)), "all?")
+    answer = method.answer(Prepared([f"{q} {a}" for q, a in pairs], graph=pairs, index=torch.eye(3)), "Curie?")
     assert answer.flops == tiny.flops - before + method.encoder.flops > tiny.flops - before
     assert (answer.nodes, answer.calls, answer.refused) == (read, len(replies), refused) and not script.replies
 
 
 def test_knowledge_gives_way_to_the_window(tiny):
-    """The last pair is left out first."""
+    """The last pair is left out first, the first pair last."""
     method = MKRAG(tiny, Vectors({"Who?": [1.0]}), Settings(window=100_000))
     method.p_yes = lambda query, texts: [.9, .8, .7]
-    prepared = Prepared(["a? 1", "b? 2", "c? 3"], graph=[("a?", "1"), ("b?", "2"), ("c?", "3")], index=torch.ones(3, 1))
+    texts = ["a? 1", "b? 2", "c? Curie"]
+    prepared = Prepared(texts, graph=list(map(str.split, texts)), index=torch.ones(3, 1))
 
     def heard(window):
         method.settings = replace(method.settings, window=window)
-        script = Script(method, "Who?", "Answer: 1")
+        script = Script(method, "Who?", "Answer: Curie")
         assert method.loop(prepared, "Who?") == [0, 1, 2]
         return script.heard[1]
     whole = heard(100_000)
-    assert whole.endswith("\na? 1\nb? 2\nc? 3")
+    assert whole.endswith("\na? 1\nb? 2\nc? Curie")
     room = method.length(reminder(mkrag.LOOP_FORM) + whole) + method.limit
-    assert (heard(room), heard(room - 1)) == (whole, whole.removesuffix("\nc? 3"))
+    assert [heard(window) for window in (room, room - 1, 1)] == [
+        whole, whole.removesuffix("\nc? Curie"), whole.removesuffix("a? 1\nb? 2\nc? Curie")]
 
 
 def test_refusals_leave_no_pairs_and_no_chunks(tiny, settings):
