@@ -2,6 +2,7 @@
 
 Their numbers are compared with the packages that define them: rank_bm25, scikit-learn, umap-learn, Hugging Face.
 """
+import copy
 import json
 import re
 import textwrap
@@ -319,9 +320,9 @@ def test_traversal_and_collapsed_tree(tiny, encoder, settings):
 # --- passages -------------------------------------------------------------------------------------------------------
 
 class Words:
-    """A tokenizer whose tokens are words and punctuation marks."""
+    """A tokenizer whose tokens are words, punctuation marks and newlines."""
     def encode(self, text):
-        return re.findall(r"\w+|[^\w\s]", text)
+        return re.findall(r"\w+|[^\w ]", text)
 
 
 @pytest.mark.parametrize("pack, limit", [(pack_paragraphs, 600), (pack_paragraphs, 250), (pack_sentences, 200)])
@@ -350,6 +351,12 @@ def test_parts_of_a_document_by_hand():
     assert units(Document("d", passages)) == [
         "Title\nIt rained! Who came?", "Ann\nBob sat.", f"{twelve}\nOne\ntwo", *passages[4:]]
     assert sentences("Title\nIt rained! Who came?  Ann.") == ["Title It rained!", "Who came?", "Ann."]
+
+    def packed(pack, limit, *passages):
+        return pack(Words(), Document("d", [*passages]), limit)
+    assert packed(pack_paragraphs, 4, "a\nb") == ["a\nb"] and packed(pack_paragraphs, 3, "a\nb") == ["a b"]
+    assert packed(pack_paragraphs, 6, "a,", "b,") == ["a,\nb,"]
+    assert packed(pack_sentences, 3, "a,\n\nb c") == ["a,", "b c"]
 
 
 # --- MeMWalker ------------------------------------------------------------------------------------------------------
@@ -513,7 +520,7 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
     method = LongLLMLingua(tiny, tiny, settings)
     question = document.questions[1].text
     units = [tokenizer.encode(unit) for unit in method.prepare(document).texts[:4]]
-    method.target = sum(map(len, units)) // 2
+    method.target = sum(map(len, units)) // 4
 
     newline = tokenizer.encode("\n")
     alone = [*tokenizer.bos]
@@ -533,7 +540,7 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
         alone = alone + newline
         wanted.append(tokenizer.decode(left).strip())
 
-    assert method.drop(units, question) == [text for text in wanted if text]
+    assert "" in wanted and method.drop(units, question) == [text for text in wanted if text]
     assert 0 < sum(len(tokenizer.encode(text)) for text in wanted) <= method.target
 
 
@@ -581,6 +588,10 @@ def test_units_are_four_lines(tiny, settings):
     method = LongLLMLingua(tiny, tiny, settings)
     texts = method.prepare(Document("d", ["a\nb\n\nc", "d\ne", "f " * 40])).texts
     assert texts == ["a b c d", "e " + " ".join(["f"] * 23), " ".join(["f"] * 17)]
+
+    method.scorer = copy.copy(tiny)                          # it counts the tokens
+    method.scorer.tokenizer = Words()
+    assert method.prepare(Document("d", ["Selma's " * 9])).texts[1:] == ["Selma's"]
 
 
 # --- FLOPs by hand --------------------------------------------------------------------------------------------------
