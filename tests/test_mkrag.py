@@ -60,7 +60,7 @@ def test_grains_by_hand():
 
 def test_one_weight_an_entity():
     """Two attributes of 0.3 do not add up to 0.6."""
-    assert weights_of("villager | 0.3\nSun Wukong | 1\nZhu | 0.9") == {"villager": .3, "sun wukong": 1.0}
+    assert weights_of("villager | 0.3 | minor\nSun Wukong | 1\nZhu | 0.9") == {"villager": .3, "sun wukong": 1.0}
 
 
 def test_entities_of_one_name_are_joined():
@@ -117,7 +117,7 @@ def test_a_reply_that_was_cut_keeps_its_complete_entities(value):
     assert [name for name, _ in entities_of(reply, "")] == ["Ann", "Ben"]
 
 
-def test_an_echo_of_the_example_is_no_text(tiny):
+def test_an_echo_of_the_example_is_no_text(tiny, monkeypatch):
     """This holds unless the text itself is about the Curies. The rest of a reply is kept."""
     def example(prompt, begin, end):
         return prompt[prompt.index(begin):prompt.rindex(end) + len(end)]
@@ -127,13 +127,14 @@ def test_an_echo_of_the_example_is_no_text(tiny):
     beside = echo + json.dumps({"Ann": {"Attributes": {"job": "baker"}}})
 
     method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000))
-    for text, replies, texts, refused in (
-            ("Ann is a baker.", [echo, beside, "Ann | 0.7", pair, f"{pair}\nQ: Who is Ann?\nA: a baker"],
-             ["Who is Ann? a baker"], 2),
-            ("Pierre Curie was.", [echo, "Pierre Curie | 1.0", *[pair] * 4],
+    monkeypatch.setattr(mkrag, "pack_sentences", lambda tokenizer, document, limit: document.passages)
+    for passages, replies, texts, refused in (
+            (["Ann is a baker."], [echo, beside, "Ann | 0.7", pair, "Q: Curie?\nA: x",
+                                   "Q: x?\nA: Curie\nQ: Who is Ann?\nA: a baker"], ["Who is Ann? a baker"], 3),
+            (["Ann.", "Pierre Curie was."], [beside, echo, "Pierre Curie | 1.0\nAnn | 0.3", *[pair] * 4],
              ["Who is Pierre Curie's wife? Marie Curie."] * 4, 0)):
         script = Script(method, *replies)
-        prepared = method.prepare(Document("x", [text]))
+        prepared = method.prepare(Document("x", passages))
         assert (prepared.texts, prepared.refused) == (texts, refused) and not script.replies
     assert decision_of(rewritten, "Who is Ann?") is None
     assert decision_of(rewritten, "Who is Pierre Curie?") == ("RewriteQ", "What did Marie Curie discover?")
@@ -167,6 +168,8 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
     """
     items = {f"key {n}": f"value {n}" for n in range(300)}
     method = MKRAG(tiny, TokenMean(tiny), replace(settings, chunk=300, window=2000, batch=4))
+    encode = tiny.tokenizer.encode
+    sizes = []                                              # of the groups of lines for micro pairs, in tokens
     asked = []
     left = []                                               # whether each call is made, the next call last
 
@@ -182,8 +185,9 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
         if text.startswith(mkrag.WEIGH):
             return "Mara | 1.0"
         lines = [line.split(" | ") for line in text.removesuffix('\n"').rpartition('"\n')[2].split("\n")]
-        if mkrag.GUIDELINES["micro"] not in text:
-            lines = lines[:1]
+        if mkrag.GUIDELINES["micro"] in text:
+            sizes.append(sum(len(encode("\n" + " | ".join(line))) for line in lines))
+            lines.append(("", "one", "more"))
         return "\n".join(f"Question: {key}?\nAnswer: {value}" for _, key, value in lines)
 
     monkeypatch.setattr(built, "replies_to", replies)
@@ -199,6 +203,7 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
     prepared = method.prepare(document, tmp_path / "m.json")
     assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.refused == 0
     assert len(asked) == len(set(asked)) == prepared.calls
+    assert "one? more" not in prepared.texts and 512 / 5 < max(sizes) <= 512 / 4
 
 
 def test_decisions():
