@@ -226,14 +226,15 @@ def test_memory_gives_way_to_the_window(method):
 
 def test_walks_do_not_see_each_other(method, tmp_path):
     """The walk from the better node is first. A chunk that both read counts once. Facts are extracted only once."""
-    method.chunk = 4                                        # so that each passage is a chunk
+    example = "One day, a father and his little son were going home."
+    method.chunk = len(method.model.tokenizer.encode(f"\n{example}"))       # so that each passage is a chunk
     path = tmp_path / "facts.json"
-    script = Script(method, "1. f. | Toronto | Danko Jones", "2. g. | Casa Loma | Toronto", "the plan",
+    script = Script(method, "1. f. | Toronto | Danko Jones", f"2. {example} | Casa Loma | Toronto", "the plan",
                     "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
                     said("read_chunk([1])", "one"), said("termination()", "Casa Loma"),
                     said("read_chunk([1, 0])"), MORE, END, "Analyze: x")
     for _ in range(2):
-        prepared = method.prepare(Document("story", ["A road.", "A road."]), path)
+        prepared = method.prepare(Document("story", ["A road.", example]), path)
     answer = method.answer(prepared, "Which castle?")
     assert (answer.nodes, answer.calls, prepared.calls) == ([1, 0], 8, 2)
     assert "1. Casa Loma\n2. none" in script.heard[-1] and "Notebook: none" in script.heard[6]

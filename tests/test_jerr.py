@@ -174,7 +174,8 @@ def test_questions_with_options(tiny, monkeypatch):
     monkeypatch.setattr(jerr, "pack_paragraphs",
                         lambda tokenizer, document, limit: limits.append(limit) or document.passages)
     script = Script(method, *["a castle"] * 7, *["* castle"] * 14, "* castle\n* casa loma", "Page [1, 0, 2, 3, 4, 5]",
-                    *["a castle"] * 7, *["* castle"] * 14)
+                    *["a castle"] * 6, "our townsmen in a Castle", *["* castle"] * 13, "* our town",
+                    "castle | in | our town")
     other = Question("q", "Which (A) castle?\n(B) x", ["a"])
     documents = [Document("x", [f"Line {n}." for n in range(7)], questions)
                  for questions in ([other, Question("r", question, ["a"])], [other])]
@@ -183,7 +184,9 @@ def test_questions_with_options(tiny, monkeypatch):
     assert "an article and a multiple choice question related" in script.heard[-1]
     assert "1 to 5 page(s)" in script.heard[-1]
 
-    method.prepare(documents[1])
+    nodes = method.prepare(documents[1]).graph["nodes"]
+    assert [node["text"] for node in nodes] == ["castle" + " a castle" * 6 + " our townsmen in a Castle", "our town"]
+    assert not script.replies, "two names are enough for relations"
     assert limits == [18, 60] and len(set(map(method.file_name, documents))) == 2
 
 
