@@ -233,12 +233,12 @@ def test_a_probe_leaves_no_trace(folder, ids, dtype):
 def test_averages_are_over_the_tokens_of_a_node(model, ids):
     """A column sums to 1 over the slots of its node and is 0 elsewhere. So it gives the mean, not the sum."""
     cache = Cache(model, 2, 60)
-    model.read(cache, [[(None, ids(3)), ("a", ids(4)), ("b", ids(6))], [("a", ids(10)), (None, ids(1))]])
-    averaging = cache.averaging_matrix([["b", "a"], ["a"]])
+    model.read(cache, [[("a", ids(10)), (None, ids(1))], [(None, ids(3)), ("a", ids(4)), ("b", ids(6))]])
+    averaging = cache.averaging_matrix([["a"], ["b", "a"]])
     assert averaging.shape == (2, 13, 2) and averaging.dtype == torch.float32
-    assert averaging[0, :, 0].tolist() == pytest.approx([0] * 7 + [1 / 6] * 6)
-    assert averaging[0, :, 1].tolist() == pytest.approx([0] * 3 + [1 / 4] * 4 + [0] * 6)
-    assert averaging[1].T.tolist() == [pytest.approx([1 / 10] * 10 + [0] * 3), [0] * 13], "a missing column is 0"
+    assert averaging[1, :, 0].tolist() == pytest.approx([0] * 7 + [1 / 6] * 6)
+    assert averaging[1, :, 1].tolist() == pytest.approx([0] * 3 + [1 / 4] * 4 + [0] * 6)
+    assert averaging[0].T.tolist() == [pytest.approx([1 / 10] * 10 + [0] * 3), [0] * 13], "a missing column is 0"
 
 
 def test_a_full_cache_is_an_error(model, ids):
