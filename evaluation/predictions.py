@@ -100,7 +100,8 @@ def part(path: Path, rank: int | str) -> Path:
 
 def answer_files(path: Path) -> list[Path]:
     """The files that hold the answers of a run, `path` first."""
-    return [file for file in (path, *sorted(path.parent.glob(part(path, "*").name))) if file.exists()]
+    start = part(path, "").stem
+    return [path] * path.exists() + sorted(file for file in path.parent.glob("*.jsonl") if file.name.startswith(start))
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -103,8 +103,8 @@ def test_a_dump_explains_itself_and_changes_nothing(dump):
     assert dumped == plain
     for query, answer in enumerate(plain):
         assert tensors[f"query.{query}.visited"].tolist() == answer.nodes
-        checks = [-1 if step.p_yes is None else step.p_yes for step in answer.trace]
-        assert tensors[f"query.{query}.p_yes"].tolist() == checks
+        checks = [np.nan if step.p_yes is None else step.p_yes for step in answer.trace]
+        np.testing.assert_array_equal(tensors[f"query.{query}.p_yes"], checks)
         tokens, c = tensors[f"query.{query}.tokens"], tensors[f"query.{query}.c"]
         for before, step in pairwise(answer.trace):
             assert step.cached - before.cached == tokens[step.node] and step.c in (None, c[step.node])

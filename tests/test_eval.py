@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,18 +150,19 @@ def test_processes_share_the_documents(three, tmp_path):
             return [function()]
     arguments = ["--dataset", str(three), "--method", "bm25", "--device", "cpu", "--output", str(tmp_path)]
     run, = plan(command_line.parse(arguments), [Dataset(three)])
+    run = replace(run, file=run.file.with_stem("a[1]"))
     team = Half()
     team.size = 2
     for team.rank in (0, 1):
         Runner(team).do(run)
-    for name, documents in (("bm25.jsonl", "02"), ("bm25.part-1.jsonl", "1")):
+    for name, documents in (("a[1].jsonl", "02"), ("a[1].part-1.jsonl", "1")):
         assert [row["document"] for row in lines_of(run.file.with_name(name))] == [
             f"test-{d}" for d in documents for _ in range(4)]
     run.file.unlink()
     with pytest.raises(InputError, match="another chunk"):
         claim_file(run.file, {"chunk": 99}, False)
     Predictions(run.file).finish(run.dataset.questions)
-    assert [file.name for file in run.file.parent.glob("*.jsonl")] == ["bm25.jsonl"]
+    assert [file.name for file in run.file.parent.glob("*.jsonl")] == ["a[1].jsonl"]
     assert [row["document"] for row in lines_of(run.file)] == ["test-1"] * 4
 
 
@@ -205,6 +207,7 @@ def test_other_settings_do_not_mix(tmp_path):
     path.with_name("pecan.setup.json").write_text("{}")
     assert "pecan.jsonl holds answers of another model (None there" in run(*arguments).stderr
     path.with_name("pecan.setup.json").unlink()
+    path.rename(part)
     assert "pecan.setup.json: cannot be read" in run(*arguments).stderr
     assert run(*arguments, "--overwrite").returncode == 0
 
@@ -416,8 +419,9 @@ def test_a_document_that_cannot_be_prepared_is_reported_once(three, undisturbed,
     damaged.write_text("{}")
     unused.unlink()
     path.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], *rows[4:8])))
-    done = run("--dataset", three, "--method", "pecan", "--output", folder)
+    done = run("--dataset", three, "--table", "nodes", "--json", "--output", folder)
     assert done.returncode == 1 and done.stderr.count("not answered") == 1, done.stderr
+    assert json.loads(done.stdout) == json.loads((folder / "results-nodes.json").read_text())
     assert "not answered: document test-0, questions left 3: " in done.stderr
     assert [row["id"] for row in lines_of(path)] == [row["id"] for row in (rows[0], *rows[4:])]
     assert not unused.exists()

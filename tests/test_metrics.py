@@ -44,8 +44,8 @@ def test_options_by_hand(prediction, wanted):
 
 def test_accuracy_by_hand():
     """Accuracy is over the questions with options. A reply that fits two equal options names none."""
-    rows = [{"prediction": prediction, "options": OPTIONS, "gold": gold} for prediction, gold in (
-        ("(B)", 1), ("(B)", 0), ("Ann", 0), ("?", 3))]
+    rows = [{"prediction": prediction, "options": [*OPTIONS, 7], "gold": gold} for prediction, gold in (
+        ("(B)", 1), ("(B)", 0), ("7", 4), ("?", 3))]
     assert metrics.accuracy([*rows, {"prediction": "x"}]) == {"accuracy": 50.0}
     assert metrics.accuracy([{"prediction": "x"}, {"prediction": "x", "options": OPTIONS}]) == {}
     assert metrics.option_of("Ann", ["Ann", "ann"]) is None

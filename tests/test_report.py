@@ -365,8 +365,9 @@ def test_the_whole_document_of_a_dry_run_has_its_own_window(tmp_path, monkeypatc
     config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 1 << 17}
     (folder / "config.json").write_text(json.dumps(config))
     windows = []
-    monkeypatch.setattr(cost, "expected", lambda run, whole: windows.append((run.settings.window, whole)) or {"x": 1})
-    assert run("--dry-run", "--model", folder).returncode == 0
+    monkeypatch.setattr(cost, "expected", lambda run, whole: windows.append((run.settings.window, whole)) or {
+        "x": 999_999})
+    assert run("--dry-run", "--model", folder).stdout.splitlines()[1].split() == ["embedded", "999,999"]
     assert windows == [(resolve(folder, 1 << 17).window, 100_000)] and windows[0][0] < 9_000
 
 

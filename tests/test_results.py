@@ -190,11 +190,12 @@ def planned(data, settings=BASE):
     return Run(data, None, "", checkpoints, settings, None, None, None)
 
 
-def test_the_estimate_counts_every_part(tiny, monkeypatch):
-    """Every part is right for a document of one window with one question."""
+@pytest.mark.parametrize("passages", [read_jsonl(EMBEDDED, 1)[0].passages[:3], ["Mara is a baker."]], ids=len)
+def test_the_estimate_counts_every_part(tiny, monkeypatch, passages):
+    """Every part is right for a document of one window, or of less than one node, with one question."""
     monkeypatch.setitem(paper.FIXED_NODES, "mine", 9)
-    monkeypatch.setattr(cost, "PASS", 50)
-    document = Document("d", read_jsonl(EMBEDDED, 1)[0].passages[:3], [Question("q", "Who is it?", ["x"])])
+    monkeypatch.setattr(cost, "PASS", 5)
+    document = Document("d", passages, [Question("q", "Who is it?", ["x"])])
     t, c = tiny.tokenizer, tiny.config
     found = cost.expected(planned(Data(document)), 400)
     opening = length_of(pecan.question_prompt(t, "Who is it?"))
@@ -213,7 +214,7 @@ def test_the_estimate_counts_every_part(tiny, monkeypatch):
     prompt = opening + read + turn
     assert found["whole"] == cost.generation(c, prompt, 4)
     assert found["of the whole"] == cost.bytes_of_pass(c, 4, prompt, prompt + 4)
-    assert found["of a search"] == cost.bytes_of_pass(c, 4, 50, 380, prompt)
+    assert found["of a search"] == cost.bytes_of_pass(c, 4, 5, 380, prompt)
     cut = cost.expected(planned(Data(document)), prompt)        # this window must hold the answer too
     assert cut["whole"] == cost.generation(c, prompt - 4, 4)
 

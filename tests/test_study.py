@@ -1,4 +1,5 @@
 """The bench: the attention of each head, the truth about each question, each figure by hand, and a short run."""
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -34,8 +35,11 @@ def stated(text: str) -> set:
 
 # --- attention of each head -----------------------------------------------------------------------------------------
 
-def test_heads_of_a_construction_give_its_graph(tiny, document, settings):
-    """The mean over layers and heads is E."""
+def test_heads_of_a_construction_give_its_graph(tiny, document, settings, monkeypatch):
+    """The mean over layers and heads is E, even if the second reply is empty."""
+    points, calls = pecan.information_points, itertools.count()
+    monkeypatch.setattr(pecan, "information_points", lambda tokenizer, ids, *rest: points(
+        tokenizer, [] if next(calls) == 1 else ids, *rest))
     graph, pairs, e = seen.construct(tiny, document, settings)
     E = collect.edges_of(pairs, e.mean((1, 2)), len(graph.nodes))
     assert e.shape[1:] == (6, 4) and (E - graph.E.to_dense()).abs().max() < 1e-5
@@ -70,6 +74,7 @@ def test_needed_chunks():
     assert truth.needed_chunks(document, chunks, asked(["Bob Bob likes tea.", "in"])) == [0, 2]
     with pytest.raises(InputError, match="question q: its evidence is not in the document: 'Eve"):
         truth.needed_chunks(document, chunks, asked(["Eve sings."]))
+    assert truth.needed_chunks(Document("d", ["abcdefghi"]), list("abcdefghi"), asked(["i", "a"])) == [0, 8]
 
 
 def test_what_leads_where():
@@ -130,7 +135,8 @@ def test_the_area_under_the_curve():
 
 
 def test_three_digits():
-    assert [figures.number(x) for x in (-.05, 1, -17.3, 20, 1234)] == ["-.05", "1.0", "-17.3", "20", "1,234"]
+    assert [figures.number(x) for x in (-.05, .306, 1, -17.3, 19.9, 20, -1234)] == [
+        "-.05", ".31", "1.0", "-17.3", "19.9", "20", "-1,234"]
 
 
 def test_intervals_are_over_documents():
@@ -530,6 +536,22 @@ def test_what_is_read_of_the_data(tmp_path):
                            (["--data", path, path], "--data: two of .* have the same name")):
         with pytest.raises(InputError, match=message):
             main([*map(str, files), "--output", str(tmp_path / "r")])
+
+
+def test_a_report_by_hand(monkeypatch):
+    """Documents of two data sets may have one id. Heads belong to their document."""
+    def record(*items):
+        return SimpleNamespace(document=SimpleNamespace(id="1"), items=items)
+    monkeypatch.setattr(study_command, "chosen_on_others", lambda records: records)
+    monkeypatch.setattr(study_command, "STEPS", [lambda record, chosen: chosen.items])
+    assert study_command.markdown(study_command.report({
+        "a": [record(("f", "x", 0), ("f", "x", 2))],
+        "b": [record(("f", "x", 4), ("f", "y", 1), (steps.P_YES, "", (.2, 1)), (steps.P_YES, "", (.1, 0)))],
+    })) == """| figure | way | a | b | together |
+|---|---|---|---|---|
+| f; n 2, 1, 3 | x | 1.0 [1.0, 1.0] | 4.0 [4.0, 4.0] | 2.0 [1.0, 4.0] |
+|  | y |  | 1.0 [1.0, 1.0] | 1.0 [1.0, 1.0] |
+| p_yes: area; n 2, 2 |  |  | 1.0 [1.0, 1.0] | 1.0 [1.0, 1.0] |"""
 
 
 def test_the_pictures(tmp_path, monkeypatch):

@@ -15,9 +15,9 @@ from core.files import InputError, sha256
 from data import EMBEDDED, Answer, Document, Step, read_jsonl
 from pecan import Pecan
 from support.token_mean import TokenMean
-from view.ask import as_json, as_text, ask, check_files
+from view.ask import as_json, as_text, ask, check_files, describe
 from view.page import main as page_main
-from view.replay import UNCHECKED, replay, scores, start
+from view.replay import UNCHECKED, ending, replay, scores, start
 from view.replay import main as replay_main
 from view.trace import read_traces, tracing
 from view.walk import walk
@@ -124,6 +124,7 @@ def test_an_answer_in_words_and_for_a_program():
              "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3000  p_yes 0.900 Yes",
              "        Ann lives in Rome."]
     assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
+    assert "score 0.000 (z 0.0625" in describe(replace(steps[1], score=0.0))
     not_chosen = dict.fromkeys(("z", "c", "score", "candidates"))
     assert json.loads(as_json(answer, "Where?", texts)) == {
         "question": "Where?", "answer": "Rome", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
@@ -348,6 +349,13 @@ def test_a_walk_without_summaries(tiny, settings, tmp_path):
     assert "## Stage 2: retrieval 2" in text
 
 
+def test_all_has_been_read_only_after_the_last_node(recorded):
+    trace = read_traces(recorded / "trace.jsonl")[0]
+    trace = trace._replace(room=sum(trace.lengths) - 1)
+    steps = [SimpleNamespace(node=i, verdict="No") for i in range(len(trace.nodes))]
+    assert [ending(trace, steps[:n]) for n in (-2, -1, None)] == [None, "window", "all"]
+
+
 def test_every_question_of_every_file(recorded, tmp_path, capsys):
     """Every question is replayed and is on the page, in order. An error in any line of the last file is found."""
     path, output = str(recorded / "trace.jsonl"), tmp_path / "t.html"
@@ -366,6 +374,11 @@ def test_every_question_of_every_file(recorded, tmp_path, capsys):
     data = output.read_text().partition('type="application/json">')[2].partition("</script>")[0]
     assert [question["question"] for question in json.loads(data)["questions"]] == [
         trace.question for _, trace in traces]
+
+    row = json.loads(lines[1])
+    row["graph"]["hash"] = "x"
+    again.write_text(lines[0] + json.dumps(row) + "\n")
+    assert "line 2: its hash is different" in refused(again)
 
     row = json.loads(lines[0])
     row["answer"]["end"] = "all"

@@ -7,6 +7,7 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import pecan
@@ -28,7 +29,7 @@ MEANINGS = {
     "query.#.c": "cosine of the query and each node [|V|]",
     "query.#.tokens": "tokens of each node in the window, marker included [|V|]",
     "query.#.visited": "S, in the order of reading",
-    "query.#.p_yes": "p_yes after each node of S; -1 without a check",
+    "query.#.p_yes": "p_yes after each node of S; NaN without a check",
     "query.#.choice.#.r": "relevance of the visited nodes, 0 elsewhere [|V|] (Appendix C)",
     "query.#.choice.#.z": "z = Eᵀr [|V|] (equation 1)",
     "query.#.choice.#.scores": "final score [|V|]: z and c, each over its sum",
@@ -59,7 +60,7 @@ def dumping(method: pecan.Pecan, path: str | Path):
         for k, (texts, (ids, a)) in enumerate(zip(groups, replies, strict=True)):
             keep(f"group.{k}.nodes", range(first, first + len(texts)))
             keep(f"group.{k}.reply", torch.tensor(ids, dtype=torch.int64))
-            if ids:
+            if a is not None:
                 keep(f"group.{k}.a", a)
             first += len(texts)
 
@@ -74,8 +75,7 @@ def dumping(method: pecan.Pecan, path: str | Path):
         keep(at + "c", search.c)
         keep(at + "tokens", search.lengths)
         keep(at + "visited", answer.nodes)
-        checks = [-1 if step.p_yes is None else step.p_yes for step in answer.trace]
-        keep(at + "p_yes", torch.tensor(checks, dtype=torch.float64))
+        keep(at + "p_yes", np.array([step.p_yes for step in answer.trace], float))
 
         # The last scores led to no step if no remaining node fitted.
         chosen = [step for step in answer.trace if step.candidates]
