@@ -143,8 +143,7 @@ def test_no_held_out_fact_is_ever_taught(training):
 
 
 def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
-    """A lesson's verdicts agree with the text that they see, and every lesson fits the model's positions. Who has which
-    post may be known from all text before it."""
+    """A lesson's verdicts agree with the text before them, and every lesson fits the model's positions."""
     tokenizer = training.teacher.tokenizer
     rng = random.Random(3)
     seen = Counter()
@@ -157,19 +156,15 @@ def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
         # The truth is found anew: which facts answer a question with this text?
         needed = next(set(facts) for _ in range(9999) for text, _, facts in [ask(world, rng, rng.choice(kinds))]
                       if text == asked)
-        def lines(start, end):
-            return [line.strip(" *") for line in tokenizer.decode(lesson.ids[start:end]).split("\n")]
-
         targets = dict(lesson.targets)
-        for start, end, prefix, spans in lesson.branches:
+        for start, end, prefix in lesson.branches:
             assert prefix + end - start <= training.model.config.max_length
             if end - start == len(tokenizer.frame.close):
-                partial = spans != [(0, prefix)]
-                enough = needed <= facts_in(sum((lines(*span) for span in spans), []), posts_in(lines(0, prefix)))
+                lines = tokenizer.decode(lesson.ids[:prefix]).split("\n")
+                enough = needed <= facts_in([line.strip(" *") for line in lines])
                 assert targets[end - 1] == tokenizer.first("Yes" if enough else "No")
-                assert not partial or all("Question" not in " ".join(lines(*span)) for span in spans)
-                seen[partial, enough] += 1
-    assert len(seen) == 4 and min(seen.values()) > 60
+                seen[enough] += 1
+    assert min(seen[True], seen[False]) > 60
 
 
 def test_a_task_has_the_answer_that_its_lines_state(training):
@@ -194,8 +189,8 @@ def test_a_task_has_the_answer_that_its_lines_state(training):
             answers["\n* " + text[:text.rindex(fact.value)].rstrip()] = fact.value
 
         answers = {tuple(encode(text)): answer for text, answer in answers.items()}
-        assert {prefix for _, _, prefix, _ in lesson.branches} == {lesson.branches[0][0]}, "a task sees another"
-        for (start, end, *_), (place, id) in zip(lesson.branches, lesson.targets, strict=True):
+        assert {prefix for *_, prefix in lesson.branches} == {lesson.branches[0][0]}, "a task sees another"
+        for (start, end, _), (place, id) in zip(lesson.branches, lesson.targets, strict=True):
             assert place == end - 1 and encode(answers[tuple(lesson.ids[start:end])]) == [id]
             seen["No" if answers[tuple(lesson.ids[start:end])] == "No" else "stated"] += 1
     assert seen["stated"] > 20 and seen["No"] > 2
@@ -210,7 +205,7 @@ def test_hard_tasks_are_of_two_kinds(training):
     lines = make_world(rng, 9).passages[:20]
     for _ in range(40):
         lesson = training.teacher.reading(rng, list(lines), 0.6)
-        for (start, end, *_), (_, id) in zip(lesson.branches, lesson.targets, strict=True):
+        for (start, end, _), (_, id) in zip(lesson.branches, lesson.targets, strict=True):
             text = training.teacher.tokenizer.decode(lesson.ids[start:end])
             counts["friend" if "friend" in text and "Who" not in text else "No" if [id] == no else "other"] += 1
     assert 0.2 < counts["friend"] / counts.total() < 0.35 and counts["No"] > 30
@@ -232,21 +227,15 @@ def test_trading_places_keeps_words_apart(training):
 
 
 def test_a_branch_is_a_probe(training):
-    """A verdict in training is computed as in a search: node by node, with the probe rolled back. Those that see a few
-    nodes see nothing else."""
+    """A verdict in training is computed as in a search: node by node, with the probe rolled back."""
     rng = random.Random(4)
     model = training.model
     lesson = training.teacher.search(rng, make_world(rng, 9), 280)
-    tokens, positions, mask, *_ = collate([lesson])
     with torch.no_grad():
-        hidden, _ = model.forward(tokens, positions, mask)
+        hidden, _ = model.forward(*collate([lesson])[:3])
 
     assert lesson.branches
-    for start, end, prefix, seen in lesson.branches:
-        own = sorted([*sum((list(range(*span)) for span in seen), []), *range(start, end)])
-        assert mask[0, end - 1].nonzero()[:, 0].tolist() == own and positions[0, end - 1] == prefix + end - start - 1
-        if seen != [(0, prefix)]:
-            continue
+    for start, end, prefix in lesson.branches:
         read, _ = model.read(Cache(model, 1, 512), [[(None, lesson.ids[:prefix])]], probe=lesson.ids[start:end])
         assert (model.logits(read[0]) - model.logits(hidden[0, end - 1])).abs().max() < 1e-3
 

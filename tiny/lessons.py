@@ -12,11 +12,10 @@ import torch
 import pecan
 from core.tokenizer import Tokenizer
 from llama import Segment
-from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, posts_in, statement, statements
+from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement, statements
 from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, summarise
 
 TASKS = 14                        # questions of a drill or a reading, at most
-PARTIAL = 12                      # verdicts and answers of a search that see only a few nodes
 NEEDED = {"two facts": "friend", "changed": "past"}       # the relation that a question of this kind also needs
 DISGUISES = ("town", "job"), ("pet", "home"), ("drink", "play"), ("color", "inn")
 ROOMS = 160, 220, 280, 340        # tokens of question and nodes in a search; real ones take up to 360
@@ -26,19 +25,18 @@ ROOMS = 160, 220, 280, 340        # tokens of question and nodes in a search; re
 class Lesson:
     """One training sequence: a trunk of token ids, branches of it, and targets.
 
-    A branch (start, end, prefix, seen) is ids[start:end]. It continues ids[:prefix], like a check in a search, which is
-    rolled back. Its positions follow the prefix. It sees itself and the spans `seen` (start, end) of the prefix, but no
-    other branch. A target (place, id) says that `id` is right after ids[place].
+    A branch (start, end, prefix) is ids[start:end]. It continues ids[:prefix] and sees that prefix and itself, but no
+    other branch, like a check in a search, which is rolled back. Its positions follow the prefix. A target
+    (place, id) says that `id` is right after ids[place].
     """
     ids: list[int]
     targets: list[tuple[int, int]] = field(default_factory=list)
-    branches: list[tuple[int, int, int, list[tuple[int, int]]]] = field(default_factory=list)
+    branches: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def add_branch(self, prefix: int, ids: list[int], seen: list[tuple[int, int]] | None = None):
-        """`seen` are the spans of the prefix that it sees, by default all of it."""
+    def add_branch(self, prefix: int, ids: list[int]):
         start = len(self.ids)
         self.ids += ids
-        self.branches.append((start, len(self.ids), prefix, [(0, prefix)] if seen is None else seen))
+        self.branches.append((start, len(self.ids), prefix))
 
     def add_target(self, id: int):
         """`id` is right after the last token so far."""
@@ -59,11 +57,9 @@ def collate(lessons: list[Lesson]):
     # A branch sees neither the rest of the trunk nor the branches before it.
     for b, lesson in enumerate(lessons):
         tokens[b, :len(lesson.ids)] = torch.tensor(lesson.ids)
-        for start, end, prefix, seen in lesson.branches:
+        for start, end, prefix in lesson.branches:
             positions[b, start:end] = torch.arange(prefix, prefix + end - start)
-            mask[b, start:end, :start] = False
-            for first, last in seen:
-                mask[b, start:end, first:last] = True
+            mask[b, start:end, prefix:start] = False
 
     targets = [(b, place, id) for b, lesson in enumerate(lessons) for place, id in lesson.targets]
     *places, right = torch.tensor(targets).T
@@ -198,52 +194,30 @@ class Teacher:
         lesson = Lesson(joined(pecan.question_prompt(self.tokenizer, question)))
         checks = []                                         # (tokens read, whether they are enough)
         read = []
-        places = []                                         # (start, end) of each node without its marker
         for text in top_level + others:
             line = self.line(text)
             if len(lesson.ids) + len(line) > room:
                 break
             lesson.ids += line
-            places.append((len(lesson.ids) - len(self.encode(text)), len(lesson.ids)))
             read.append(text)
             if len(read) >= len(top_level) or rng.random() < 0.1:
                 checks.append((len(lesson.ids), set(needed) <= facts_in(read)))
 
         # Verdicts: each check has a separate branch.
         for prefix, enough in rng.sample(checks, min(12, len(checks))):
-            self.add_verdict(lesson, prefix, enough)
+            lesson.add_branch(prefix, self.tokenizer.frame.close)
+            lesson.add_target(self.tokenizer.first("Yes" if enough else "No"))
 
-        # Answers. The last verdict before an answer is mostly Yes; it is No if a search ran out of nodes or room.
+        # Answers, one token each. The last verdict before an answer is mostly Yes; it is No if a search ran out of
+        # nodes or room.
         complete = [prefix for prefix, enough in checks if enough]
         for prefix in rng.sample(complete, min(2, len(complete))):
-            self.add_answer(lesson, prefix, "Yes" if rng.random() < 0.9 else "No", answer)
-
-        # These see a few nodes and not the question. So whether a node matters must be known when it is read.
-        stating = [[n for n, text in enumerate(read) if fact in facts_in([text], posts_in(read))] for fact in needed]
-        rest = [n for n in range(len(read)) if n not in sum(stating, [])]
-        for _ in range(PARTIAL if rest else 0):
-            chosen = rng.sample(rest, rng.randint(1, min(5, len(rest))))
-            chosen += [rng.choice(found) for found in stating if found and rng.random() < 0.8]
-            last = max(chosen)
-            enough = set(needed) <= facts_in([read[n] for n in chosen], posts_in(read[:last + 1]))
-            seen = [(0, 1), *(places[n] for n in chosen)]
-            if enough and rng.random() < 0.3:
-                self.add_answer(lesson, places[last][1], "Yes", answer, seen)
-            else:
-                self.add_verdict(lesson, places[last][1], enough, seen)
+            verdict = self.tokenizer.first("Yes" if rng.random() < 0.9 else "No")
+            [answer_id] = self.encode(answer)
+            lesson.add_branch(prefix, [*joined(pecan.answer_turn(self.tokenizer, verdict)), answer_id])
+            lesson.targets.append((len(lesson.ids) - 2, answer_id))
+            lesson.add_target(self.eos)
         return lesson
-
-    def add_verdict(self, lesson: Lesson, prefix: int, enough: bool, seen=None):
-        lesson.add_branch(prefix, self.tokenizer.frame.close, seen)
-        lesson.add_target(self.tokenizer.first("Yes" if enough else "No"))
-
-    def add_answer(self, lesson: Lesson, prefix: int, verdict: str, answer: str, seen=None):
-        """Table A2's second turn and an answer of one token."""
-        [answer_id] = self.encode(answer)
-        turn = joined(pecan.answer_turn(self.tokenizer, self.tokenizer.first(verdict)))
-        lesson.add_branch(prefix, [*turn, answer_id], seen)
-        lesson.targets.append((len(lesson.ids) - 2, answer_id))
-        lesson.add_target(self.eos)
 
     def reading_order(self, rng: Random, world: World, needed: list[Fact], room: int) -> tuple[list[str], list[str]]:
         """The texts that a search reads, in order: the top level, and the others.
