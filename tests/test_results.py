@@ -136,9 +136,9 @@ def test_a_histogram_loses_no_query():
 
 
 def test_words_to_the_left_and_numbers_to_the_right():
-    table = Table("t", ["data", "n", "n", "", "by"], [["a", "12", "1", "##", "x"], ["bcdef", "3", "none", "#", "some"]])
+    table = Table("t", ["data", "n", "n", "", "by"], [["a", "1.2", "1", "##", "x"], ["bcdef", "785M", "none", "#", "some"]])
     assert as_text(table).splitlines() == [
-        "t", "data    n     n        by", "a      12     1  ##     x", "bcdef   3  none  #   some"]
+        "t", "data      n     n        by", "a       1.2     1  ##     x", "bcdef  785M  none  #   some"]
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
