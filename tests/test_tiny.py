@@ -15,7 +15,7 @@ from tiny import train, world
 from tiny.facts import NAMES, QUESTIONS, VALUES, Fact, facts_in, held_out, posts_in, statement, statements
 from tiny.lessons import STAGES, collate, lessons
 from tiny.train import Training
-from tiny.world import KINDS, ask, make_world, summarise
+from tiny.world import KINDS, PASSAGES, ask, make_world, summarise
 
 TINY = Path(__file__).parents[1] / "tiny"
 
@@ -64,13 +64,17 @@ def test_bullets_are_true_and_name_the_person():
 
     posts = summarise(sum(world.chapters, []))
     assert posts == [statement(world.facts[name, "job"], world.post(name)) for name in world.names]
+    assert posts == [bullets[-1] for bullets in world.chapters if len(bullets) > 1], "a person's post comes last"
 
 
 @pytest.mark.slow
 def test_the_held_out_files_are_what_the_generator_writes(tmp_path, monkeypatch):
     """The last six documents of larger.jsonl, the longest, are left out: they take most of the time."""
+    last = world.LARGER[-6:]
     monkeypatch.setattr(world, "LARGER", world.LARGER[:-6])
     assert world.main([str(tmp_path)]) == 0
+    chapters = [len(document.passages) // PASSAGES for document in read_jsonl(TINY / "larger.jsonl")]
+    assert chapters[-6:] == last
     for name, lines in (("test.jsonl", 20), ("larger.jsonl", 54), ("story.txt", None)):
         written, kept = ((folder / name).read_text(encoding="utf-8").splitlines() for folder in (tmp_path, TINY))
         assert written == kept[:lines]
