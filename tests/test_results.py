@@ -136,7 +136,8 @@ def test_a_histogram_loses_no_query():
 
 
 def test_words_to_the_left_and_numbers_to_the_right():
-    table = Table("t", ["data", "n", "n", "", "by"], [["a", "1.2", "1", "##", "x"], ["bcdef", "785M", "none", "#", "some"]])
+    rows = [["a", "1.2", "1", "##", "x"], ["bcdef", "785M", "none", "#", "some"]]
+    table = Table("t", ["data", "n", "n", "", "by"], rows)
     assert as_text(table).splitlines() == [
         "t", "data      n     n        by", "a       1.2     1  ##     x", "bcdef  785M  none  #   some"]
 
