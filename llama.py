@@ -353,7 +353,7 @@ class Llama:
 
             # Trap: a token's attention is known only when the token itself has run, one step after it was chosen. So
             # the last token must run if attention is wanted, but need not run otherwise.
-            if averaging is None and all(len(ids[row]) == limit for row in rows):
+            if averaging is None and len(ids[rows[0]]) == limit:
                 self.tokens += len(rows)
                 break
             hidden, of_step = self.read(cache, [[(None, [token])] for token in chosen], averaging)

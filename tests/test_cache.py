@@ -242,11 +242,13 @@ def test_averages_are_over_the_tokens_of_a_node(model, ids):
 
 
 def test_a_full_cache_is_an_error(model, ids):
-    """Ten tokens fit, in two reads. The token after them changes nothing, neither the cache nor what was spent."""
-    cache = Cache(model, 1, 10)
-    model.read(cache, [[("a", ids(6))]])
-    model.read(cache, [[("b", ids(4))]])
+    """Ten tokens of the longest row fit, in two reads. A token after them changes nothing, neither the cache nor what
+    was spent."""
+    cache = Cache(model, 2, 10)
+    model.read(cache, [[("a", ids(6))], [("a", ids(2))]])
+    model.read(cache, [[("b", ids(4))]] * 2)
     before = model.spent()
     with pytest.raises(ValueError, match="do not fit a cache of 10"):
-        model.read(cache, [[("c", ids(1))]])
-    assert (cache.lengths, cache.nodes) == ([10], [{"a": (0, 6), "b": (6, 10)}]) and model.spent() == before
+        model.read(cache, [[("c", ids(1))]] * 2)
+    assert cache.lengths == [10, 6] and model.spent() == before
+    assert cache.nodes == [{"a": (0, 6), "b": (6, 10)}, {"a": (0, 2), "b": (2, 6)}]
