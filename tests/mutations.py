@@ -649,7 +649,7 @@ MUTATIONS = {
     "half of a large top level is lost": (
         "pecan.py", "room -= min(RESERVE * self.settings.chunk, room // 2)",
         "room //= 2",
-        "test_search.py::test_a_top_level_too_large_for_the_window"),
+        "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
     "a task that cannot be printed": ("evaluation/layouts/longbench.py", " or not task.isprintable():", ":",
                                       "test_datasets.py::test_a_task_that_cannot_be_printed_is_no_task"),
     "an interrupted construction begins again": (

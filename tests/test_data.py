@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.files import InputError, reading
-from data import EMBEDDED, ENDS, Document, read_jsonl, read_text
+from core.files import InputError
+from data import EMBEDDED, Document, read_jsonl, read_text
 
 
 def test_both_forms_of_a_document(tmp_path):
@@ -45,11 +45,6 @@ def test_a_wrong_line_is_named(tmp_path, line):
     assert str(error.value).startswith(f"{path}, line 2: ") and len(str(error.value)) < 600
 
 
-def test_a_long_message_keeps_the_first_300_characters():
-    with pytest.raises(InputError, match=f"^p: cannot be read .{'x' * 298} y.$"), reading("p"):
-        raise ValueError("x" * 298 + "\nyz")
-
-
 @pytest.mark.parametrize("content, words", [(b" \n", "is empty"), (b"Ann\xff\xfe\x00", "not UTF-8 text .byte 3"),
                                             (b"PK\x03\x04\x00\x00", "binary"), (b"%PDF-1.4\n1 0 obj", "PDF"),
                                             (b"{\\rtf1 Ann}", "RTF"), (None, "cannot be read")])
@@ -66,10 +61,6 @@ def test_a_byte_order_mark_is_no_text(tmp_path):
     assert read_text(tmp_path / "d.txt") == Document("d.txt", ["Élan"])
     (tmp_path / "d.jsonl").write_bytes(f"\ufeff{json.dumps(GOOD)}\n{json.dumps(GOOD)}".encode())
     assert len(read_jsonl(tmp_path / "d.jsonl")) == 2
-
-
-def test_the_words_of_an_end_say_which_it_is():
-    assert [end for end, words in ENDS.items() if end not in words] == ["yes", "none"]
 
 
 def test_the_embedded_set():

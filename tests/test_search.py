@@ -197,34 +197,6 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, simil
 
 # --- what is read ---------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_top_level_too_large_for_the_window(tiny, question, settings, times):
-    """A top level that just fits is read whole. If it has one more node, or twice as many, the least similar are left
-    out, so that five nodes of chunk size still fit. The others are read in document order."""
-    names = ("Mara", "Theo", "Ada", "Igor", "Ulla") * 40
-
-    def started(nodes):
-        texts = [f"{name} is Sofia's baker" for name in names[:nodes]]
-        graph = Graph([Node(1, text) for text in texts], edge_matrix([], nodes), "", "", {})
-        c = torch.rand(nodes, generator=torch.Generator().manual_seed(0))
-        s = Search(tiny, graph, question, c, settings)
-        room = s.room
-        s.start()
-        return s, room
-
-    _, room = started(1)
-    line = length_of(node_line(tiny.tokenizer, None, "Mara is Sofia's baker"))
-    fits = room // line
-    assert started(fits)[0].visited == list(range(fits))
-
-    nodes = times * fits + 1
-    s, _ = started(nodes)
-    used = sum(length_of(s.lines[i]) for i in s.visited)
-    assert s.visited == sorted(s.visited)
-    assert room - 5 * settings.chunk - line < used <= room - 5 * settings.chunk
-    assert min(s.c[i] for i in s.visited) >= max(s.c[i] for i in range(nodes) if i not in s.visited)
-
-
 def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, settings):
     """If the top level does not fit, exactly five chunks stay free, or half of the room if that is less. A top level
     that just fits is read whole."""
