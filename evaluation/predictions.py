@@ -4,6 +4,7 @@ During a run, every process but the first writes its own file METHOD.part-N.json
 OUTPUT/DATASET/METHOD.jsonl, in the order of the questions. A question counts as answered only when its line is on disk,
 so a killed run loses no answer.
 """
+import glob
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -100,8 +101,8 @@ def part(path: Path, rank: int | str) -> Path:
 
 def answer_files(path: Path) -> list[Path]:
     """The files that hold the answers of a run, `path` first."""
-    start = part(path, "").stem
-    return [path] * path.exists() + sorted(file for file in path.parent.glob("*.jsonl") if file.name.startswith(start))
+    parts = sorted(path.parent.glob(part(Path(glob.escape(str(path))), "*").name))
+    return [file for file in (path, *parts) if file.exists()]
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
