@@ -171,7 +171,7 @@ class Teacher:
             return world.passages[n * PASSAGES:(n + 1) * PASSAGES], world.chapters[n]
 
         bullets = [bullet for chapter in world.chapters for bullet in chapter]
-        if draw < 0.5:
+        if draw < 0.6:
             return summarise(bullets), summarise(bullets)
         start = rng.randrange(max(1, len(bullets) - 12))
         texts = bullets[start:start + rng.randint(10, 22)]
