@@ -315,16 +315,6 @@ def test_the_sink_cost_moves_attention_to_the_first_token(training):
     assert rests == sorted(rests, reverse=True) and rests[0] > 1.01 * rests[2]
 
 
-@pytest.mark.slow
-def test_training_goes_on_from_a_checkpoint(tmp_path, tiny):
-    """It begins with the checkpoint's weights and with all kinds of lessons at once."""
-    training = Training(tmp_path, 0, 1e6, TINY)
-    for name, weight in training.model.weights.items():
-        assert torch.equal(weight, tiny.weights[name]), name
-    training.step()
-    assert {"search", "summary", "reading", "facts", "sentences", "first token"} == training.right.keys()
-
-
 # --- the checkpoint -------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow

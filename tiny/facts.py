@@ -69,17 +69,13 @@ class Fact:
 
 
 @lru_cache(1 << 17)
-def sixth(text: str) -> bool:
-    """True for one text in six, chosen by hash."""
-    return sha256(text.encode()).digest()[0] % 6 == 0
-
-
 def held_out(name: str, relation: str, value: str) -> bool:
-    """Whether a fact is held out, as one in six is. Training uses no held-out fact, the test files use no other.
+    """Whether a fact is held out, as one in six is, chosen by hash. Training uses no held-out fact, the test files use
+    no other.
 
     For a post, the pair of town and job is held out: ("Sofia", "post", "baker").
     """
-    return sixth(f"{name} {relation} {value}")
+    return sha256(f"{name} {relation} {value}".encode()).digest()[0] % 6 == 0
 
 
 # --- reading facts back ---------------------------------------------------------------------------------------------

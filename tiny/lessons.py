@@ -90,9 +90,8 @@ class Teacher:
         """
         swap = {}
         for relations in DISGUISES:
-            words = [rng.sample(VALUES[relation], len(VALUES[relation])) for relation in relations]
-            for pair in zip(*words):
-                [one], [other] = map(self.encode, pair)
+            for pair in zip(*(rng.sample(VALUES[relation], len(VALUES[relation])) for relation in relations)):
+                one, other = self.encode(" ".join(pair))
                 swap |= {one: other, other: one}
         lesson.ids = [swap.get(id, id) for id in lesson.ids]
         lesson.targets = [(place, swap.get(id, id)) for place, id in lesson.targets]
@@ -152,30 +151,27 @@ class Teacher:
     # --- Table A1 ---------------------------------------------------------------------------------------------------
 
     def summary(self, rng: Random, world: World) -> Lesson:
-        """Table A1 over a window, then its summary, each token of which is a target."""
-        texts, bullets = self.window(rng, world)
-        lesson = Lesson(joined(pecan.summary_prompt(self.tokenizer, texts)))
-        for id in [*self.encode("\n".join("* " + bullet for bullet in bullets)), self.eos]:
-            lesson.add_target(id)
-            lesson.ids.append(id)
-        return lesson
+        """Table A1 over a window, then its true summary, each token of which is a target.
 
-    def window(self, rng: Random, world: World) -> tuple[list[str], list[str]]:
-        """The texts of a window and its true summary.
-
-        As in the construction: the passages of one chapter, the bullets of a few chapters, or the posts of all.
+        As in the construction, a window has the passages of a chapter, the posts of all, or bullets of a few chapters.
         """
+        bullets = sum(world.chapters, [])
         draw = rng.random()
         if draw < 0.3:
             n = rng.randrange(len(world.chapters))
-            return world.passages[n * PASSAGES:(n + 1) * PASSAGES], world.chapters[n]
+            texts, summary = world.passages[n * PASSAGES:(n + 1) * PASSAGES], world.chapters[n]
+        elif draw < 0.6:
+            texts = summary = summarise(bullets)
+        else:
+            start = rng.randrange(max(1, len(bullets) - 12))
+            texts = bullets[start:start + rng.randint(10, 22)]
+            summary = summarise(texts)
 
-        bullets = [bullet for chapter in world.chapters for bullet in chapter]
-        if draw < 0.6:
-            return summarise(bullets), summarise(bullets)
-        start = rng.randrange(max(1, len(bullets) - 12))
-        texts = bullets[start:start + rng.randint(10, 22)]
-        return texts, summarise(texts)
+        lesson = Lesson(joined(pecan.summary_prompt(self.tokenizer, texts)))
+        for id in [*self.encode("\n".join("* " + bullet for bullet in summary)), self.eos]:
+            lesson.add_target(id)
+            lesson.ids.append(id)
+        return lesson
 
     # --- Table A2 ---------------------------------------------------------------------------------------------------
 
@@ -184,9 +180,9 @@ class Teacher:
 
         Verdicts follow some of the nodes. Answers follow only nodes after which all needed facts are stated.
         """
-        kinds = [kind for kind in KINDS if any(relation == NEEDED.get(kind, relation) for _, relation in world.facts)]
-        kind = rng.choice(kinds)
-        question, answer, needed = ask(world, rng, kind)
+        relations = {relation for _, relation in world.facts}
+        kinds = [kind for kind in KINDS if NEEDED.get(kind, "job") in relations]
+        question, answer, needed = ask(world, rng, rng.choice(kinds))
         top_level, others = self.reading_order(rng, world, needed, room)
 
         # The trunk: the visited nodes. As in a search, a verdict may follow the last node of the top level and every
@@ -225,7 +221,7 @@ class Teacher:
         After any number of nodes, Yes and No are about equally frequent, and sets that lack a needed fact have many
         other facts about the same people. Otherwise the number of nodes, or a name, would give the verdict away.
         """
-        level_2 = [bullet for chapter in world.chapters for bullet in chapter]
+        level_2 = sum(world.chapters, [])
         named = list(dict.fromkeys(fact.name for fact in needed))
         people = [name for name in named if name in world.names]
         posts = [POST.format(name, *world.post(name)) for name in people]

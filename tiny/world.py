@@ -35,7 +35,6 @@ from pathlib import Path
 
 from core.command import make_parser, parse_options, user_errors
 from core.files import write_file
-from data import Document, Question
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, statement, statements
 
 FILLERS = ["It was a quiet morning.", "The road was long.", "Nobody spoke of it.", "The rain went on.",
@@ -108,18 +107,14 @@ def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, st
     return facts
 
 
-def person(rng: random.Random, town: str, job: str) -> str:
-    """Words for a person by town and job."""
-    return rng.choice((f"{town}'s {job}", f"In {town} the {job}"))
-
-
 def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
     """The sentences that state all facts about a person, in groups that stay together. The post comes first."""
     town, job = world.post(name)
 
     def say(relation, *of):
         wording = rng.choice(WORDINGS[relation][relation == "friend":])
-        return wording.format(person(rng, town, job), *(world.facts[name, each].value for each in of)) + "."
+        person = rng.choice((f"{town}'s {job}", f"In {town} the {job}"))
+        return wording.format(person, *(world.facts[name, each].value for each in of)) + "."
 
     groups = [f"{say('pet', 'pet')} {say('color', 'color')}", say("drink", "drink"), say("play", "play")]
     if (name, "friend") in world.facts:
@@ -171,14 +166,13 @@ def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: 
     In the `first` passage, the first group stays at the beginning.
     """
     sentences = list(part)
-    used = sum(map(length, sentences))
     for _ in range(1000):
-        if used >= shortest:
-            return " ".join(sentences)
+        passage = " ".join(sentences)
+        if length(passage) >= shortest:
+            return passage
         text = rng.choice(MENTIONS).format(mention()) if rng.random() < 0.6 else rng.choice(FILLERS)
-        if used + length(text) <= LONGEST and text not in sentences:
+        if length(passage) + length(text) <= LONGEST and text not in sentences:
             sentences.insert(rng.randint(first, len(sentences)), text)
-            used += length(text)
     return None
 
 
@@ -219,8 +213,8 @@ def bullets_about(world: World, name: str) -> list[str]:
 
     The post comes last. So the text that follows a post is about the next person, who is next in the level above, too.
     """
-    kept = [(name, relation) for relation in ("friend", "pet", "home", "job") if (name, relation) in world.facts]
-    return [statement(world.facts[subject], world.post(name)) for subject in kept]
+    return [statement(world.facts[name, relation], world.post(name))
+            for relation in ("friend", "pet", "home", "job") if (name, relation) in world.facts]
 
 
 def summarise(bullets: list[str]) -> list[str]:
@@ -260,52 +254,39 @@ def evidence(world: World, fact: Fact) -> list[str]:
     """The sentences of the document that state a fact: the person's post, and the fact itself."""
     post = world.post(fact.name)
     texts = [POST.format(fact.name, *post) + "."] if post[0] else []
-    for passage in world.passages:
-        sentences = re.findall(r"[^. ][^.]*\.", passage)
-        for n in range(len(sentences)):
-            for text in (sentences[n], " ".join(sentences[n:n + 2])):
-                if fact in facts_in([text], world.posts) and fact not in facts_in(sentences[n + 1:n + 2], world.posts):
+    for count in (1, 2):                                    # a color takes two sentences
+        for passage in world.passages:
+            sentences = re.findall(r"[^. ][^.]*\.", passage)
+            for n in range(len(sentences)):
+                text = " ".join(sentences[n:n + count])
+                if fact in facts_in([text], world.posts):
                     return list(dict.fromkeys([*texts, text]))
 
 
-def held_out_documents(name: str, lengths: list[int], look_ups: int, seed: int) -> list[Document]:
-    """A document of held-out facts for each number of chapters in `lengths`.
+def held_out_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> list[dict]:
+    """A document of held-out facts for each number of chapters in `lengths`, as rows in the format of data.py.
 
     Each has a question of every kind, but only the first `look_ups` documents have a look-up. A question also has its
     `kind`, its `facts` (as bullets state them) and its `evidence` (the sentences that state these facts).
     """
     rng = random.Random(seed)
-    documents = []
+    rows = []
     for number, chapters in enumerate(lengths):
         world = make_world(rng, chapters, new=True)
-        document = Document(f"{name}-{number}", world.passages)
+        questions = {}                                      # by text, because no question is asked twice
         for kind in KINDS:
             if kind == "look-up" and number >= look_ups:
                 continue
-
-            # No question is asked twice.
-            asked = [question.text for question in document.questions]
             text, answer, needed = ask(world, rng, kind)
-            while text in asked:
+            while text in questions:
                 text, answer, needed = ask(world, rng, kind)
 
             sentences = dict.fromkeys(sentence for fact in needed for sentence in evidence(world, fact))
-            extra = {"kind": kind, "facts": [statement(fact, world.post(fact.name)) for fact in needed],
-                     "evidence": list(sentences)}
-            document.questions.append(Question(f"{document.id}-{len(asked)}", text, [answer], extra))
-        documents.append(document)
-    return documents
-
-
-def write_jsonl(path: Path, documents: list[Document]):
-    """Write documents in the format of data.py."""
-    lines = []
-    for document in documents:
-        questions = [{"id": question.id, "question": question.text, "answers": question.answers, **question.extra}
-                     for question in document.questions]
-        row = {"id": document.id, "passages": document.passages, "questions": questions}
-        lines.append(json.dumps(row, allow_nan=False) + "\n")
-    write_file(path, "".join(lines))
+            questions[text] = {"id": f"{name}-{number}-{len(questions)}", "question": text, "answers": [answer],
+                               "kind": kind, "facts": [statement(fact, world.post(fact.name)) for fact in needed],
+                               "evidence": list(sentences)}
+        rows.append({"id": f"{name}-{number}", "passages": world.passages, "questions": list(questions.values())})
+    return rows
 
 
 # The number of chapters of each document. A window of 380 tokens holds three and a half chapters. Documents in training
@@ -314,19 +295,19 @@ DEFAULT = [14 + 13 * n // 19 for n in range(20)]
 LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 
 
-def story() -> str:
-    """A short document of held-out facts. Each of its passages fills a chunk, so pecan.chunks cuts between passages."""
-    return "\n\n".join(make_world(random.Random(140), 9, new=True, shortest=LONGEST).passages) + "\n"
-
-
 def main(argv=None) -> int:
     parser = make_parser("python -m tiny.world", __doc__)
     parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")
     args = parse_options(parser, argv)
 
-    write_jsonl(args.folder / "test.jsonl", held_out_documents("test", DEFAULT, 14, 2026))
-    write_jsonl(args.folder / "larger.jsonl", held_out_documents("larger", LARGER, 40, 2027))
-    write_file(args.folder / "story.txt", story())
+    files = {"test.jsonl": held_out_rows("test", DEFAULT, 14, 2026),
+             "larger.jsonl": held_out_rows("larger", LARGER, 40, 2027)}
+    for name, rows in files.items():
+        write_file(args.folder / name, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+
+    # A short document. Each of its passages fills a chunk, so pecan.chunks cuts between passages.
+    story = make_world(random.Random(140), 9, new=True, shortest=LONGEST)
+    write_file(args.folder / "story.txt", "\n\n".join(story.passages) + "\n")
     return 0
 
 
