@@ -53,7 +53,7 @@ class Bench(NamedTuple):
     def path(self, data: str, document: Document) -> Path:
         """The file of a document. Another model, encoder, data set or other settings give another name."""
         identity = {"settings": self.settings.of_pecan(), "encoder": self.encoder.fingerprint,
-                    "short": self.short, "data": data, "questions": list(map(asdict, document.questions))}
+                    "ablations": not self.short, "data": data, "questions": list(map(asdict, document.questions))}
         return self.folder / f"{file_name(document.hash, self.model.fingerprint, identity)}.safetensors"
 
 
@@ -76,14 +76,22 @@ def gold_likelihood(model: Llama, cache: Cache, answer: str) -> float:
     return logits.double().log_softmax(-1)[range(len(gold)), gold].mean().item()
 
 
-def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, settings: Settings) -> dict:
-    """The row of a search. The gold answer's likelihood is measured after the last node."""
+def searched(model: Llama, graph: Graph, question: Question, c: torch.Tensor, settings: Settings,
+             r: torch.Tensor | None = None) -> dict:
+    """The row of a search. The gold answer's likelihood is measured after the last node.
+
+    If `r` [|V|] is given, each visited node has this relevance instead of the search's own.
+    """
     likelihoods = []
 
     def heard(end, search):
         likelihoods.append(gold_likelihood(model, search.cache, question.answers[0]))
 
-    with watching(Search, "run", heard):
+    def visited(_, search, nodes, **why):
+        if r is not None:
+            search.r[nodes] = r[nodes]
+
+    with watching(Search, "run", heard), watching(Search, "visit", visited):
         answer = Search(model, graph, question.text, c, settings).answer()
     return {"f1": f1(answer.text, question.answers), "likelihood": likelihoods[0], "nodes": answer.nodes,
             "tokens": answer.tokens, "p_yes": [step.p_yes for step in answer.trace]}
@@ -159,13 +167,16 @@ def run(bench: Bench, data: str, document: Document, path: Path):
     if not bench.short:
         tree = build(model, document, replace(bench.settings, tree=True))
         tree_vectors = encoder.encode([node.text for node in tree.nodes])
+        even = replace(graph, E=edges_of(pairs, torch.ones(len(pairs)), len(graph.nodes)))
 
+    facts = facts_reader(document)
     chunks = [node.text for node in graph.nodes if node.level == 1]
     rows = []
     for n, question in enumerate(document.questions):
         of_question = encoder.encode([question.text])[0]
         c = tensors[f"{n}.c"] = similarities(vectors, of_question)
         tensors[f"{n}.question"] = to_question(model, graph, question.text)
+        needed = needed_chunks(document, chunks, question)
 
         # No verdict stops this search, so it shows where any t_p would have stopped.
         endless = searched(model, graph, question, c, replace(settings, patience=FOREVER))
@@ -176,8 +187,10 @@ def run(bench: Bench, data: str, document: Document, path: Path):
                 ways[f"PECAN without {part}"] = searched(model, graph, question, c, replace(settings, **change))
             tree_c = similarities(tree_vectors, of_question)
             ways["PECAN without IP-based graph"] = searched(model, tree, question, tree_c, settings)
-        ways |= without_search(model, graph, question, c, needed_chunks(document, chunks, question),
-                               ways["PECAN"]["tokens"], settings)
+            ways["PECAN, E uniform"] = searched(model, even, question, c, settings)
+            leads = torch.tensor(leading(graph.nodes, graph.E.to_dense().tolist(), question, needed, facts))
+            ways["PECAN, r an oracle's"] = searched(model, graph, question, c, settings, leads.double())
+        ways |= without_search(model, graph, question, c, needed, ways["PECAN"]["tokens"], settings)
         rows.append({"endless": endless, "ways": ways})
 
     record = json.dumps({"nodes": [asdict(node) for node in graph.nodes], "rows": rows}, allow_nan=False)

@@ -1214,6 +1214,12 @@ MUTATIONS |= {
     "nodes after the top level stay": (
         "study/seen.py", "        if i not in top:\n            cache.rollback(before)\n", "",
         "test_study.py::test_r_of_heads_is_that_of_the_search"),
+    "an oracle that is not heard": (
+        "study/collect.py", "search.r[nodes] = r[nodes]", "pass",
+        "test_study.py::test_ways_of_a_short_document"),
+    "uniform edges that are not": (
+        "study/collect.py", "torch.ones(len(pairs))", "e.mean((1, 2))",
+        "test_study.py::test_ways_of_a_short_document"),
     "gold likelihood one token late": (
         "study/collect.py", "-len(gold) - 1:-1", "-len(gold):",
         "test_study.py::test_the_gold_likelihood"),

@@ -435,6 +435,23 @@ def test_ways_of_a_short_document(tiny, settings, tmp_path, monkeypatch):
     assert torch.allclose(record.cosines, (vectors[i] * vectors[j]).sum(1), atol=1e-6)
     c = vectors[1:] @ vectors[0]
     assert torch.allclose(row.c, c, atol=1e-6)
+
+    # An even share of each IP's edge to every node of its group; and 1 for every visited node that leads to the answer.
+    members = record.pairs[:, 0].tolist()
+    even = torch.zeros_like(E)
+    for i, j in record.pairs.tolist():
+        even[i, j] = 1 / members.count(i)
+
+    class Oracle(Search):
+        def next(self):
+            for i in self.visited:
+                self.r[i] = row.leads[i]
+            return super().next()
+
+    for name, of, kind in (("E uniform", replace(graph, E=even), Search), ("r an oracle's", graph, Oracle)):
+        answer = kind(tiny, of, row.question.text, row.c, replace(settings, window=460, answer_tokens=32)).answer()
+        assert row.ways[f"PECAN, {name}"]["nodes"] == answer.nodes != row.ways["PECAN"]["nodes"]
+
     read = set()
     for found, changes in ((row.endless, {"patience": 10 ** 6}), (row.ways["PECAN"], {}),
                            (row.ways["PECAN without attention"], {"attention": False}),
