@@ -159,7 +159,8 @@ class Teacher:
         draw = rng.random()
         if draw < 0.3:
             n = rng.randrange(len(world.chapters))
-            texts, summary = world.passages[n * PASSAGES:(n + 1) * PASSAGES], world.chapters[n]
+            texts = world.passages[n * PASSAGES:(n + 1) * PASSAGES]
+            summary = world.chapters[n]
         elif draw < 0.6:
             texts = summary = summarise(bullets)
         else:
