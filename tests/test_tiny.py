@@ -171,6 +171,18 @@ def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
     assert min(seen[True], seen[False]) > 60
 
 
+def test_a_summary_says_what_its_window_says(training):
+    decode = training.teacher.tokenizer.decode
+    rng = random.Random(9)
+    world = make_world(rng, 12)
+    for _ in range(30):
+        lesson = training.teacher.summary(rng, world)
+        reply = lesson.targets[0][0] + 1
+        window, bullets = (facts_in(decode(ids).split("\n"), world.posts)
+                           for ids in (lesson.ids[:reply], lesson.ids[reply:]))
+        assert bullets and bullets <= window
+
+
 def test_a_task_has_the_answer_that_its_lines_state(training):
     """Each question, and each beginning of a bullet, is looked up among all that could be asked about the lines."""
     encode, decode = training.teacher.tokenizer.encode, training.teacher.tokenizer.decode
