@@ -120,8 +120,8 @@ def test_an_answer_in_words_and_for_a_program():
     answer = Answer("Rome", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
     texts = ["Ann lives in Rome.", "Bob likes tea.", "Ann"]
     words = ["Where?", "  Rome", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
-             "    #2 of level 2  top level  r 1.0000  p_yes 0.000 No", "        Ann",
-             "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3000  p_yes 0.900 Yes",
+             "    #2 of level 2  top level  r 1  p_yes 0.000 No", "        Ann",
+             "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3  p_yes 0.900 Yes",
              "        Ann lives in Rome."]
     assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
     assert "score 0.000 (z 0.0625" in describe(replace(steps[1], score=0.0))
@@ -186,7 +186,7 @@ def swap_weights(path: Path):
 TAMPERING = {
     "r": lambda t: scale(t.steps[2], "r"),
     "r and attention together": lambda t: scale(t.steps[2], "r", "attention"),
-    "z": lambda t: scale(t.chosen["candidates"][9], 1),
+    "z": lambda t: scale(max(t.chosen["candidates"], key=itemgetter(1)), 1),
     "score": lambda t: scale(t.chosen["candidates"][9], 2),
     "cosine": lambda t: scale(t.row["c"], t.row["c"].index(max(t.row["c"]))),
     "order of the candidates": lambda t: swap(t.chosen["candidates"], 1, 2),
@@ -405,6 +405,6 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys):
         if command is ask:
             assert len(printed.splitlines()) == 3, "a trace that is written is not printed"
         if command is replay_main:
-            assert f"follows, 10 steps\n{UNCHECKED}" in printed
+            assert f"follows, 12 steps\n{UNCHECKED}" in printed
     assert Path("selma.safetensors").exists() and Path("selma.json").exists()
     assert "When did Selma move?" in Path("selma.html").read_text()

@@ -80,9 +80,9 @@ def check_files(document: str, graph: Path, trace: str | None, dump: str | None)
 def describe(step: Step) -> str:
     why = "top level"
     if step.score is not None:
-        why = f"score {step.score:.3f} (z {step.z:.4f}, c {step.c:.3f})"
+        why = f"score {step.score:.3f} (z {step.z:.3g}, c {step.c:.3f})"
     check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
-    return f"#{step.node} of level {step.level}  {why}  r {step.r:.4f}{check}"
+    return f"#{step.node} of level {step.level}  {why}  r {step.r:.3g}{check}"
 
 
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:

@@ -26,7 +26,8 @@ function shape(tag, attributes, text = "") {
 
 // Three significant digits of a number, or all digits if it is whole. `shown` keeps the full value in data-value.
 function figure(value) {
-  return Number.isInteger(value) ? String(value) : Number(value.toPrecision(3)).toString();
+  if (Number.isInteger(value)) return String(value);
+  return Math.abs(value) < 0.001 ? value.toExponential(2) : Number(value.toPrecision(3)).toString();
 }
 
 function shown(value, name) {
