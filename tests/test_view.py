@@ -186,7 +186,7 @@ def swap_weights(path: Path):
 TAMPERING = {
     "r": lambda t: scale(t.steps[2], "r"),
     "r and attention together": lambda t: scale(t.steps[2], "r", "attention"),
-    "z": lambda t: scale(max(t.chosen["candidates"], key=itemgetter(1)), 1),
+    "z": lambda t: scale([candidate for candidate in t.chosen["candidates"] if candidate[1]][-1], 1),
     "score": lambda t: scale(t.chosen["candidates"][9], 2),
     "cosine": lambda t: scale(t.row["c"], t.row["c"].index(max(t.row["c"]))),
     "order of the candidates": lambda t: swap(t.chosen["candidates"], 1, 2),
