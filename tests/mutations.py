@@ -887,6 +887,8 @@ MUTATIONS = {
                                        "test_page.py::test_hostile_text_is_shown_and_not_run"),
     "figures of the page to two digits": ("view/page.js", "value.toPrecision(3)", "value.toPrecision(2)",
                                           "test_page.py::test_every_figure_of_every_step"),
+    "small figures of the page to two digits": ("view/page.js", "value.toExponential(2)", "value.toExponential(1)",
+                                                "test_page.py::test_every_figure_of_every_step"),
     "nodes of the page on top of each other": ("view/page.js", "blocks.at(-1).sum / blocks.at(-1).count >= ",
                                                "0 > ", "test_page.py::test_no_node_covers_another"),
     "any script in the page": ("view/page.html.jinja", "script-src {{ script_hash|safe }}",

@@ -232,6 +232,7 @@ def test_the_scores_are_those_of_four_nodes(page):
     similarity = similarities(prepared.index, method.encoder.encode([walk.QUESTION])[0])
     search = Search(method.model, prepared.graph, walk.QUESTION, similarity, method.settings)
     search.start()
+    assert r[:2] == pytest.approx(search.r[[int(node) for node in nodes[:2]]].tolist(), rel=2e-3)
     sum_c = sum(max(ours, 0) for ours in similarity.tolist())
     sum_z = sum(row @ search.r.numpy() for row in prepared.graph.E.to_dense().T.numpy())
     assert score == pytest.approx([flow / sum_z + max(ours, 0) / sum_c for ours, flow in zip(c, z)], rel=2e-3)

@@ -331,10 +331,10 @@ def test_the_sink_cost_moves_attention_to_the_first_token(training):
 
 @pytest.mark.slow
 def test_the_shipped_model_does_its_job(tiny, settings):
-    """On five held-out documents at least half of the answers are right, and over 90 % of the bullets are true.
+    """On five held-out documents at least 65 % of the answers are right, and over 90 % of the bullets are true.
 
-    tiny/README.md has the figures for all documents. (35 questions scatter by 8 points, and processors round
-    differently.)
+    tiny/README.md has the figures for all documents, and says which bullets are not true. (35 questions scatter by 8
+    points, and processors round differently.)
     """
     method = Pecan(tiny, TokenMean(tiny), settings)
     right = []
@@ -344,4 +344,4 @@ def test_the_shipped_model_does_its_job(tiny, settings):
         right += [f1(method.answer(prepared, question.text).text, question.answers) for question in document.questions]
         facts = facts_in(document.passages)
         true += [bool(facts & facts_in([node.text])) for node in prepared.graph.nodes if node.level > 1]
-    assert sum(right) >= 0.5 * len(right) and sum(true) > 0.9 * len(true)
+    assert sum(right) >= 0.65 * len(right) and sum(true) > 0.9 * len(true)

@@ -114,13 +114,13 @@ def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
 
 def test_an_answer_in_words_and_for_a_program():
     """Both forms show every figure of the steps and the text of each node read."""
-    steps = [Step(2, 2, 2, .5, 1.0, 40, 10, 9, p_yes=0.0, verdict="No"),
+    steps = [Step(2, 2, 2, .5, 1.5e-7, 40, 10, 9, p_yes=0.0, verdict="No"),
              Step(0, 1, 3, .1, .3, 60, 20, 30, z=.0625, c=.5, score=.75, candidates=[(0, .0625, .75)], p_yes=.9,
                   verdict="Yes")]
     answer = Answer("Rome", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
     texts = ["Ann lives in Rome.", "Bob likes tea.", "Ann"]
     words = ["Where?", "  Rome", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
-             "    #2 of level 2  top level  r 1  p_yes 0.000 No", "        Ann",
+             "    #2 of level 2  top level  r 1.5e-07  p_yes 0.000 No", "        Ann",
              "    #0 of level 1  score 0.750 (z 0.0625, c 0.500)  r 0.3  p_yes 0.900 Yes",
              "        Ann lives in Rome."]
     assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
@@ -129,7 +129,7 @@ def test_an_answer_in_words_and_for_a_program():
     assert json.loads(as_json(answer, "Where?", texts)) == {
         "question": "Where?", "answer": "Rome", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
         "flops": 3_210_000_000, "steps": [
-            {"node": 2, "level": 2, "position": 2, "attention": .5, "r": 1.0, "cached": 40, "flops": 10, "tokens": 9,
+            {"node": 2, "level": 2, "position": 2, "attention": .5, "r": 1.5e-7, "cached": 40, "flops": 10, "tokens": 9,
              "p_yes": 0, "verdict": "No", "text": "Ann"} | not_chosen,
             {"node": 0, "level": 1, "position": 3, "attention": .1, "r": .3, "cached": 60, "flops": 20, "tokens": 30,
              "z": .0625, "c": .5, "score": .75, "candidates": [[0, .0625, .75]], "p_yes": .9, "verdict": "Yes",
@@ -186,7 +186,7 @@ def swap_weights(path: Path):
 TAMPERING = {
     "r": lambda t: scale(t.steps[2], "r"),
     "r and attention together": lambda t: scale(t.steps[2], "r", "attention"),
-    "z": lambda t: scale([candidate for candidate in t.chosen["candidates"] if candidate[1]][-1], 1),
+    "z": lambda t: scale([candidate for candidate in t.chosen["candidates"][1:] if candidate[1]][-1], 1),
     "score": lambda t: scale(t.chosen["candidates"][9], 2),
     "cosine": lambda t: scale(t.row["c"], t.row["c"].index(max(t.row["c"]))),
     "order of the candidates": lambda t: swap(t.chosen["candidates"], 1, 2),
