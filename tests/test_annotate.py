@@ -226,7 +226,7 @@ def test_the_scores_are_those_of_four_nodes(page):
     assert len(set(nodes)) == 4 and {len(row) for row in rows} == {4}
     assert [value > 0 for value in r] == [True, True, False, False]
 
-    # The sums over all nodes come from another run.
+    # z and the sums over all nodes come from another run.
     method = Pecan.load(walk.EMBEDDED_MODEL)
     prepared = method.prepare(read_text(walk.STORY))
     similarity = similarities(prepared.index, method.encoder.encode([walk.QUESTION])[0])
@@ -234,7 +234,9 @@ def test_the_scores_are_those_of_four_nodes(page):
     search.start()
     assert r[:2] == pytest.approx(search.r[[int(node) for node in nodes[:2]]].tolist(), rel=2e-3)
     sum_c = sum(max(ours, 0) for ours in similarity.tolist())
-    sum_z = sum(row @ search.r.numpy() for row in prepared.graph.E.to_dense().T.numpy())
+    flows = [row @ search.r.numpy() for row in prepared.graph.E.to_dense().T.numpy()]
+    sum_z = sum(flows)
+    assert max(z) > 0 and z == pytest.approx([flows[int(node)] for node in nodes], rel=2e-3)
     assert score == pytest.approx([flow / sum_z + max(ours, 0) / sum_c for ours, flow in zip(c, z)], rel=2e-3)
 
 

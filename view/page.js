@@ -24,7 +24,8 @@ function shape(tag, attributes, text = "") {
   return made;
 }
 
-// Three significant digits of a number, with an exponent below .001, or all digits if it is whole. `shown` keeps the full value in data-value.
+// Three significant digits of a number, with an exponent below .001, or all digits if it is whole. `shown` keeps the full
+// value in data-value.
 function figure(value) {
   if (Number.isInteger(value)) return String(value);
   return Math.abs(value) < 0.001 ? value.toExponential(2) : Number(value.toPrecision(3)).toString();
