@@ -114,12 +114,13 @@ class Teacher:
         return self.reading(rng, sorted(lines), 0.2)
 
     def reading(self, rng: Random, lines: list[str], hard: float) -> Lesson:
-        """Lines in random order, then tasks, each in a branch with its answer as the target.
+        """Lines, posts first as in a search, then tasks, each in a branch with its answer as the target.
 
         `hard` is the share of hard tasks: half ask about somebody's friend, half about any relation. If the fact is
         not stated, the answer is No. Many of the other tasks are the beginning of a bullet, to be completed.
         """
         rng.shuffle(lines)
+        lines.sort(key=lambda text: not summarise([text]))
         stated = {(fact.name, fact.relation): fact for fact in sorted(facts_in(lines), key=str)}
         subjects = [(name, relation) for name, relation in stated if relation in QUESTIONS]
         friends = [fact for fact in stated.values() if fact.relation == "friend"]
@@ -240,9 +241,9 @@ class Teacher:
         relations = {fact.relation for fact in needed}
         order = {}
         for text in level_2 + world.passages:
-            about = any(mention in text for mention in mentions)
-            alike = any(relation in relations for _, relation, _ in statements(text))
-            order[text] = rng.random() ** (0.2 if about else 0.5 if alike else 1)
+            near = (any(mention in text for mention in mentions)
+                    or any(relation in relations for _, relation, _ in statements(text)))
+            order[text] = rng.random() ** (0.2 if near else 1)
         others = sorted(order, key=order.get, reverse=True)
         if rng.random() < 0.15:
             # Passages alone, as if they had been retrieved from the document; the posts are among the first.
@@ -273,7 +274,7 @@ class Teacher:
 STAGES = {0.01: {"pets": 24},
           0.1: {"facts": 24},
           0.25: {"facts": 4, "sentences": 8, "reading": 12},
-          1: {"facts": 2, "sentences": 2, "reading": 4, "summary": 8, "search": 20}}
+          1: {"facts": 2, "sentences": 4, "reading": 6, "summary": 10, "search": 20}}
 MIXED = sorted(STAGES)[-2]        # from here on the lessons of all kinds are mixed
 
 
