@@ -274,7 +274,7 @@ class Teacher:
 STAGES = {0.01: {"pets": 24},
           0.1: {"facts": 24},
           0.25: {"facts": 4, "sentences": 8, "reading": 12},
-          1: {"facts": 2, "sentences": 4, "reading": 6, "summary": 10, "search": 20}}
+          1: {"facts": 2, "sentences": 2, "reading": 4, "summary": 10, "search": 24}}
 MIXED = sorted(STAGES)[-2]        # from here on the lessons of all kinds are mixed
 
 
