@@ -1478,6 +1478,15 @@ MUTATIONS |= {
     "a search counts once": (
         "tiny/train.py", ' * (2 if kind == "search" else 1)', "",
         "test_tiny.py::test_a_search_counts_twice"),
+    "every part pays for attention": (
+        "tiny/train.py", "some is chosen) for some", "chosen is not None) for some",
+        "test_tiny.py::test_one_part_of_each_kind_pays_for_attention"),
+    "a copy of the model begins a new training": (
+        "tiny/train.py", 'state |= {"steps": line["step"], "done": line["done"]}', "pass",
+        "test_tiny.py::test_training_goes_on_from_a_copy_of_the_embedded_model"),
+    "posts anywhere in a reading": (
+        "tiny/lessons.py", "        lines.sort(key=lambda text: not summarise([text]))\n", "",
+        "test_tiny.py::test_a_task_has_the_answer_that_its_lines_state"),
     "a JSON of how many were read": (
         "view/ask.py", '"of": len(texts),', '"of": len(answer.nodes),',
         "test_view.py::test_an_answer_in_words_and_for_a_program"),

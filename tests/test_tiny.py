@@ -1,5 +1,7 @@
 """The embedded world and its model: every true answer is in its document, and nothing held out is ever taught."""
+import json
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -191,7 +193,10 @@ def test_a_task_has_the_answer_that_its_lines_state(training):
     seen = Counter()
     for lesson in (training.teacher.drill(rng, "facts"), training.teacher.drill(rng, "sentences"),
                    training.teacher.reading(rng, world.passages[:12], 0.6)):
-        facts = facts_in([decode(lesson.ids[:lesson.branches[0][2]]).replace(" .", ".")])
+        lines = decode(lesson.ids[:lesson.branches[0][2]]).replace(" .", ".").strip()
+        posts_first = [bool(summarise([line.strip(" *")])) for line in lines.split("\n")]
+        assert posts_first == sorted(posts_first, reverse=True)
+        facts = facts_in([lines])
         stated = {(fact.name, fact.relation): fact.value for fact in facts}
         answers = {}
         for name in {fact.name for fact in facts} | set(NAMES):
@@ -302,6 +307,39 @@ def test_training_resumes_where_it_stopped(tmp_path):
     assert (stopped.steps, stopped.done) == (through.steps, through.done)
     for name, weight in through.model.weights.items():
         assert torch.equal(weight, stopped.model.weights[name]), name
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_a_copy_of_the_embedded_model(tmp_path, tiny):
+    """It begins where the log ends. Without a log nothing in the folder changes."""
+    shutil.copy(tiny.folder / "model.safetensors", tmp_path)
+    with pytest.raises(OSError, match="log.jsonl"):
+        Training(tmp_path, 0, 1e9)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+    shutil.copy(tiny.folder / "log.jsonl", tmp_path)
+    training = Training(tmp_path, 0, 1e9)
+    last = json.loads((tiny.folder / "log.jsonl").read_text().splitlines()[-1])
+    assert (training.steps, training.done) == (last["step"], last["done"])
+    for name, weight in tiny.weights.items():
+        assert torch.equal(weight, training.model.weights[name]) and torch.equal(weight, training.mean[name]), name
+
+
+@pytest.mark.parametrize("share, paying", [(0, 0), (0.5, 1)])
+def test_one_part_of_each_kind_pays_for_attention(tmp_path, share, paying):
+    """No part of a drill does. When lessons are mixed, one part of every kind does."""
+    training = Training(tmp_path, 0, 1e6)
+    training.done = share * training.tokens
+    training.optimizers = []
+    parts = Counter()
+
+    def spy(kind, made, part, sink):
+        parts[kind] += sink
+        return list(training.model.weights.values())
+
+    training.gradients = spy
+    training.step()
+    assert set(parts.values()) == {paying}
 
 
 def test_the_sink_cost_moves_attention_to_the_first_token(training):

@@ -154,20 +154,23 @@ class Teacher:
     def summary(self, rng: Random, world: World) -> Lesson:
         """Table A1 over a window, then its true summary, each token of which is a target.
 
-        As in the construction, a window has the passages of a chapter, the posts of all, or bullets of a few chapters.
+        As in the construction, a window has the passages of a chapter, or bullets of a few chapters, or posts. The last
+        window of a level may be short.
         """
-        bullets = sum(world.chapters, [])
         draw = rng.random()
         if draw < 0.3:
             n = rng.randrange(len(world.chapters))
             texts = world.passages[n * PASSAGES:(n + 1) * PASSAGES]
             summary = world.chapters[n]
-        elif draw < 0.6:
-            texts = summary = summarise(bullets)
         else:
-            start = rng.randrange(max(1, len(bullets) - 12))
-            texts = bullets[start:start + rng.randint(10, 22)]
-            summary = summarise(texts)
+            bullets = sum(world.chapters, [])
+            if draw < 0.6:
+                bullets = summarise(bullets)
+            summary = []
+            while not summary:                              # a journey alone has no post
+                start = max(0, rng.randrange(-10, len(bullets)))
+                texts = bullets[start:start + 22]
+                summary = summarise(texts)
 
         lesson = Lesson(joined(pecan.summary_prompt(self.tokenizer, texts)))
         for id in [*self.encode("\n".join("* " + bullet for bullet in summary)), self.eos]:

@@ -118,14 +118,8 @@ class Training:
         self.right = defaultdict(list)                      # shares of right targets since the last line of the log
         self.pool = ThreadPoolExecutor(torch.get_num_threads())
 
-        # All files but the weights are those of the embedded model. Each word of the world is one token.
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            shutil.copy(Path(__file__).parent / name, folder)
-        config = read_config(folder)
-        self.teacher = Teacher(Tokenizer(folder, config.vocab), config.eos[0])
-
-        # The state: as `save` wrote it, or from a checkpoint such as a copy of tiny/, or from the structured start.
+        # The state: as `save` wrote it, or from a checkpoint with its log, or from the structured start.
+        config = read_config(Path(__file__).parent)
         self.device, _ = choose_device()
         state = {"steps": 0, "done": 0, "optimizers": []}
         if self.file.exists():
@@ -136,6 +130,13 @@ class Training:
             state["weights"] = state["mean"] = read_weights(folder, config, self.device, torch.float32)
         else:
             state["weights"] = state["mean"] = structured_start(config, seed)
+
+        # All files but the weights are those of the embedded model. Each word of the world is one token.
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            shutil.copy(Path(__file__).parent / name, folder)
+        self.teacher = Teacher(Tokenizer(folder, config.vocab), config.eos[0])
+
         self.steps = state["steps"]
         self.done = state["done"]                           # tokens
         weights = {name: weight.detach().to(self.device, copy=True).requires_grad_()
