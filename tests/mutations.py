@@ -1481,9 +1481,6 @@ MUTATIONS |= {
     "every part pays for attention": (
         "tiny/train.py", "some is chosen) for some", "chosen is not None) for some",
         "test_tiny.py::test_one_part_of_each_kind_pays_for_attention"),
-    "a copy of the model begins a new training": (
-        "tiny/train.py", 'state |= {"steps": line["step"], "done": line["done"]}', "pass",
-        "test_tiny.py::test_training_goes_on_from_a_copy_of_the_embedded_model"),
     "posts anywhere in a reading": (
         "tiny/lessons.py", "        lines.sort(key=lambda text: not summarise([text]))\n", "",
         "test_tiny.py::test_a_task_has_the_answer_that_its_lines_state"),

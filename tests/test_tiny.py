@@ -1,7 +1,5 @@
 """The embedded world and its model: every true answer is in its document, and nothing held out is ever taught."""
-import json
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -307,22 +305,6 @@ def test_training_resumes_where_it_stopped(tmp_path):
     assert (stopped.steps, stopped.done) == (through.steps, through.done)
     for name, weight in through.model.weights.items():
         assert torch.equal(weight, stopped.model.weights[name]), name
-
-
-@pytest.mark.slow
-def test_training_goes_on_from_a_copy_of_the_embedded_model(tmp_path, tiny):
-    """It begins where the log ends. Without a log nothing in the folder changes."""
-    shutil.copy(tiny.folder / "model.safetensors", tmp_path)
-    with pytest.raises(OSError, match="log.jsonl"):
-        Training(tmp_path, 0, 1e9)
-    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
-
-    shutil.copy(tiny.folder / "log.jsonl", tmp_path)
-    training = Training(tmp_path, 0, 1e9)
-    last = json.loads((tiny.folder / "log.jsonl").read_text().splitlines()[-1])
-    assert (training.steps, training.done) == (last["step"], last["done"])
-    for name, weight in tiny.weights.items():
-        assert torch.equal(weight, training.model.weights[name]) and torch.equal(weight, training.mean[name]), name
 
 
 @pytest.mark.parametrize("share, paying", [(0, 0), (0.5, 1)])

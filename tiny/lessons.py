@@ -244,8 +244,8 @@ class Teacher:
         relations = {fact.relation for fact in needed}
         order = {}
         for text in level_2 + world.passages:
-            near = (any(mention in text for mention in mentions)
-                    or any(relation in relations for _, relation, _ in statements(text)))
+            alike = relations & {relation for _, relation, _ in statements(text)}
+            near = alike or any(mention in text for mention in mentions)
             order[text] = rng.random() ** (0.2 if near else 1)
         others = sorted(order, key=order.get, reverse=True)
         if rng.random() < 0.15:

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from core.checkpoint import Config, choose_device, read_config, read_weights, save_checkpoint, tensor_shapes
+from core.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
 from core.command import make_parser, parse_options, user_errors
 from core.files import append_line, read_json, replacing
 from core.tokenizer import Tokenizer
@@ -118,25 +118,20 @@ class Training:
         self.right = defaultdict(list)                      # shares of right targets since the last line of the log
         self.pool = ThreadPoolExecutor(torch.get_num_threads())
 
-        # The state: as `save` wrote it, or from a checkpoint with its log, or from the structured start.
-        config = read_config(Path(__file__).parent)
-        self.device, _ = choose_device()
-        state = {"steps": 0, "done": 0, "optimizers": []}
-        if self.file.exists():
-            state = torch.load(self.file, self.device)
-        elif (folder / "model.safetensors").exists():
-            line = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
-            state |= {"steps": line["step"], "done": line["done"]}
-            state["weights"] = state["mean"] = read_weights(folder, config, self.device, torch.float32)
-        else:
-            state["weights"] = state["mean"] = structured_start(config, seed)
-
         # All files but the weights are those of the embedded model. Each word of the world is one token.
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             shutil.copy(Path(__file__).parent / name, folder)
+        config = read_config(folder)
         self.teacher = Teacher(Tokenizer(folder, config.vocab), config.eos[0])
 
+        # The state: from the structured start, or as `save` wrote it.
+        self.device, _ = choose_device()
+        state = {"steps": 0, "done": 0, "optimizers": []}
+        if self.file.exists():
+            state = torch.load(self.file, self.device)
+        else:
+            state["weights"] = state["mean"] = structured_start(config, seed)
         self.steps = state["steps"]
         self.done = state["done"]                           # tokens
         weights = {name: weight.detach().to(self.device, copy=True).requires_grad_()
@@ -162,15 +157,13 @@ class Training:
     def gradients(self, kind: str, made: list[Lesson], part: float, sink: bool) -> list[torch.Tensor]:
         """The gradients of some lessons of one kind; `part` is their share of its lessons in this step.
 
-        With `sink`, sink_loss is added. The model then runs without the fused kernel, at half the speed.
+        With `sink`, sink_loss is added. Then the fused kernel, which is faster, cannot run.
         """
         tokens, positions, mask, places, right = (tensor.to(self.device) for tensor in collate(made))
-        first = None
-        if sink:
-            first = torch.zeros(*tokens.shape, 1, device=self.device)                      # [B, T, 1]
-            first[:, 0] = 1
+        first = torch.zeros(*tokens.shape, 1, device=self.device)                          # [B, T, 1]
+        first[:, 0] = 1
         with torch.autocast(self.device.type, torch.bfloat16):
-            hidden, a = self.model.forward(tokens, positions, mask, averaging=first)
+            hidden, a = self.model.forward(tokens, positions, mask, averaging=first if sink else None)
             logits = self.model.logits(hidden[*places])                                    # [targets, V]
 
         # A search counts twice.
