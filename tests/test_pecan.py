@@ -221,7 +221,9 @@ def bullets_of(reply, star, newline):
 
 
 def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
-    """Hugging Face reads prompt and reply in one pass; loops average its attention for the IPs of two groups."""
+    """Hugging Face reads prompt and reply in one pass; loops average its attention for the IPs of two groups.
+
+    The edges of an IP sum to 1. So the tolerance is absolute: processors round small edges differently."""
     tokenizer = tiny.tokenizer
     star = tokenizer.encode("*")[0]
     newline = tokenizer.encode("\n")[0]
@@ -248,7 +250,7 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
                 e[j] = total / len(bullet) / len(spans[place])
             for j in range(len(graph.nodes)):
                 wanted = e[j] / sum(e.values()) if j in group else 0
-                assert graph.E.to_dense()[ip, j].item() == pytest.approx(wanted, rel=TOLERANCE), (ip, j)
+                assert graph.E.to_dense()[ip, j].item() == pytest.approx(wanted, abs=TOLERANCE), (ip, j)
             ip += 1
 
 
