@@ -1481,6 +1481,9 @@ MUTATIONS |= {
     "every part pays for attention": (
         "tiny/train.py", "some is chosen) for some", "chosen is not None) for some",
         "test_tiny.py::test_one_part_of_each_kind_pays_for_attention"),
+    "only long windows are summarised": (
+        "tiny/lessons.py", "rng.randrange(-10, len(bullets))", "rng.randrange(-10, len(bullets) - 12)",
+        "test_tiny.py::test_a_summary_says_what_its_window_says"),
     "posts anywhere in a reading": (
         "tiny/lessons.py", "        lines.sort(key=lambda text: not summarise([text]))\n", "",
         "test_tiny.py::test_a_task_has_the_answer_that_its_lines_state"),

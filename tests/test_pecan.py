@@ -223,7 +223,8 @@ def bullets_of(reply, star, newline):
 def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
     """Hugging Face reads prompt and reply in one pass; loops average its attention for the IPs of two groups.
 
-    The edges of an IP sum to 1. So the tolerance is absolute: processors round small edges differently."""
+    The tolerance is absolute, because processors round differently; in a small edge that is a larger part.
+    """
     tokenizer = tiny.tokenizer
     star = tokenizer.encode("*")[0]
     newline = tokenizer.encode("\n")[0]
@@ -249,8 +250,8 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, graph, settings):
                 total = sum(a[len(ids) + x, y].item() for x in bullet for y in spans[place])
                 e[j] = total / len(bullet) / len(spans[place])
             for j in range(len(graph.nodes)):
-                wanted = e[j] / sum(e.values()) if j in group else 0
-                assert graph.E.to_dense()[ip, j].item() == pytest.approx(wanted, abs=TOLERANCE), (ip, j)
+                found = graph.E.to_dense()[ip, j].item()
+                assert found == (pytest.approx(e[j] / sum(e.values()), abs=TOLERANCE) if j in group else 0), (ip, j)
             ip += 1
 
 

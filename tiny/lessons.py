@@ -114,7 +114,7 @@ class Teacher:
         return self.reading(rng, sorted(lines), 0.2)
 
     def reading(self, rng: Random, lines: list[str], hard: float) -> Lesson:
-        """Lines, posts first as in a search, then tasks, each in a branch with its answer as the target.
+        """Lines in random order, posts first, as in a search. Then tasks, each in a branch, whose target is its answer.
 
         `hard` is the share of hard tasks: half ask about somebody's friend, half about any relation. If the fact is
         not stated, the answer is No. Many of the other tasks are the beginning of a bullet, to be completed.
@@ -167,7 +167,8 @@ class Teacher:
             if draw < 0.6:
                 bullets = summarise(bullets)
             summary = []
-            while not summary:                              # a journey alone has no post
+            while not summary:                              # journeys alone have no post
+                # Many windows begin with the first bullet. 22 bullets fill one.
                 start = max(0, rng.randrange(-10, len(bullets)))
                 texts = bullets[start:start + 22]
                 summary = summarise(texts)
@@ -223,8 +224,8 @@ class Teacher:
     def reading_order(self, rng: Random, world: World, needed: list[Fact], room: int) -> tuple[list[str], list[str]]:
         """The texts that a search reads, in order: the top level, and the others.
 
-        After any number of nodes, Yes and No are about equally frequent, and sets that lack a needed fact have many
-        other facts about the same people. Otherwise the number of nodes, or a name, would give the verdict away.
+        Yes and No are about equally frequent. Sets that lack a needed fact have many other facts about the same people,
+        and such facts about others. Otherwise a name, or a kind of fact, would give the verdict away.
         """
         level_2 = sum(world.chapters, [])
         named = list(dict.fromkeys(fact.name for fact in needed))

@@ -184,7 +184,7 @@ class Training:
         rate = 2e-3 * min(1, (self.steps + 1) / 50, 2 * (1 - share))
 
         # Lessons of similar length run together, each part in a thread. The parts' gradients add up in a fixed order.
-        # sink_loss comes from one part of each kind.
+        # sink_loss, which is slow, comes from one part of each kind.
         parts = []
         for kind, made in lessons(self.teacher, rng, share).items():
             made.sort(key=lambda lesson: len(lesson.ids))
