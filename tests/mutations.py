@@ -1478,9 +1478,6 @@ MUTATIONS |= {
     "a search counts once": (
         "tiny/train.py", ' * (2 if kind == "search" else 1)', "",
         "test_tiny.py::test_a_search_counts_twice"),
-    "every part pays for attention": (
-        "tiny/train.py", "some is chosen) for some", "chosen is not None) for some",
-        "test_tiny.py::test_one_part_of_each_kind_pays_for_attention"),
     "only long windows are summarised": (
         "tiny/lessons.py", "rng.randrange(-10, len(bullets))", "rng.randrange(-10, len(bullets) - 12)",
         "test_tiny.py::test_a_summary_says_what_its_window_says"),

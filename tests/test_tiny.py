@@ -315,23 +315,6 @@ def test_training_resumes_where_it_stopped(tmp_path):
         assert torch.equal(weight, stopped.model.weights[name]), name
 
 
-@pytest.mark.parametrize("share, paying", [(0.24, 0), (0.25, 1)])
-def test_one_part_of_each_kind_pays_for_attention(tmp_path, share, paying):
-    """Before lessons of all kinds are mixed, no part does; then one part of every kind does."""
-    training = Training(tmp_path, 0, 1e6)
-    training.done = share * training.tokens
-    training.optimizers = []
-    payers = {}
-
-    def spy(kind, made, part, sink):
-        payers.setdefault(kind, []).append(sink)
-        return list(training.model.weights.values())
-
-    training.gradients = spy
-    training.step()
-    assert len(payers) > 2 and {sum(of_kind) for of_kind in payers.values()} == {paying}
-
-
 def test_the_sink_cost_moves_attention_to_the_first_token(training):
     """A small step against the gradient that the cost adds raises the first token's attention; one along it lowers."""
     rng = random.Random(6)
