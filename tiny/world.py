@@ -69,8 +69,8 @@ def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple
     """(town, job) -> name. Most jobs exist in several towns. If `new`, all posts are held out, otherwise none."""
     while True:
         fewest, most = (people + 2) // 3, people // 2 + 1
-        towns = rng.sample(TOWNS, min(len(TOWNS), rng.randint(fewest, most)))
-        jobs = rng.sample(VALUES["job"], min(len(VALUES["job"]), rng.randint(fewest, most)))
+        towns = rng.sample(TOWNS, rng.randint(fewest, most))
+        jobs = rng.sample(VALUES["job"], rng.randint(fewest, most))
         if new:
             towns = TOWNS                                   # few pairs are held out
         pairs = [(town, job) for town in towns for job in jobs if held_out(town, "post", job) == new]
@@ -261,7 +261,7 @@ def evidence(world: World, fact: Fact) -> list[str]:
             for n in range(len(sentences)):
                 text = " ".join(sentences[n:n + count])
                 if fact in facts_in([text], world.posts):
-                    return list(dict.fromkeys([*texts, text]))
+                    return [*texts, text]
 
 
 def held_out_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> list[dict]:
@@ -278,8 +278,8 @@ def held_out_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> li
         for kind in KINDS:
             if kind == "look-up" and number >= look_ups:
                 continue
-            text, answer, needed = ask(world, rng, kind)
-            while text in questions:
+            text = None
+            while text is None or text in questions:
                 text, answer, needed = ask(world, rng, kind)
 
             sentences = dict.fromkeys(sentence for fact in needed for sentence in evidence(world, fact))
