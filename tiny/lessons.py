@@ -224,8 +224,8 @@ class Teacher:
     def reading_order(self, rng: Random, world: World, needed: list[Fact], room: int) -> tuple[list[str], list[str]]:
         """The texts that a search reads, in order: the top level, and the others.
 
-        Yes and No are about equally frequent. Sets that lack a needed fact have many other facts about the same people,
-        and such facts about others. Otherwise a name, or a kind of fact, would give the verdict away.
+        Sets that lack a needed fact have many other facts about the same people. Otherwise a name would give the
+        verdict away.
         """
         level_2 = sum(world.chapters, [])
         named = list(dict.fromkeys(fact.name for fact in needed))
@@ -240,13 +240,13 @@ class Teacher:
             top_level = [post for post in top_level if post in chosen]
 
         # The others come in random order, but as in a search by similarity, texts that mention the people or the town
-        # of the needed facts come early, and so do texts that state such facts about others.
+        # of the needed facts come early. So do other inns, if one is asked for. Other people's facts do not: after a
+        # search has read a drink, it is mostly the right one, and p_yes depends on how often that is so.
         mentions = [*named, *(way.format(*world.post(name)) for name in people for way in ("{}'s {}", "{} the {}"))]
-        relations = {fact.relation for fact in needed}
         order = {}
         for text in level_2 + world.passages:
-            alike = relations & {relation for _, relation, _ in statements(text)}
-            near = alike or any(mention in text for mention in mentions)
+            inn = not people and any(relation == "inn" for _, relation, _ in statements(text))
+            near = inn or any(mention in text for mention in mentions)
             order[text] = rng.random() ** (0.2 if near else 1)
         others = sorted(order, key=order.get, reverse=True)
         if rng.random() < 0.15:
