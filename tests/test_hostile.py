@@ -289,7 +289,7 @@ def test_a_killed_run_goes_on(sent, processes, alone, tmp_path):
     tear the last line of a file; this test tears the last line of every file.
     """
     data, undisturbed = alone
-    command, in_time = kill(data, tmp_path / "r", sent, processes, random.Random(sent * processes).uniform(0, 1))
+    command, in_time = kill(data, tmp_path / "r", sent, processes, random.Random(sent * processes).uniform(0, 0.5))
     assert in_time, "the run had ended before the signal"
     for file in [*tmp_path.glob("r/*/*.jsonl"), *tmp_path.glob("r/graphs/*.summaries")]:
         with open(file, "a") as torn:
