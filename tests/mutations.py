@@ -1481,6 +1481,12 @@ MUTATIONS |= {
     "only long windows are summarised": (
         "tiny/lessons.py", "rng.randrange(-10, len(bullets))", "rng.randrange(-10, len(bullets) - 12)",
         "test_tiny.py::test_a_summary_says_what_its_window_says"),
+    "other inns anywhere in a search": (
+        "tiny/lessons.py", "near = inn or any(", "near = any(",
+        "test_tiny.py::test_other_inns_come_early_and_other_peoples_drinks_do_not"),
+    "all other facts early in a search": (
+        "tiny/lessons.py", "inn = not people and any(relation == \"inn\"", "inn = any(relation in QUESTIONS",
+        "test_tiny.py::test_other_inns_come_early_and_other_peoples_drinks_do_not"),
     "posts anywhere in a reading": (
         "tiny/lessons.py", "        lines.sort(key=lambda text: not summarise([text]))\n", "",
         "test_tiny.py::test_a_task_has_the_answer_that_its_lines_state"),

@@ -171,6 +171,28 @@ def test_a_verdict_is_yes_exactly_if_the_needed_facts_were_read(training):
     assert min(seen[True], seen[False]) > 60
 
 
+def test_other_inns_come_early_and_other_peoples_drinks_do_not(training):
+    """As in a search by similarity. How often the drink that was read is the right one decides what p_yes learns."""
+    rng = random.Random(7)
+    world = make_world(rng, 20)
+
+    def place(kind, relation):
+        """Where texts come that state such a fact, but not about the asked person or town: 0 is first, 1 last."""
+        places = []
+        for _ in range(100):
+            _, _, needed = ask(world, rng, kind)
+            _, others = training.teacher.reading_order(rng, world, needed, 280)
+            for n, text in enumerate(others):
+                found = facts_in([text], world.posts)
+                names, relations = {fact.name for fact in found}, {fact.relation for fact in found}
+                if relation in relations and needed[0].name not in names:
+                    places.append(n / len(others))
+        return sum(places) / len(places)
+
+    assert place("look-up", "inn") < 0.3
+    assert place("two steps", "drink") == pytest.approx(0.5, abs=0.05)
+
+
 def test_a_summary_says_what_its_window_says(training):
     """That of bullets keeps all posts and nothing else. Windows of bullets have up to 22 lines, some only a few."""
     decode = training.teacher.tokenizer.decode
