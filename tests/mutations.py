@@ -1478,6 +1478,12 @@ MUTATIONS |= {
     "a search counts once": (
         "tiny/train.py", ' * (2 if kind == "search" else 1)', "",
         "test_tiny.py::test_a_search_counts_twice"),
+    "a training in a folder of other files": (
+        "tiny/train.py", "any(folder.iterdir())", "not any(folder.iterdir())",
+        "test_tiny.py::test_training_spoils_no_folder"),
+    "a training goes on with another seed": (
+        "tiny/train.py", "if self.seed != seed:", "if self.seed < 0:",
+        "test_tiny.py::test_training_spoils_no_folder"),
     "only long windows are summarised": (
         "tiny/lessons.py", "rng.randrange(-10, len(bullets))", "rng.randrange(-10, len(bullets) - 12)",
         "test_tiny.py::test_a_summary_says_what_its_window_says"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.files import InputError
 from data import EMBEDDED, read_jsonl
 from evaluation.metrics import f1
 from llama import Cache
@@ -335,6 +336,17 @@ def test_training_resumes_where_it_stopped(tmp_path):
     assert (stopped.steps, stopped.done) == (through.steps, through.done)
     for name, weight in through.model.weights.items():
         assert torch.equal(weight, stopped.model.weights[name]), name
+
+
+def test_training_spoils_no_folder(tmp_path):
+    """A folder that holds other files is refused, and so is a training from another seed."""
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="no training"):
+        Training(tmp_path, 0, 1e6)
+
+    Training(tmp_path / "first", 0, 1e6).save()
+    with pytest.raises(InputError, match="--seed 0"):
+        Training(tmp_path / "first", 1, 1e6)
 
 
 def test_the_sink_cost_moves_attention_to_the_first_token(training):

@@ -3,8 +3,8 @@
     python -m tiny.train
     python -m tiny.train --output other --seed 1 --tokens 30e6
 
-It writes a checkpoint folder (for `--model`). The folder also holds log.jsonl, a line every 25 steps, and training.pt,
-from which the same command goes on after an interruption.
+It writes a checkpoint folder (for `--model`). The folder also holds log.jsonl, a line every 25 steps, and
+training.safetensors, from which the same command goes on after an interruption.
 """
 import json
 import random
@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 from core.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
 from core.command import make_parser, parse_options, user_errors
-from core.files import append_line, read_json, replacing
+from core.files import InputError, append_line, read_json, read_sealed, write_sealed
 from core.tokenizer import Tokenizer
 from llama import Llama
 from tiny.lessons import MIXED, Lesson, Teacher, collate, lessons
@@ -89,7 +89,8 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
 
 # --- training -------------------------------------------------------------------------------------------------------
 
-FILES = "config.json", "pecan.json", "tokenizer.json", "tokenizer_config.json", "token_counts.json"
+HOME = Path(__file__).parent
+FILES = "pecan.json", "tokenizer.json", "tokenizer_config.json", "token_counts.json"
 SINK = 0.1                           # weight of sink_loss, relative to cross entropy
 PART = 4                             # lessons that run together; the attention of more does not fit a processor's cache
 MEMORY = 0.998                       # the part of the running mean that a step keeps
@@ -105,38 +106,42 @@ def sink_loss(a: torch.Tensor) -> torch.Tensor:
 
 
 class Training:
-    """A model in training, the running mean of its weights and its optimizers; training.pt holds all of it.
+    """A model in training, the running mean of its weights and its optimizers; training.safetensors holds all of it.
 
-    The checkpoint has the mean, because the weights themselves differ much from step to step.
+    The checkpoint has the mean, because the weights themselves differ much from step to step. InputError if the folder
+    holds other files than a training's, or a training from another seed.
     """
 
     def __init__(self, folder: Path, seed: int, tokens: float):
         self.folder = folder
-        self.file = folder / "training.pt"
-        self.seed = seed
+        self.file = folder / "training.safetensors"
         self.tokens = tokens
         self.right = defaultdict(list)                      # shares of right targets since the last line of the log
         self.pool = ThreadPoolExecutor(torch.get_num_threads())
 
-        # All files but the weights are those of the embedded model. Each word of the world is one token.
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            shutil.copy(Path(__file__).parent / name, folder)
-        config = read_config(folder)
-        self.teacher = Teacher(Tokenizer(folder, config.vocab), config.eos[0])
+        config = read_config(HOME)
+        self.teacher = Teacher(Tokenizer(HOME, config.vocab), config.eos[0])
 
-        # The state: from the structured start, or as `save` wrote it.
-        self.device, _ = choose_device()
-        state = {"steps": 0, "done": 0, "optimizers": []}
+        # The state: of each weight, itself, its mean and what its optimizer keeps.
         if self.file.exists():
-            state = torch.load(self.file, self.device)
+            tensors, note = read_sealed(self.file)
+            self.seed, self.steps, self.done = json.loads(note)
+            if self.seed != seed:
+                raise InputError(f"{self.file}: is of --seed {self.seed}; choose it, or another --output")
+        elif folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder}: holds files, but no training; choose another --output")
         else:
-            state["weights"] = state["mean"] = structured_start(config, seed)
-        self.steps = state["steps"]
-        self.done = state["done"]                           # tokens
-        weights = {name: weight.detach().to(self.device, copy=True).requires_grad_()
-                   for name, weight in state["weights"].items()}
-        self.mean = {name: weight.to(self.device) for name, weight in state["mean"].items()}
+            start = structured_start(config, seed)
+            tensors = {f"{name} {part}": weight for name, weight in start.items() for part in ("weight", "mean")}
+            self.seed, self.steps, self.done = seed, 0, 0
+
+        self.device, _ = choose_device()
+        self.state = defaultdict(dict)
+        for key, tensor in tensors.items():
+            name, part = key.split()
+            self.state[name][part] = tensor.to(self.device, copy=True)
+        weights = {name: parts.pop("weight").requires_grad_() for name, parts in self.state.items()}
+        self.mean = {name: parts.pop("mean") for name, parts in self.state.items()}
         self.model = Llama(config, weights)
 
         # Muon trains the matrices of the layers, AdamW the embeddings and the norms.
@@ -144,15 +149,20 @@ class Training:
         others = [weight for name, weight in weights.items() if "proj" not in name]
         self.optimizers = [torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
                            torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)]
-        for optimizer, of_optimizer in zip(self.optimizers, state["optimizers"]):
-            optimizer.load_state_dict(of_optimizer)
+        for name, weight in weights.items():
+            self.optimizers["proj" not in name].state[weight] = self.state[name]
 
     def save(self):
         """Write the checkpoint, and the state of the training."""
-        save_checkpoint(self.folder, read_json(self.folder / "config.json"), self.mean)
-        with replacing(self.file) as partial:
-            torch.save({"steps": self.steps, "done": self.done, "weights": self.model.weights, "mean": self.mean,
-                        "optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}, partial)
+        save_checkpoint(self.folder, read_json(HOME / "config.json"), self.mean)
+        for name in FILES:
+            shutil.copy(HOME / name, self.folder)
+
+        tensors = {}
+        for name, weight in self.model.weights.items():
+            parts = {"weight": weight.detach(), "mean": self.mean[name], **self.state[name]}
+            tensors |= {f"{name} {part}": tensor.cpu() for part, tensor in parts.items()}
+        write_sealed(self.file, tensors, json.dumps((self.seed, self.steps, self.done)))
 
     def gradients(self, kind: str, made: list[Lesson], part: float, sink: bool) -> list[torch.Tensor]:
         """The gradients of some lessons of one kind; `part` is their share of its lessons in this step.
@@ -227,9 +237,8 @@ def main(argv=None):
     while training.done < args.tokens:
         training.step()
         if training.steps % 25 == 0:
-            training.log(time.time() - began)
-        if training.steps % 100 == 0:
             training.save()
+            training.log(time.time() - began)
     training.save()
     return 0
 
