@@ -1488,10 +1488,10 @@ MUTATIONS |= {
         "tiny/lessons.py", "rng.randrange(-10, len(bullets))", "rng.randrange(-10, len(bullets) - 12)",
         "test_tiny.py::test_a_summary_says_what_its_window_says"),
     "other inns anywhere in a search": (
-        "tiny/lessons.py", "near = inn or any(", "near = any(",
+        "tiny/lessons.py", "        if not people:\n            mentions.append(\"The inn of\")\n", "",
         "test_tiny.py::test_other_inns_come_early_and_other_peoples_drinks_do_not"),
     "all other facts early in a search": (
-        "tiny/lessons.py", "inn = not people and any(relation == \"inn\"", "inn = any(relation in QUESTIONS",
+        "tiny/lessons.py", "mentions.append(\"The inn of\")", "mentions.append(\"\")",
         "test_tiny.py::test_other_inns_come_early_and_other_peoples_drinks_do_not"),
     "posts anywhere in a reading": (
         "tiny/lessons.py", "        lines.sort(key=lambda text: not summarise([text]))\n", "",

@@ -115,6 +115,7 @@ def test_each_window_of_the_construction_holds_a_chapter(documents, tiny, settin
 
 def test_training_writes_the_files_of_the_checkpoint(documents, training):
     """All files but the weights equal those of the checkpoint, byte by byte. Each word of the world is a token."""
+    training.save()
     for name in ("config.json", "pecan.json", "tokenizer.json", "tokenizer_config.json", "token_counts.json"):
         assert (training.folder / name).read_bytes() == (TINY / name).read_bytes(), name
     for document in documents:

@@ -12,7 +12,7 @@ import torch
 import pecan
 from core.tokenizer import Tokenizer
 from llama import Segment
-from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement, statements
+from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement
 from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, summarise
 
 TASKS = 14                        # questions of a drill or a reading, at most
@@ -101,8 +101,8 @@ class Teacher:
     def drill(self, rng: Random, kind: str) -> Lesson:
         """Bare facts, then tasks."""
         if kind == "pets":
-            pets = [draw_fact(rng, name, "pet", VALUES["pet"]) for name in draw_posts(rng, 5).values()]
-            return self.reading(rng, list(map(statement, pets)), 0)
+            lines = [statement(draw_fact(rng, name, "pet", VALUES["pet"])) for name in draw_posts(rng, 5).values()]
+            return self.reading(rng, lines, 0)
 
         # All facts of a small world, by name or in the words of its documents.
         world = make_world(rng, 6)
@@ -243,10 +243,11 @@ class Teacher:
         # of the needed facts come early. So do other inns, if one is asked for. Other people's facts do not: after a
         # search has read a drink, it is mostly the right one, and p_yes depends on how often that is so.
         mentions = [*named, *(way.format(*world.post(name)) for name in people for way in ("{}'s {}", "{} the {}"))]
+        if not people:
+            mentions.append("The inn of")
         order = {}
         for text in level_2 + world.passages:
-            inn = not people and any(relation == "inn" for _, relation, _ in statements(text))
-            near = inn or any(mention in text for mention in mentions)
+            near = any(mention in text for mention in mentions)
             order[text] = rng.random() ** (0.2 if near else 1)
         others = sorted(order, key=order.get, reverse=True)
         if rng.random() < 0.15:
@@ -264,7 +265,7 @@ class Teacher:
             return without(top_level, missing), without(others, missing)
         if case == "early":                                 # a text with each needed fact is among the first
             for fact in needed:
-                if len(without(top_level, {fact})) == len(top_level):
+                if fact not in facts_in(top_level, world.posts):
                     text = rng.choice([text for text in others if fact in facts_in([text], world.posts)])
                     others.remove(text)
                     others.insert(rng.randrange(4), text)

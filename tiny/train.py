@@ -90,7 +90,6 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
 # --- training -------------------------------------------------------------------------------------------------------
 
 HOME = Path(__file__).parent
-FILES = "pecan.json", "tokenizer.json", "tokenizer_config.json", "token_counts.json"
 SINK = 0.1                           # weight of sink_loss, relative to cross entropy
 PART = 4                             # lessons that run together; the attention of more does not fit a processor's cache
 MEMORY = 0.998                       # the part of the running mean that a step keeps
@@ -153,16 +152,17 @@ class Training:
             self.optimizers["proj" not in name].state[weight] = self.state[name]
 
     def save(self):
-        """Write the checkpoint, and the state of the training."""
-        save_checkpoint(self.folder, read_json(HOME / "config.json"), self.mean)
-        for name in FILES:
-            shutil.copy(HOME / name, self.folder)
-
+        """Write the state of the training, and the checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {}
         for name, weight in self.model.weights.items():
             parts = {"weight": weight.detach(), "mean": self.mean[name], **self.state[name]}
             tensors |= {f"{name} {part}": tensor.cpu() for part, tensor in parts.items()}
         write_sealed(self.file, tensors, json.dumps((self.seed, self.steps, self.done)))
+
+        for file in HOME.glob("*.json"):
+            shutil.copy(file, self.folder)
+        save_checkpoint(self.folder, read_json(HOME / "config.json"), self.mean)
 
     def gradients(self, kind: str, made: list[Lesson], part: float, sink: bool) -> list[torch.Tensor]:
         """The gradients of some lessons of one kind; `part` is their share of its lessons in this step.

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from core.command import make_parser, parse_options, user_errors
 from core.files import write_file
-from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, statement, statements
+from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, posts_in, statement
 
 FILLERS = ["It was a quiet morning.", "The road was long.", "Nobody spoke of it.", "The rain went on.",
            "Then the bells rang.", "The market was open.", "A letter came at noon.", "The night was cold.",
@@ -46,7 +46,6 @@ MENTIONS = ["Somebody asked for {}.", "A letter came for {}.", "Nobody had seen 
 
 PASSAGES = 5                                                # in a chapter
 SHORTEST, LONGEST = 21, 24                                  # tokens of a passage
-WORD = r"'s|\w+|[^\w\s]"                                    # a token
 
 
 # --- documents ------------------------------------------------------------------------------------------------------
@@ -134,16 +133,17 @@ def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
 
 def length(text: str) -> int:
     """The number of tokens of a text."""
-    return len(re.findall(WORD, text))
+    return len(re.findall(r"'s|\w+|[^\w\s]", text))
 
 
-def fill(rng: random.Random, groups: list[str], mention, shortest: int) -> list[str]:
+def fill(rng: random.Random, groups: list[str], posts: list, shortest: int) -> list[str]:
     """The passages of a chapter, with the groups in order. The first group begins the first passage.
 
-    Fillers, and sentences that `mention()` somebody, fill every passage up to `shortest` tokens or a few more.
+    Fillers, and sentences that mention somebody by one of the `posts` (town, job), fill every passage up to `shortest`
+    tokens or a few more.
     """
     while True:
-        passages = [padded(rng, part, n == 0, mention, shortest) for n, part in enumerate(cut(rng, groups))]
+        passages = [padded(rng, part, n == 0, posts, shortest) for n, part in enumerate(cut(rng, groups))]
         if None not in passages:
             return passages
 
@@ -161,7 +161,7 @@ def cut(rng: random.Random, groups: list[str]) -> list[list[str]]:
             return parts
 
 
-def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: int) -> str | None:
+def padded(rng: random.Random, part: list[str], first: bool, posts: list, shortest: int) -> str | None:
     """A passage of `shortest` to LONGEST tokens; None if no sentence fits.
 
     In the `first` passage, the first group stays at the beginning.
@@ -171,7 +171,10 @@ def padded(rng: random.Random, part: list[str], first: bool, mention, shortest: 
         passage = " ".join(sentences)
         if length(passage) >= shortest:
             return passage
-        text = rng.choice(MENTIONS).format(mention()) if rng.random() < 0.6 else rng.choice(FILLERS)
+        if rng.random() < 0.6:
+            text = rng.choice(MENTIONS).format("{}'s {}".format(*rng.choice(posts)))
+        else:
+            text = rng.choice(FILLERS)
         if length(passage) + length(text) <= LONGEST and text not in sentences:
             sentences.insert(rng.randint(first, len(sentences)), text)
     return None
@@ -205,7 +208,7 @@ def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: i
             bullets = bullets_about(world, item)
             groups = groups_about(rng, world, item)
         world.chapters.append(bullets)
-        world.passages += fill(rng, groups, lambda: "{}'s {}".format(*rng.choice(list(posts))), shortest)
+        world.passages += fill(rng, groups, list(posts), shortest)
     return world
 
 
@@ -220,7 +223,7 @@ def bullets_about(world: World, name: str) -> list[str]:
 
 def summarise(bullets: list[str]) -> list[str]:
     """The true summary of bullets: those that state a post, in the same order."""
-    return [bullet for bullet in bullets if any(relation == "job" for _, relation, _ in statements(bullet))]
+    return [bullet for bullet in bullets if posts_in([bullet])]
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
