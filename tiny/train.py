@@ -236,10 +236,9 @@ def main(argv=None):
     began = time.time()
     while training.done < args.tokens:
         training.step()
-        if training.steps % 25 == 0:
+        if training.steps % 25 == 0 or training.done >= args.tokens:
             training.save()
             training.log(time.time() - began)
-    training.save()
     return 0
 
 
