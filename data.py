@@ -179,6 +179,14 @@ def _check_new(ids: list[str], seen: set[str], where: str):
         seen.add(id)
 
 
+def check_options(values: dict, place: str):
+    """Raise InputError, which begins with `place`, if the options or the place of the right one are impossible."""
+    check_values(values, OF_OPTIONS, place)
+    if values["gold"] >= len(values["options"]):
+        raise InputError(f"{place}gold is {values['gold']}, but there are only {len(values['options'])} options, "
+                         "numbered from 0")
+
+
 def _document(line: bytes, where: str, name: str) -> Document:
     """The document in a line. If it has no id, `name` is its id. InputError begins with `where`."""
     row = {"id": name} | parse_json(line, where, dict)
@@ -195,9 +203,6 @@ def _document(line: bytes, where: str, name: str) -> Document:
         check_values(question, OF_QUESTION, f"{where}: question {n}: ")
         extra = {key: value for key, value in question.items() if key not in OF_QUESTION}
         if "options" in extra:
-            check_values(extra, OF_OPTIONS, f"{where}: question {n}: ")
-            if extra["gold"] >= len(extra["options"]):
-                raise InputError(f"{where}: question {n}: gold is {extra['gold']}, but there are only "
-                                 f"{len(extra['options'])} options, numbered from 0")
+            check_options(extra, f"{where}: question {n}: ")
         document.questions.append(Question(str(question["id"]), question["question"], question["answers"], extra))
     return document

@@ -202,5 +202,5 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(user_errors(main, "; finished answers are kept, and the same command continues (other settings need "
-                               "another --output)"))
+    sys.exit(user_errors(main, "; finished answers are kept, and the same command without --overwrite continues "
+                               "(other settings need another --output)"))

@@ -47,7 +47,7 @@ class Config:
 
 # Defaults of a Llama's config.json, values without an alternative here, and rules for its values.
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0,
-            "rope_type": "default"}
+            "rope_type": "default", "eos_token_id": 2}
 IMPLEMENTED = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False,
                "hidden_act": "silu"}
 RULES = {
@@ -126,7 +126,7 @@ def _end_of_sequence(folder: Path, values: dict) -> tuple[int, ...]:
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.exists() else None
     if eos is None:
-        eos = values.get("eos_token_id", [])
+        eos = values["eos_token_id"]
 
     return tuple(eos) if isinstance(eos, list) else (eos,)
 

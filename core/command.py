@@ -17,11 +17,11 @@ def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
 
 
 def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The options. InputError if one is empty (maybe an unset shell variable), or if a count is below 1."""
+    """The options. InputError if one is blank (maybe an unset shell variable), or if a count is below 1."""
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
-        if value == "":
-            raise InputError(f"{name} is empty; leave it out, or give it a value")
+        if any(isinstance(text, str) and not text.strip() for text in (value if isinstance(value, list) else [value])):
+            raise InputError(f"{name} is blank; leave it out, or give it a value")
         if name in AT_LEAST_1 and value is not None and value < 1:
             raise InputError(f"--{name} is {value}; it must be at least 1")
     return args

@@ -79,9 +79,11 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
             spans[-1] = (spans[-1][0], end)
         position += len(line)
 
-    spans = [(start, end) for start, end in spans if text[start:end].strip()]
-    if spans:
-        return spans if complete or len(spans) == 1 else spans[:-1]
+    whole = spans if complete else spans[:-1]
+    for some in (whole, spans):
+        found = [(start, end) for start, end in some if text[start:end].strip()]
+        if found:
+            return found
     has_text = any(line.strip() and not MARKER.match(line) for line in text.splitlines())
     return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if has_text else []
 

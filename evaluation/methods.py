@@ -17,6 +17,7 @@ from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from baselines.whole import Whole
+from core.files import InputError
 from core.settings import WHOLE_DOCUMENT, Settings
 from evaluation import paper
 from llama import Llama
@@ -147,6 +148,9 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
 
 def pairs_of_models(model: str, searchers: list[str]) -> list[Row]:
     """Table 2: `model` alone, then each searcher on its own graphs and on the graphs of `model`."""
+    names = list(map(name_of, (model, *searchers)))
+    if len(set(names)) < len(names):
+        raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
     rows = [Row("pecan", f"{name_of(model)} + {name_of(model)}")]
     for searcher in searchers:
         for builder in (searcher, model):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from core.files import TEXT, TEXTS, check_values, parse_json, reading
+from data import check_options
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 
@@ -66,7 +67,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
 def accuracy(rows: list[dict]) -> dict:
     """The percentage of rows whose prediction names the gold option; {} if no row has options and `gold`."""
     right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row["gold"]) for row in rows
-             if isinstance(row.get("options"), list) and "gold" in row]
+             if {"options", "gold"} <= row.keys()]
     return {"accuracy": mean(right)} if right else {}
 
 
@@ -164,7 +165,7 @@ def summary(rows: list[dict]) -> dict:
 def read_predictions(path: str | Path) -> list[dict]:
     """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
 
-    InputError names the first line without them.
+    InputError names the first line without them, or with impossible options.
     """
     with reading(path):
         lines = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
@@ -175,4 +176,6 @@ def read_predictions(path: str | Path) -> list[dict]:
         row = parse_json(line, place, dict)
         rows.append({"prediction": row.get("pred")} | row)
         check_values(rows[-1], {"prediction": TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
+        if {"options", "gold"} <= row.keys():
+            check_options(row, f"{place}: ")
     return rows

@@ -5,6 +5,7 @@ OUTPUT/DATASET/METHOD.jsonl, in the order of the questions. A question counts as
 so a killed run loses no answer.
 """
 import glob
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -117,7 +118,7 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 def claim_file(path: Path, setup: dict, overwrite: bool):
     """Write the setup of a file of answers; InputError if the file holds answers of another setup.
 
-    With `overwrite`, existing files are renamed to NAME.old.
+    With `overwrite`, existing files are renamed to NAME.old, or to NAME.old2 if there is a NAME.old, and so on.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,13 +127,14 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
 
     if overwrite and files:
         for file in filter(Path.exists, (*files, place)):
+            names = (Path(f"{file}.old{n if n > 1 else ''}") for n in itertools.count(1))
             with writing(file):
-                file.replace(f"{file}.old")
+                file.rename(next(name for name in names if not name.exists()))
     elif files:
         with reading(place, remedy="; choose another --output, or --overwrite the answers"):
             before = read_json(place)
             for name, value in setup.items():
                 if before.get(name) != value:
-                    raise InputError(f"{path} holds answers of another {name} ({before.get(name)!s:.20} there, "
-                                     f"{value!s:.20} here)")
+                    raise InputError(f"{path} holds answers of another {name} ({before.get(name)!s:.80} there, "
+                                     f"{value!s:.80} here)")
     write_json(place, setup)

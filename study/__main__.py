@@ -12,7 +12,7 @@ from tqdm import tqdm
 from core.command import make_parser, parse_options, user_errors
 from core.files import TEXTS, InputError, check_values, optional
 from core.settings import resolve
-from data import EMBEDDED, Document, read_jsonl
+from data import EMBEDDED, PASSAGES, Document, read_jsonl
 from study.choose import chosen_on_others
 from study.collect import Bench, Record, collect
 from study.figures import Figure, area, figure
@@ -26,7 +26,10 @@ Report = dict[str, dict[str, Figure]]             # figure -> way -> its value
 
 
 def documents_of(names: list[str], limit: int | None, questions: int | None = None) -> dict[str, list[Document]]:
-    """The documents of each data set; InputError if a question has no evidence or two data sets have the same name."""
+    """The documents of each data set.
+
+    InputError if a question has no evidence or a blank answer, or if two data sets have the same name.
+    """
     found = {}
     for name in names:
         path = KNOWN.get(name, Path(name))
@@ -34,7 +37,8 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
         for document in documents:
             document.questions[:] = document.questions[:questions]
             for question in document.questions:
-                check_values(question.extra, {"evidence": TEXTS}, f"{path}: question {question.id}: ")
+                check_values(question.extra | {"answers": question.answers}, {"evidence": TEXTS, "answers": PASSAGES},
+                             f"{path}: question {question.id}: ")
         column = name if name in KNOWN else path.stem
         if column in found:
             raise InputError(f"--data: two of {' '.join(names)} have the same name; run them one by one")

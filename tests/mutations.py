@@ -231,8 +231,7 @@ MUTATIONS = {
         "pecan.py", "room = settings.window - limit -",
         "room = settings.window -",
         "test_algorithm.py::test_building_equals_the_naive_one"),
-    "a cut bullet is kept": ("core/text.py", "return spans if complete or len(spans) == 1 else spans[:-1]",
-                             "return spans",
+    "a cut bullet is kept": ("core/text.py", "whole = spans if complete else spans[:-1]", "whole = spans",
                              "test_algorithm.py::test_bullets_equal_the_naive_ones"),
     "a level that does not shrink is kept": ("pecan.py", ">= sum(lengths):", "> 1e9:",
                                              "test_algorithm.py::test_building_equals_the_naive_one"),
@@ -1478,6 +1477,13 @@ MUTATIONS |= {
     "a search counts once": (
         "tiny/train.py", ' * (2 if kind == "search" else 1)', "",
         "test_tiny.py::test_a_search_counts_twice"),
+    "the same name for old answers": (
+        "evaluation/predictions.py", "next(name for name in names if not name.exists())", "next(names)",
+        "test_eval.py::test_other_settings_do_not_mix"),
+    "a cut marker costs the bullet before it": (
+        "core/text.py", "whole = spans if complete else spans[:-1]",
+        "whole = [s for s in spans if text[slice(*s)]][:None if complete else -1]",
+        "test_pecan.py::test_bullets"),
     "a training in a folder of other files": (
         "tiny/train.py", "any(folder.iterdir())", "not any(folder.iterdir())",
         "test_tiny.py::test_training_spoils_no_folder"),

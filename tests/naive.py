@@ -119,10 +119,12 @@ def points(tokenizer, reply, cut):
         line = []
         before = place
 
-    # The last of several bullets is dropped if it was cut off.
+    # The last bullet is dropped if it was cut off and another has text.
+    if cut and any(bullets[:-1]):
+        bullets.pop()
     full = [bullet for bullet in bullets if bullet]
     if full:
-        return full[:-1] if cut and len(full) > 1 else full
+        return full
 
     # A reply without bullets is one IP, from its first word to its last, unless it is markers alone.
     words = [place for place, token in enumerate(reply) if token not in (newline, empty_line)]

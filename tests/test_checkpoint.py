@@ -40,10 +40,10 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
 
 
 def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
-    """If it names none, config.json's counts: one token or several."""
+    """If it names none, config.json's counts: one token or several. If that has no such key, it is Hugging Face's."""
     copy = shutil.copytree(folder, tmp_path / "m")
     for of_generation, of_config, eos in (("[5, 6]", 7, (5, 6)), ("0", 7, (0,)), ("null", 7, (7,)),
-                                          ("null", [7, 9], (7, 9)), ("null", None, ())):
+                                          ("null", [7, 9], (7, 9)), ("null", None, (LlamaConfig().eos_token_id,))):
         (copy / "generation_config.json").write_text(f'{{"eos_token_id": {of_generation}}}')
         change(copy, eos_token_id=of_config)
         assert read_config(copy).eos == eos

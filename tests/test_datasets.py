@@ -288,11 +288,11 @@ def test_every_file_of_a_folder_is_read(tmp_path):
             ("b.json-1", ["b.json-1-0", "a-1-0"], own, own)):
         folder = tmp_path / id
         (folder / "sub").mkdir(parents=True)
-        lines(folder / "sub" / "a.jsonl", second)
+        lines(folder / "sub" / "a.NDJSON", second)
         (folder / "b.json.gz").write_bytes(gzip.compress(json.dumps(first).encode()))
         _, (document,), report = read(folder)
         assert (document.id, [q.id for q in document.questions], report.rows) == (id, questions, 2)
-        lines(folder / "sub" / "a.jsonl", second, "")
+        lines(folder / "sub" / "a.NDJSON", second, "")
         assert Dataset(folder).report.sha256 != report.sha256
 
 

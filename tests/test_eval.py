@@ -203,6 +203,13 @@ def test_other_settings_do_not_mix(tmp_path):
     assert path.read_bytes() != kept and path.with_name("pecan.jsonl.old").read_bytes() == kept
     setups = {file.name: json.loads(file.read_text())["patience"] for file in path.parent.glob("pecan.setup.json*")}
     assert setups == {"pecan.setup.json": 2, "pecan.setup.json.old": 1}, "the old answers have lost their setup"
+
+    second = path.read_bytes()
+    assert run(*arguments, "--patience", 3, "--overwrite").returncode == 0
+    assert path.with_name("pecan.jsonl.old").read_bytes() == kept, "the first answers are lost"
+    assert path.with_name("pecan.jsonl.old2").read_bytes() == second
+    assert "float32 there" in (failed := run(*arguments, "--dtype", "float64").stderr) and "float64 here" in failed
+
     assert set((tmp_path / "r" / "graphs").glob("*.json")) == built, "the graph was built again"
     path.with_name("pecan.setup.json").write_text("{}")
     assert "pecan.jsonl holds answers of another model (None there" in run(*arguments).stderr
@@ -246,7 +253,9 @@ MISTAKES = [
     (["--confidence", "1"], "confidence is 1"), (["--score", "no.jsonl"], "no.jsonl"),
     (["--output", ROOT / "README.md"], "README.md"), (["--top", "3", "--method", "bm25"], "--top 3"),
     (["--table", "2"], "--searcher"), (["--table", "systems", "--method", "bm25"], "--method bm25: unknown here"),
-    (["--searcher", "m"], "--table 2"), (["--method", "bm25-x"], "run PECAN too")]
+    (["--searcher", "m"], "--table 2"), (["--method", "bm25-x"], "run PECAN too"),
+    (["--dataset", ""], "dataset is blank"),
+    (["--table", "2", "--searcher", "x/m", "--searcher", "y/m"], "x/m y/m have the same name")]
 
 
 @pytest.mark.parametrize("arguments, words", MISTAKES)

@@ -189,7 +189,7 @@ def test_files_have_the_mode_that_the_user_wants(tmp_path):
 # --- options --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("options, words", [
-    (["--model", ""], "model is empty"), (["--limit", "-3"], "--limit is -3"), (["--nodes", "0"], "--nodes is 0"),
+    (["--model", ""], "model is blank"), (["--limit", "-3"], "--limit is -3"), (["--nodes", "0"], "--nodes is 0"),
     (["--method", "pecan,bm25-x", "--top", "0"], "--top is 0"),
     (["--nodes", "3", "--patience", "4"], "--nodes reads a fixed number"),
     (["--nodes", "3", "--confidence", "0"], "--nodes reads a fixed number"), (["--window", "9999"], "made for 512"),

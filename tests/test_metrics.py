@@ -87,11 +87,14 @@ def test_scores_of_rows():
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"pred": "x"}', '{"pred": 1, "answers": ["x"]}',
-                                  '{"prediction": "x", "answers": []}'])
+                                  '{"prediction": "x", "answers": []}',
+                                  '{"pred": "x", "answers": ["x"], "options": [], "gold": 0}',
+                                  '{"pred": "x", "answers": ["x"], "options": ["x"], "gold": "A"}',
+                                  '{"pred": "x", "answers": ["x"], "options": ["x"], "gold": 1}'])
 def test_a_line_that_is_no_prediction(tmp_path, line):
     path = tmp_path / "p.jsonl"
     path.write_text('{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}\n' + line)
-    with pytest.raises(InputError, match="p.jsonl, line 2: (not|holds)"):
+    with pytest.raises(InputError, match="p.jsonl, line 2: (not|holds|options|gold)"):
         read_predictions(path)
 
     path.write_text(path.read_text().splitlines()[0])

@@ -81,7 +81,8 @@ def test_bullets():
     assert texts("  no bullet at all\nin two lines \n") == ["no bullet at all\nin two lines"]
     assert texts("* one\n*\n*   \n* two") == ["one", "two"]
     assert texts("* one\n* tw", complete=False) == ["one"]
-    assert texts("* on", complete=False) == ["on"]
+    assert texts("* on", complete=False) == texts("*\n* on", complete=False) == ["on"]
+    assert texts("* one\n* two\n*", complete=False) == ["one", "two"], "the last bullet was cut before its text"
     assert texts("") == texts(" \n ") == texts("*\n* \n2.") == []
 
     # Markers without a blank, and text that only looks like a marker.

@@ -549,7 +549,11 @@ def test_what_is_read_of_the_data(tmp_path):
 
     other.parent.mkdir()
     other.write_text(line.replace("evidence", "proof"))
+    blank = json.loads(line)
+    blank["questions"][1]["answers"] = [""]
+    (tmp_path / "blank.jsonl").write_text(json.dumps(blank))
     for files, message in ((["--data", other], "question test-0-0: .*evidence"),
+                           (["--data", tmp_path / "blank.jsonl"], "question test-0-1: answers is"),
                            (["--data", path, path], "--data: two of .* have the same name")):
         with pytest.raises(InputError, match=message):
             main([*map(str, files), "--output", str(tmp_path / "r")])

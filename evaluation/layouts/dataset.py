@@ -27,7 +27,7 @@ LAYOUTS: dict[str, Layout] = {
     layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
                                        LongBench(), Own())}
 
-JSON_FILE = r"\.jsonl?(\.gz)?$|^QuALITY\..*\.(train|dev|test)$"
+JSON_FILE = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^QuALITY\..*\.(train|dev|test)$"
 TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs", "lock")       # names with another use in an output folder
 
 
@@ -113,7 +113,7 @@ def find(path: str) -> tuple[str, list[File]]:
     json_files = choose_longbench_task(path, place, part, json_files)
     labels = {*map(recognise, json_files), *(NarrativeQA.name for _ in tables)}
     if len(labels) != 1 or None in labels:
-        found = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no JSON"
+        found = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no .json(l) file"
         raise InputError(f"{path}: holds {found}; one of these layouts is wanted: {', '.join(LAYOUTS)}")
     label, = labels
     return label, json_files
