@@ -28,7 +28,7 @@ from functools import cache
 from itertools import chain
 
 from baselines.built import Built
-from baselines.common import scaled
+from baselines.common import line_ids, scaled
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from baselines.passages import pack_paragraphs, sentences
 from baselines.replies import cells_of, lines_of, numbers_of
@@ -43,6 +43,7 @@ LONGEST_NAME = 12                 # words; a longer line is prose
 NEAR = 3                          # theta: the SimHashes of near duplicates differ in at most so many bits
 LOOKED_UP = 3                     # chunks that may be read again: ReadAgent's numbers
 OPTIONS_LOOKED_UP = 5
+OPTION = r"(?m)^\([A-Z]\) "       # the beginning of an option's line
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
            "when where why how yes no".split())
 
@@ -129,13 +130,13 @@ def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
 # --- questions (section 3.4) ----------------------------------------------------------------------------------------
 
 def has_options(question: str) -> bool:
-    return len(re.findall(r"^\([A-Z]\) ", question, re.MULTILINE)) > 1
+    return len(re.findall(OPTION, question)) > 1
 
 
 def keywords_of(question: str, names: list[str]) -> list[str]:
     """The names that the question contains; if there are none, its words, except very common ones (STOP)."""
     found = [name for name in names if holds(question, name)]
-    found = found or [word for word in re.findall(r"[\w'-]+", question) if word.lower() not in STOP]
+    found = found or [word for word in re.findall(r"[\w'-]+", re.sub(OPTION, "", question)) if word.lower() not in STOP]
     return list(dict.fromkeys(map(form_of, found)))
 
 
@@ -187,7 +188,7 @@ class JERR(Built):
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Search, look chunks up, read. `nodes` are the chunks that were looked up."""
+        """Search, look chunks up, read. `nodes` are the chunks that were looked up and fit."""
         memory = prepared.graph
         keywords = keywords_of(question, *self.names(KEYWORDS, [question]))
         found = search(memory["nodes"], memory["edges"], keywords)
@@ -196,8 +197,9 @@ class JERR(Built):
         pages = self.look_up(memory, question, found, priority)
         lines = self.lines(prepared, question, pages, priority)
         answer = self.answer_from(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))])
-        answer.nodes = pages
-        answer.cut = len(lines) < len(priority)
+        answer.nodes = [chunk for chunk in pages
+                        if lines.get(chunk) == line_ids(self.model.tokenizer, prepared.texts[chunk])]
+        answer.cut = len(lines) < len(priority) or answer.nodes != pages
         return answer
 
     def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:

@@ -4,6 +4,7 @@ This is decided before weights are loaded, except for one number. How much a run
 `settle` sets this number after PECAN's run.
 """
 import argparse
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from baselines.common import scaled
 from core.checkpoint import locate, read_config
 from core.files import InputError, read_json
 from core.settings import PAPER, Settings, resolve
+from core.tokenizer import Tokenizer
 from evaluation import paper
 from evaluation.layouts import Dataset
 from evaluation.methods import Checkpoints, Row, rows_of
-from llama import flops_of
+from llama import flops_of, length_of
+from pecan import answer_turn, node_line, question_prompt
 from support.options import chosen_settings, max_length
 
 
@@ -71,10 +74,11 @@ def of_tree(row: Row) -> bool:
 def settle(run: Run, pecan: dict | None) -> Run:
     """The run with the number that depends on PECAN; `pecan` is the summary of PECAN's run on the same data set.
 
-    A Top-X search costs about as much as a PECAN search, as in the paper (caption of Table 1). We assume that a token
-    costs as much as in a pass over one chunk. (From the paper's TFLOPs this gives the paper's X to within 15 % on all
-    four data sets.) The number is part of the file's name, because it changes with the number of documents. InputError
-    if PECAN was not run.
+    A Top-X search costs as much as a PECAN search or a little more, as in the paper (Table 1 and its caption): X is the
+    least number of full chunks, or of RAPTOR's full nodes, whose prompt costs at least that. (The paper's TFLOPs give
+    the paper's X on all four data sets; of RAPTOR's nodes they give 20, 41, 11, 20 instead of 20, 42, 12, 22.)
+    The number is part of the file's name, because it changes with the number of documents. InputError if PECAN was not
+    run.
     """
     if run.top_k != "X" and run.row.changes.get("fixed_nodes") != "mean":
         return run
@@ -83,9 +87,15 @@ def settle(run: Run, pecan: dict | None) -> Run:
                          f"{run.row.name}), or say how much with --top")
 
     if run.top_k == "X":
-        length = scaled(100, run.settings) if of_tree(run.row) else run.settings.chunk
-        of_text = flops_of(read_config(locate(run.checkpoints.model)), length, run.settings.chunk)
-        amount = max(1, round(pecan["flops"] / of_text))
+        folder = locate(run.checkpoints.model)
+        config = read_config(folder)
+        tokenizer = Tokenizer(folder, config.vocab)
+        prompt = length_of([*question_prompt(tokenizer, ""), *answer_turn(tokenizer, 0)])
+        line = length_of(node_line(tokenizer, None, ""))
+        line += scaled(100, run.settings) if of_tree(run.row) else run.settings.chunk
+
+        lengths = ((X, prompt + X * line) for X in itertools.count(1))
+        amount = next(X for X, tokens in lengths if flops_of(config, tokens, tokens) >= pecan["flops"])
         run = replace(run, top_k=amount)
     else:
         amount = round(pecan["nodes"])

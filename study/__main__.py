@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from core.command import make_parser, parse_options, user_errors
-from core.files import TEXTS, InputError, check_values, optional
+from core.files import InputError, check_values, optional
 from core.settings import resolve
 from data import EMBEDDED, PASSAGES, Document, read_jsonl
 from study.choose import chosen_on_others
@@ -28,7 +28,7 @@ Report = dict[str, dict[str, Figure]]             # figure -> way -> its value
 def documents_of(names: list[str], limit: int | None, questions: int | None = None) -> dict[str, list[Document]]:
     """The documents of each data set.
 
-    InputError if a question has no evidence or a blank answer, or if two data sets have the same name.
+    InputError if there is no question, if one has no evidence or a blank answer, or if two data sets have one name.
     """
     found = {}
     for name in names:
@@ -37,12 +37,14 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
         for document in documents:
             document.questions[:] = document.questions[:questions]
             for question in document.questions:
-                check_values(question.extra | {"answers": question.answers}, {"evidence": TEXTS, "answers": PASSAGES},
-                             f"{path}: question {question.id}: ")
+                check_values({"answers": question.answers} | question.extra,
+                             {"answers": PASSAGES, "evidence": PASSAGES}, f"{path}: question {question.id}: ")
         column = name if name in KNOWN else path.stem
         if column in found:
             raise InputError(f"--data: two of {' '.join(names)} have the same name; run them one by one")
         found[column] = [document for document in documents if document.questions]
+        if not found[column]:
+            raise InputError(f"{path}: holds no question")
     return found
 
 

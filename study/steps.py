@@ -71,7 +71,8 @@ def relevance(record: Record, chosen: Chosen) -> Items:
     """Does r find the right visited nodes, those that lead to a needed chunk (truth.leading)?
 
     The figure is the area under the ROC curve. It is measured over the top level, in the order of a search, and over
-    level 2. Each node of level 2 is read directly after the top level, so all of them have the same position.
+    level 2. There the attention counts without the position: each of these nodes is read directly after the top level.
+    (In a graph of two levels they are the top level; then the two figures differ in the position alone.)
     """
     for asked in record.asked:
         for where, S in (("the top level", record.level(-1)), ("level 2", record.level(2))):

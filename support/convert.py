@@ -191,7 +191,7 @@ def write_folder(path: Path, folder: Path) -> str:
 def find(name: str | Path) -> Path:
     """The GGUF file of this name, or the one inside an installed package of this name."""
     package = importlib.util.find_spec(str(name)) if str(name).isidentifier() else None
-    folders = package.submodule_search_locations if package else []
+    folders = package and package.submodule_search_locations or []
     return next((file for folder in folders for file in Path(folder).glob("*.gguf")), Path(name))
 
 

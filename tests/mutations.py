@@ -1202,7 +1202,7 @@ MUTATIONS = {
         "self.ask([texts[n] + again for n in left], limit)",
         "test_jerr.py::test_look_up_refused"),
     "figures of LongBench for those of the official file": (
-        "evaluation/paper.py", '"HotpotQA": ("F1 70.0, EM 55.0", "LongBench, 300 rows"',
+        "evaluation/paper.py", '"HotpotQA": ("F1 70.0, EM 55.0", "LongBench-E, 300 rows"',
         '"HotpotQA": ("F1 70.0, EM 55.0", "official file"',
         "test_results.py::test_systems_show_published_figures_with_their_data_and_model"),
 }
@@ -1484,6 +1484,12 @@ MUTATIONS |= {
         "core/text.py", "whole = spans if complete else spans[:-1]",
         "whole = [s for s in spans if text[slice(*s)]][:None if complete else -1]",
         "test_pecan.py::test_bullets"),
+    "JERR reads what does not fit": (
+        "baselines/jerr.py", "if lines.get(chunk) == line_ids(self.model.tokenizer, prepared.texts[chunk])]", "]",
+        "test_jerr.py::test_what_does_not_fit_is_cut"),
+    "Top-X without its prompt": (
+        "evaluation/plan.py", "(X, prompt + X * line)", "(X, X * line)",
+        "test_report.py::test_what_top_x_retrieves"),
     "a training in a folder of other files": (
         "tiny/train.py", "any(folder.iterdir())", "not any(folder.iterdir())",
         "test_tiny.py::test_training_spoils_no_folder"),

@@ -162,6 +162,7 @@ def test_keywords():
     question = "What is the nick-name of the castle in the city of Danko Jones?"
     assert keywords_of(question, ["castle", "danko jones", "astle", "cast", "Castle"]) == ["castle", "danko jones"]
     assert keywords_of(question, ["Prague"]) == ["nick-name", "castle", "city", "danko", "jones"]
+    assert keywords_of("Where?\n(A) Rome\n(B) Plan B", []) == ["rome", "plan", "b"]
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -236,6 +237,12 @@ def test_what_does_not_fit_is_cut(tiny, settings):
         method.settings = replace(settings, window=window)
         script = Script(method, *["none"] * 3)
         return method.answer(prepared, "Q?").cut, read.pop(), script.heard[0]
+    method.look_up = lambda *_: [3, 1]
+    method.settings = replace(settings, window=base + 4 * one)
+    read_again = method.answer(prepared, "Q?")
+    assert (read_again.nodes, read_again.cut) == ([3], True), "page 1 did not fit"
+    del method.look_up, read[:]
+
     cut, ids, whole = answer(10_000)
     assert (cut, ids) == (False, sum(of, []))
     assert answer(base + 4 * one)[:2] == (True, of[2] + of[3])

@@ -190,14 +190,17 @@ def test_a_table_from_raw_rows(printed, tmp_path, table):
 
 def test_what_top_x_retrieves(printed):
     """On Qasper, X is the paper's. Elsewhere it is the number of chunks, or of RAPTOR's nodes of a third of a chunk,
-    that the search's FLOPs pay for."""
+    whose prompt costs just as much as the search."""
     printed("--table", "1")
     chunk = resolve(ROOT / "tiny", 512).chunk
-    config = cost.unloaded(str(ROOT / "tiny")).config
+    config, tokenizer = vars(cost.unloaded(str(ROOT / "tiny"))).values()
     spent = sum(row["flops"] for row in raw("mine", "pecan")) / 3
     for name, published, tokens in (("bm25-x", 14, chunk), ("raptor-ct-x", 42, chunk // 3)):
         assert Recorded.top["Qasper", name] == published
-        assert Recorded.top["mine", name] == round(spent / flops_of(config, tokens, chunk))
+        top = Recorded.top["mine", name]
+        prompt = [*question_prompt(tokenizer, ""), *answer_turn(tokenizer, 0)]
+        less, enough = (length_of(prompt + node_line(tokenizer, None, "tea " * tokens) * n) for n in (top - 1, top))
+        assert flops_of(config, less, less) < spent <= flops_of(config, enough, enough)
 
 
 def test_costs_lengths_and_nodes_from_raw_rows(printed):

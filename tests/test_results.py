@@ -97,7 +97,7 @@ def test_systems_show_published_figures_with_their_data_and_model():
     by_title = {table.title: table for table in tables.tables_of("systems", {})}
     hotpotqa = by_title["Systems, HotpotQA"]
     assert of(hotpotqa, "GARLIC")[-3:] == ["F1 43.5", "official file", "Llama-3.1-8B"]
-    assert of(hotpotqa, "GraphReader")[-3:] == ["F1 70.0, EM 55.0", "LongBench, 300 rows", "GPT-4-128k, window 4k"]
+    assert of(hotpotqa, "GraphReader")[-3:] == ["F1 70.0, EM 55.0", "LongBench-E, 300 rows", "GPT-4-128k, window 4k"]
     assert of(by_title["Systems, QuALITY"], "JERR (reconstruction)")[-3:] == [
         "accuracy 86.39", "official dev set", "qwen-plus-128k"]
     quality = tables.tables_of("systems", {"QuALITY": {"runs": {"garlic": RESULT | {"accuracy": 25.0}}}})[0]

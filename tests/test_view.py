@@ -112,6 +112,21 @@ def test_a_trace_has_each_answer_at_once(recorded, tmp_path, tiny, settings):
     assert trace.question == document.questions[0].text
 
 
+def test_a_trace_in_a_linked_folder_finds_its_graph(recorded, tmp_path, tiny, settings):
+    """The trace names its graph as seen from the folder that the link leads to. Its last line needs no line feed."""
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
+    shutil.copy(recorded / "graph.json", tmp_path)
+    document, = read_jsonl(EMBEDDED, 1)
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    prepared = method.prepare(document, tmp_path / "graph.json")
+    path = tmp_path / "near" / "trace.jsonl"
+    with tracing(method, tmp_path / "graph.json", path):
+        method.answer(prepared, document.questions[0].text)
+    path.write_text(path.read_text().rstrip("\n"))
+    assert not refused(path)
+
+
 def test_an_answer_in_words_and_for_a_program():
     """Both forms show every figure of the steps and the text of each node read."""
     steps = [Step(2, 2, 2, .5, 1.5e-7, 40, 10, 9, p_yes=0.0, verdict="No"),
@@ -305,7 +320,8 @@ def test_what_is_no_trace_is_refused(tmp_path, text, said):
     ("new", "mine.jsonl", None), ("new", "none/t.jsonl", None), ("new", "t.txt", None), ("t.jsonl", "t.jsonl", None),
     ("new", "link.jsonl", None), ("mine", None, None), ("new", None, "mine.safetensors"), ("mine.json", None,
     "d.safetensors"), ("d.json", None, "d.safetensors"), ("new", None, "d.pt"), ("config.json", None, None),
-    ("new", None, "tokenizer.safetensors"), ("new", None, "model.safetensors"), ("new", "pipe.jsonl", None)])
+    ("new", None, "tokenizer.safetensors"), ("new", None, "model.safetensors"), ("new", None, "pecan.safetensors"),
+    ("new", "pipe.jsonl", None)])
 def test_no_file_is_lost(tmp_path, graph, trace, dump):
     """Refused: a file that exists and is no trace, a missing folder, a wrong ending, one file under two names, the name
     of a checkpoint's file, a pipe; for a dump, any file that exists.

@@ -7,6 +7,7 @@ import torch
 
 import llama
 import pecan
+from core.files import InputError
 from data import read_text
 from support.token_mean import TokenMean
 from view import walk
@@ -29,6 +30,12 @@ def test_the_walk_in_the_documents_is_the_one_that_is_made(capsys):
     for ours, theirs in zip(made, written, strict=True):
         assert ours[:4] == theirs[:4] and ours[5] == theirs[5]
         assert numbers(ours[4]) == pytest.approx(numbers(theirs[4]), rel=2e-3), ours
+
+
+def test_the_walk_is_of_the_whole_method():
+    for option in (["--nodes", "5"], ["--without", "attention"]):
+        with pytest.raises(InputError, match="the walk shows the whole method"):
+            walk.main(option)
 
 
 def test_whole_numbers_stay_whole():

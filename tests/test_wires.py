@@ -246,8 +246,13 @@ def test_table_3_takes_one_part_away_a_row():
 
 
 def test_top_x_is_the_papers(tmp_path):
-    """On other data X follows from PECAN's FLOPs. From the paper's FLOPs it is about the paper's X."""
+    """On other data X follows from PECAN's FLOPs. The paper's FLOPs give the paper's X; of RAPTOR's nodes, nearly.
+
+    (The tokenizer makes the instruction 72 tokens. The chunks' X would be the same if it made 150.)
+    """
     shutil.copy(Path(__file__).parent / "llama-3.1-8b" / "config.json", tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, tmp_path)
     command_line = "--method", "pecan,dragon,bm25-x,raptor-ct-x", "--model", tmp_path
     for dataset, known in paper.TOP_X.items():
         found = runs(*command_line, dataset=dataset)
@@ -257,7 +262,7 @@ def test_top_x_is_the_papers(tmp_path):
         mine = runs(*command_line)
         for name, published in zip(("bm25-x", "raptor-ct-x"), known):
             settled = plan.settle(mine[name], pecan)
-            assert settled.top_k == pytest.approx(published, rel=.15)
+            assert settled.top_k == pytest.approx(published, rel=.1 if name == "raptor-ct-x" else 0)
             assert settled.file.name == f"{name}-{settled.top_k}.jsonl"
     assert runs(*command_line, "--top", 3)["bm25-x"].top_k == 3
     assert plan.settle(mine["bm25-x"], {"flops": 1}).top_k == 1

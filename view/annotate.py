@@ -17,9 +17,9 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from core.command import make_parser, parse_options, user_errors
-from core.files import optional, write_file
+from core.files import optional
 from view import walk
-from view.page import render
+from view.page import render, write_page
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 
@@ -217,7 +217,7 @@ def annotated() -> str:
 def main(argv=None) -> int:
     parser = make_parser("python -m view.annotate", __doc__)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    write_file(parse_options(parser, argv).output, annotated())
+    write_page(parse_options(parser, argv).output, annotated())
     return 0
 
 

@@ -73,7 +73,7 @@ def check_files(document: str, graph: Path, trace: str | None, dump: str | None)
     if len(set(files)) < len(files):
         raise InputError("two of document, graph, trace, dump and the dump's description are the same file; rename one")
     for file in files[1:]:
-        if file.name in (*FILES, "model.safetensors"):
+        if file.name in (*FILES, "model.safetensors", "pecan.json"):
             raise InputError(f"{file}: a checkpoint's file has this name; choose another one")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pecan
-from core.files import InputError, complete_lines, parse_json, reading, regular, sha256, write_file
+from core.files import InputError, parse_json, reading, regular, sha256, write_file
 from core.settings import Settings
 from core.watch import watching
 from data import Answer, Step
@@ -45,7 +45,8 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
     def write(answer, prepared, question):
         search = searches.pop()
-        file = {"file": os.path.relpath(graph, Path(path).parent), "hash": sha256([Path(graph)])}
+        relative = os.path.relpath(Path(graph).resolve(), Path(path).parent.resolve())
+        file = {"file": relative, "hash": sha256([Path(graph)])}
         room = search.room + search.lengths[search.visited].sum().item()             # before the first node
         line = {"format": FORMAT, "graph": file, "model": method.model.fingerprint,
                 "encoder": method.encoder.fingerprint, "settings": asdict(method.settings), "question": question,
@@ -66,7 +67,7 @@ def is_trace(path: str | Path) -> bool:
 def read_traces(path: str | Path) -> list[Trace]:
     """The traces in a file, in order. InputError names the wrong line, or the graph file that has changed."""
     with reading(path):
-        lines = complete_lines(path)
+        lines = regular(Path(path)).read_bytes().splitlines()
     if not lines:
         raise InputError(f"{path}: holds no trace")
 

@@ -20,6 +20,7 @@ import torch
 import llama
 import pecan
 from core.command import make_parser, parse_options, user_errors
+from core.files import InputError
 from core.settings import Settings
 from core.watch import watching
 from data import Document, read_text
@@ -75,7 +76,7 @@ RETRIEVAL = [
     (llama.Llama, "logits", lambda logits, *_: [logits], "logits: after the user's turn [1, vocabulary]"),
     (pecan.Search, "check", lambda _, search: [search.trace[-1].p_yes], "p_yes: softmax over Yes and No (3.2.1)"),
     (pecan, "final_scores", lambda scores, E, r, c, *_: of_nodes(r, c, *scores),
-     "nodes: the first two of S, and the two with the best scores outside S", "r: relevance, 0 outside S",
+     "nodes: two of S, and the two with the best scores outside S", "r: relevance, 0 outside S",
      "c: cosine of query and node", "z: Eᵀr (equation 1)",
      "score: z / sum z + max(c, 0) / sum max(c, 0), the sums over all nodes"),
     *FORWARD,
@@ -92,7 +93,7 @@ OF_STEP = attrgetter("node", "position", "r")
 
 
 def of_nodes(r, c, z, score) -> list[torch.Tensor]:
-    """Four nodes, and the values of each tensor for them: the first two of S, and the two best outside S."""
+    """Four nodes, and the values of each tensor for them: two of S, and the two best outside S."""
     outside = (r == 0).nonzero()[:, 0]
     best = outside[score[outside].argsort(descending=True, stable=True)]
     nodes = torch.cat([r.nonzero()[:2, 0], best[:2]])
@@ -181,6 +182,8 @@ def main(argv=None) -> int:
     parser.add_argument("question", nargs="?", default=QUESTION)
     add_model_options(parser)
     args = parse_options(parser, argv)
+    if args.nodes or args.without:
+        raise InputError("--nodes, --without: leave them out; the walk shows the whole method")
 
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
