@@ -1020,7 +1020,7 @@ MUTATIONS = {
         "None",
         "test_eval.py::test_pecan_takes_the_settings_of_a_data_set"),
     "a checkpoint's file overwritten": (
-        "view/ask.py", "if file.name in (*FILES, \"model.safetensors\"):",
+        "view/ask.py", "if file.name in (*FILES, \"model.safetensors\", \"pecan.json\"):",
         "if False:",
         "test_view.py::test_no_file_is_lost"),
     "a page of what does not follow": (
