@@ -14,6 +14,7 @@ from data import ENDS, Document
 from pecan import Pecan
 from support.graph import Node
 from support.token_mean import TokenMean
+from view import annotate
 from view.page import as_script, main, page
 from view.trace import read_traces, tracing
 
@@ -347,6 +348,8 @@ def test_a_graph_of_chunks_alone(browser, tmp_path, traces):
     assert browser.get_log("browser") == []
 
 
-def test_a_page_never_replaces_a_trace(tmp_path):
-    with pytest.raises(InputError, match="end with .html"):
-        main(["t.jsonl", "-o", str(tmp_path / "t.jsonl")])
+def test_a_page_replaces_only_pages(tmp_path):
+    name = str(tmp_path / "t.jsonl")
+    for command, arguments in ((main, ["t.jsonl", "-o", name]), (annotate.main, ["-o", name])):
+        with pytest.raises(InputError, match="end with .html"):
+            command(arguments)

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from core.command import make_parser, parse_options, user_errors
-from core.files import optional
+from core.files import optional, write_file
 from view import walk
-from view.page import render, write_page
+from view.page import check_name, render
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 
@@ -217,7 +217,9 @@ def annotated() -> str:
 def main(argv=None) -> int:
     parser = make_parser("python -m view.annotate", __doc__)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    write_page(parse_options(parser, argv).output, annotated())
+    args = parse_options(parser, argv)
+    check_name(args.output)
+    write_file(args.output, annotated())
     return 0
 
 

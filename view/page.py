@@ -61,11 +61,10 @@ def render(name: str, **values) -> str:
         style=style, script=script, style_hash=source_hash(style), script_hash=source_hash(script), **values)
 
 
-def write_page(path: str, text: str):
-    """InputError if the name does not end with .html, so that no file of another kind is replaced."""
+def check_name(path: str):
+    """InputError if the name of a page does not end with .html, so that no file of another kind is replaced."""
     if Path(path).suffix != ".html":
         raise InputError(f"{path}: the name of a page must end with .html")
-    write_file(path, text)
 
 
 def page(traces: list[Trace]) -> str:
@@ -77,13 +76,14 @@ def main(argv=None) -> int:
     parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     args = parse_options(parser, argv)
+    check_name(args.output)
 
     traces = []
     for path in args.traces:
         traces += read_traces(path)
     for trace in traces:
         replay(trace)                                       # a page shows only checked figures
-    write_page(args.output, page(traces))
+    write_file(args.output, page(traces))
     print(f"{args.output}: {len(traces)} questions", file=sys.stderr)
     return 0
 
