@@ -47,7 +47,7 @@ class Config:
 
 # Defaults of a Llama's config.json, values without an alternative here, and rules for its values.
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0,
-            "rope_type": "default", "eos_token_id": 2}
+            "rope_type": "default"}
 IMPLEMENTED = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False,
                "hidden_act": "silu"}
 RULES = {
@@ -90,7 +90,7 @@ def read_config(folder: str | Path) -> Config:
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
         rope=_llama3_scaling(values),
-        eos=_end_of_sequence(Path(folder), values),
+        eos=_end_of_sequence(Path(folder), given),
         dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"))
 
 
@@ -121,13 +121,15 @@ def _llama3_scaling(values: dict) -> dict | None:
             "original": values["original_max_position_embeddings"]}
 
 
-def _end_of_sequence(folder: Path, values: dict) -> tuple[int, ...]:
+def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
     """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none."""
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.exists() else None
     if eos is None:
-        eos = values["eos_token_id"]
+        eos = given.get("eos_token_id", 2)                  # 2 is Hugging Face's default; null is no token
 
+    if eos is None:
+        return ()
     return tuple(eos) if isinstance(eos, list) else (eos,)
 
 

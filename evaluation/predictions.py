@@ -126,10 +126,12 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
     place = path.with_suffix(".setup.json")
 
     if overwrite and files:
-        for file in filter(Path.exists, (*files, place)):
-            names = (Path(f"{file}.old{n if n > 1 else ''}") for n in itertools.count(1))
+        endings = (f".old{n if n > 1 else ''}" for n in itertools.count(1))
+        old = [file for file in (*files, place) if file.exists()]
+        unused = next(ending for ending in endings if not any(Path(f"{file}{ending}").exists() for file in old))
+        for file in old:
             with writing(file):
-                file.rename(next(name for name in names if not name.exists()))
+                file.rename(f"{file}{unused}")
     elif files:
         with reading(place, remedy="; choose another --output, or --overwrite the answers"):
             before = read_json(place)

@@ -44,7 +44,7 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
             raise InputError(f"--data: two of {' '.join(names)} have the same name; run them one by one")
         found[column] = [document for document in documents if document.questions]
         if not found[column]:
-            raise InputError(f"{path}: holds no question")
+            raise InputError(f"{path}: no question in its first documents")
     return found
 
 

@@ -1478,7 +1478,7 @@ MUTATIONS |= {
         "tiny/train.py", ' * (2 if kind == "search" else 1)', "",
         "test_tiny.py::test_a_search_counts_twice"),
     "the same name for old answers": (
-        "evaluation/predictions.py", "next(name for name in names if not name.exists())", "next(names)",
+        "evaluation/predictions.py", "file.rename(f\"{file}{unused}\")", "file.replace(f\"{file}.old\")",
         "test_eval.py::test_other_settings_do_not_mix"),
     "a cut marker costs the bullet before it": (
         "core/text.py", "whole = spans if complete else spans[:-1]",
@@ -1579,7 +1579,7 @@ MUTATIONS |= {
         "evaluation/runner.py", "for _, reason in sorted(sum(failed, []))", "for _, reason in sum(failed, [])",
         "test_eval.py::test_what_one_process_refuses_all_refuse"),
     "old answers without their setup": (
-        "evaluation/predictions.py", "(*files, place)):", "files):",
+        "evaluation/predictions.py", "(*files, place) if", "files if",
         "test_eval.py::test_other_settings_do_not_mix"),
     "U+2028 ends a prediction": (
         "evaluation/metrics.py",

@@ -48,6 +48,10 @@ def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
         change(copy, eos_token_id=of_config)
         assert read_config(copy).eos == eos
 
+    raw = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(raw | {"eos_token_id": None}))
+    assert read_config(copy).eos == ()
+
 
 def test_what_old_checkpoints_hold_besides(tmp_path):
     """A table of RoPE's frequencies is skipped, and a copy of a tied output matrix."""

@@ -236,9 +236,10 @@ def main(argv=None):
     began = time.time()
     while training.done < args.tokens:
         training.step()
-        if training.steps % 25 == 0 or training.done >= args.tokens:
+        if training.steps % 25 == 0:
             training.save()
             training.log(time.time() - began)
+    training.save()
     return 0
 
 

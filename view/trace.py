@@ -45,7 +45,7 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
     def write(answer, prepared, question):
         search = searches.pop()
-        relative = os.path.relpath(Path(graph).resolve(), Path(path).parent.resolve())
+        relative = os.path.relpath(Path(graph).parent.resolve() / Path(graph).name, Path(path).parent.resolve())
         file = {"file": relative, "hash": sha256([Path(graph)])}
         room = search.room + search.lengths[search.visited].sum().item()             # before the first node
         line = {"format": FORMAT, "graph": file, "model": method.model.fingerprint,
