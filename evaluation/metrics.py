@@ -64,10 +64,14 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     return same[0] if len(same) == 1 else None
 
 
+def has_options(row: dict) -> bool:
+    return isinstance(row.get("options"), list) and row.get("gold") is not None
+
+
 def accuracy(rows: list[dict]) -> dict:
     """The percentage of rows whose prediction names the gold option; {} if no row has options and `gold`."""
     right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row["gold"]) for row in rows
-             if isinstance(row.get("options"), list) and row.get("gold") is not None]
+             if has_options(row)]
     return {"accuracy": mean(right)} if right else {}
 
 
@@ -176,6 +180,6 @@ def read_predictions(path: str | Path) -> list[dict]:
         row = parse_json(line, place, dict)
         rows.append({"prediction": row.get("pred")} | row)
         check_values(rows[-1], {"prediction": TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
-        if isinstance(row.get("options"), list) and row.get("gold") is not None:
+        if has_options(row):
             check_options(row, f"{place}: ")
     return rows

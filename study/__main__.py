@@ -28,7 +28,7 @@ Report = dict[str, dict[str, Figure]]             # figure -> way -> its value
 def documents_of(names: list[str], limit: int | None, questions: int | None = None) -> dict[str, list[Document]]:
     """The documents of each data set.
 
-    InputError if there is no question, if one has no evidence or a blank answer, or if two data sets have one name.
+    InputError if a question has no evidence or a blank answer, or if two data sets have the same name.
     """
     found = {}
     for name in names:
@@ -39,12 +39,11 @@ def documents_of(names: list[str], limit: int | None, questions: int | None = No
             for question in document.questions:
                 check_values({"answers": question.answers} | question.extra,
                              {"answers": PASSAGES, "evidence": PASSAGES}, f"{path}: question {question.id}: ")
+
         column = name if name in KNOWN else path.stem
         if column in found:
             raise InputError(f"--data: two of {' '.join(names)} have the same name; run them one by one")
         found[column] = [document for document in documents if document.questions]
-        if not found[column]:
-            raise InputError(f"{path}: no question in its first documents")
     return found
 
 
