@@ -1493,6 +1493,9 @@ MUTATIONS |= {
     "a training in a folder of other files": (
         "tiny/train.py", "any(folder.iterdir())", "not any(folder.iterdir())",
         "test_tiny.py::test_training_spoils_no_folder"),
+    "a resumed training forgets the mean": (
+        "tiny/train.py", '"mean": self.mean[name]', '"mean": weight.detach().clone()',
+        "test_tiny.py::test_training_resumes_where_it_stopped"),
     "a training goes on with another seed": (
         "tiny/train.py", "if self.seed != seed:", "if self.seed < 0:",
         "test_tiny.py::test_training_spoils_no_folder"),

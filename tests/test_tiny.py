@@ -324,7 +324,7 @@ def test_a_search_counts_twice(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_training_resumes_where_it_stopped(tmp_path):
-    """Two steps, an interruption and two steps give the weights of four steps, bit by bit."""
+    """Two steps, an interruption and two steps give the weights of four steps and their mean, bit by bit."""
     through = Training(tmp_path / "through", 0, 1e6)
     stopped = Training(tmp_path / "stopped", 0, 1e6)
     for step in range(4):
@@ -337,6 +337,7 @@ def test_training_resumes_where_it_stopped(tmp_path):
     assert (stopped.steps, stopped.done) == (through.steps, through.done)
     for name, weight in through.model.weights.items():
         assert torch.equal(weight, stopped.model.weights[name]), name
+        assert torch.equal(through.mean[name], stopped.mean[name]), name
 
 
 def test_training_spoils_no_folder(tmp_path):
