@@ -28,9 +28,14 @@ WEIGHTS = 1 << 26                 # at most 64 MiB of attention weights (float32
 Segment = tuple[object, list[int]]
 
 
+def ids_of(segments: list[Segment]) -> list[int]:
+    """The token ids of a prompt."""
+    return [id for _, ids in segments for id in ids]
+
+
 def length_of(segments: list[Segment]) -> int:
     """The number of tokens of a prompt."""
-    return sum(len(ids) for _, ids in segments)
+    return len(ids_of(segments))
 
 
 # --- the parts of a layer -------------------------------------------------------------------------------------------

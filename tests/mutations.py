@@ -1497,7 +1497,7 @@ MUTATIONS |= {
         "tiny/train.py", '"mean": self.mean[name]', '"mean": weight.detach().clone()',
         "test_tiny.py::test_training_resumes_where_it_stopped"),
     "a training goes on with another seed": (
-        "tiny/train.py", "if self.seed != seed:", "if self.seed < 0:",
+        "tiny/train.py", "if begun != seed:", "if begun < 0:",
         "test_tiny.py::test_training_spoils_no_folder"),
     "only long windows are summarised": (
         "tiny/lessons.py", "rng.randrange(-10, len(bullets))", "rng.randrange(-10, len(bullets) - 12)",

@@ -11,7 +11,7 @@ import torch
 
 import pecan
 from core.tokenizer import Tokenizer
-from llama import Segment
+from llama import ids_of
 from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement
 from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, summarise
 
@@ -44,10 +44,10 @@ class Lesson:
 
 
 def collate(lessons: list[Lesson]):
-    """One batch of lessons, padded at the end: tokens, positions, mask, places and right.
+    """One batch of lessons, padded at the end: tokens, positions, mask, rows, columns and right.
 
-    tokens and positions are [B, T]; mask [B, T, T] is True where a token may see another. places [2, targets] are rows
-    and columns of the targets, right [targets] the ids that are right after them.
+    tokens and positions are [B, T]; mask [B, T, T] is True where a token may see another. rows and columns [targets]
+    are the places of the targets, right [targets] the ids that are right after them.
     """
     B, T = len(lessons), max(len(lesson.ids) for lesson in lessons)
     tokens = torch.zeros(B, T, dtype=torch.long)
@@ -62,13 +62,7 @@ def collate(lessons: list[Lesson]):
             mask[b, start:end, prefix:start] = False
 
     targets = [(b, place, id) for b, lesson in enumerate(lessons) for place, id in lesson.targets]
-    *places, right = torch.tensor(targets).T
-    return tokens, positions, mask, torch.stack(places), right
-
-
-def joined(segments: list[Segment]) -> list[int]:
-    """The token ids of a prompt, whose segments are tokenised one by one."""
-    return [id for _, ids in segments for id in ids]
+    return tokens, positions, mask, *torch.tensor(targets).T
 
 
 class Teacher:
@@ -81,7 +75,7 @@ class Teacher:
 
     def line(self, text: str) -> list[int]:
         """A text as a line of a prompt."""
-        return joined(pecan.node_line(self.tokenizer, None, text))
+        return ids_of(pecan.node_line(self.tokenizer, None, text))
 
     def disguise(self, rng: Random, lesson: Lesson):
         """Swap the words of two relations, such as towns and jobs; what is true stays true.
@@ -173,7 +167,7 @@ class Teacher:
                 texts = bullets[start:start + 22]
                 summary = summarise(texts)
 
-        lesson = Lesson(joined(pecan.summary_prompt(self.tokenizer, texts)))
+        lesson = Lesson(ids_of(pecan.summary_prompt(self.tokenizer, texts)))
         for id in [*self.encode("\n".join("* " + bullet for bullet in summary)), self.eos]:
             lesson.add_target(id)
             lesson.ids.append(id)
@@ -193,7 +187,7 @@ class Teacher:
 
         # The trunk: the visited nodes. As in a search, a verdict may follow the last node of the top level and every
         # node after it; some follow earlier nodes.
-        lesson = Lesson(joined(pecan.question_prompt(self.tokenizer, question)))
+        lesson = Lesson(ids_of(pecan.question_prompt(self.tokenizer, question)))
         checks = []                                         # (tokens read, whether they are enough)
         read = []
         for text in top_level + others:
@@ -216,7 +210,7 @@ class Teacher:
         for prefix in rng.sample(complete, min(2, len(complete))):
             verdict = self.tokenizer.first("Yes" if rng.random() < 0.9 else "No")
             [answer_id] = self.encode(answer)
-            lesson.add_branch(prefix, [*joined(pecan.answer_turn(self.tokenizer, verdict)), answer_id])
+            lesson.add_branch(prefix, [*ids_of(pecan.answer_turn(self.tokenizer, verdict)), answer_id])
             lesson.targets.append((len(lesson.ids) - 2, answer_id))
             lesson.add_target(self.eos)
         return lesson

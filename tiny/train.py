@@ -122,17 +122,18 @@ class Training:
         self.teacher = Teacher(Tokenizer(HOME, config.vocab), config.eos[0])
 
         # The state: of each weight, itself, its mean and what its optimizer keeps.
+        self.seed = seed
+        self.steps = self.done = 0
         if self.file.exists():
             tensors, note = read_sealed(self.file)
-            self.seed, self.steps, self.done = json.loads(note)
-            if self.seed != seed:
-                raise InputError(f"{self.file}: is of --seed {self.seed}; choose it, or another --output")
+            begun, self.steps, self.done = json.loads(note)
+            if begun != seed:
+                raise InputError(f"{self.file}: is of --seed {begun}; choose it, or another --output")
         elif folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder}: holds files, but no training; choose another --output")
         else:
             start = structured_start(config, seed)
             tensors = {f"{name} {part}": weight for name, weight in start.items() for part in ("weight", "mean")}
-            self.seed, self.steps, self.done = seed, 0, 0
 
         self.device, _ = choose_device()
         self.state = defaultdict(dict)
@@ -169,12 +170,12 @@ class Training:
 
         With `sink`, sink_loss is added. Then the fused kernel, which is faster, cannot run.
         """
-        tokens, positions, mask, places, right = (tensor.to(self.device) for tensor in collate(made))
+        tokens, positions, mask, rows, columns, right = (tensor.to(self.device) for tensor in collate(made))
         first = torch.zeros(*tokens.shape, 1, device=self.device)                          # [B, T, 1]
         first[:, 0] = 1
         with torch.autocast(self.device.type, torch.bfloat16):
             hidden, a = self.model.forward(tokens, positions, mask, averaging=first if sink else None)
-            logits = self.model.logits(hidden[*places])                                    # [targets, V]
+            logits = self.model.logits(hidden[rows, columns])                                    # [targets, V]
 
         # A search counts twice.
         loss = part * F.cross_entropy(logits.float(), right) * (2 if kind == "search" else 1)

@@ -37,12 +37,29 @@ from core.command import make_parser, parse_options, user_errors
 from core.files import write_file
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, posts_in, statement
 
-FILLERS = ["It was a quiet morning.", "The road was long.", "Nobody spoke of it.", "The rain went on.",
-           "Then the bells rang.", "The market was open.", "A letter came at noon.", "The night was cold.",
-           "The wind came from the sea.", "There was music.", "Children laughed.", "Bells rang.", "Snow fell.",
-           "Days passed.", "Doors closed.", "Birds sang.", "Rain fell."]
-MENTIONS = ["Somebody asked for {}.", "A letter came for {}.", "Nobody had seen {}.", "Everybody knew {}.",
-            "There was talk of {}.", "A song was sung for {}."]
+FILLERS = """It was a quiet morning.
+The road was long.
+Nobody spoke of it.
+The rain went on.
+Then the bells rang.
+The market was open.
+A letter came at noon.
+The night was cold.
+The wind came from the sea.
+There was music.
+Children laughed.
+Bells rang.
+Snow fell.
+Days passed.
+Doors closed.
+Birds sang.
+Rain fell.""".splitlines()
+MENTIONS = """Somebody asked for {}.
+A letter came for {}.
+Nobody had seen {}.
+Everybody knew {}.
+There was talk of {}.
+A song was sung for {}.""".splitlines()
 
 PASSAGES = 5                                                # in a chapter
 SHORTEST, LONGEST = 21, 24                                  # tokens of a passage

@@ -62,7 +62,7 @@ FORWARD = [
 ]
 STAGE_1 = [
     (pecan, "pack", lambda groups, *_: [groups[0]], "group: nodes of the first group [N]"),
-    (pecan, "summary_prompt", lambda prompt, tokenizer, texts: [ids_of(prompt)] if texts else [],
+    (pecan, "summary_prompt", lambda prompt, tokenizer, texts: [llama.ids_of(prompt)] if texts else [],
      "ids: Table A1 with the nodes [T]"),
     *FORWARD,
     (llama.Llama, "logits", lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),
@@ -86,7 +86,7 @@ RETRIEVAL = [
 ]
 START = [
     (pecan, "similarities", lambda c, *_: [c], "c: cosine of query and node [|V|]"),
-    (pecan, "question_prompt", lambda prompt, *_: [ids_of(prompt)], "ids: Table A2 up to its first node [T]"),
+    (pecan, "question_prompt", lambda prompt, *_: [llama.ids_of(prompt)], "ids: Table A2 up to its first node [T]"),
     *RETRIEVAL,
 ]
 OF_STEP = attrgetter("node", "position", "r")
@@ -98,10 +98,6 @@ def of_nodes(r, c, z, score) -> list[torch.Tensor]:
     best = outside[score[outside].argsort(descending=True, stable=True)]
     nodes = torch.cat([r.nonzero()[:2, 0], best[:2]])
     return [nodes, *(x[nodes] for x in (r, c, z, score))]
-
-
-def ids_of(segments) -> list[int]:
-    return [token for _, ids in segments for token in ids]
 
 
 # --- the walk -------------------------------------------------------------------------------------------------------
