@@ -82,8 +82,9 @@ def main(argv=None) -> int:
     parser.add_argument("--encoder", metavar="DIR", help="sentence encoder (default: the model's own embeddings)")
     parser.add_argument("--data", nargs="+", default=["embedded"], metavar="NAME",
                         help="embedded, hotpotqa, musique, or files in data.py's format with evidence")
-    parser.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
-    parser.add_argument("--short", action="store_true", help="two documents, two questions each, no ablations")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--limit", type=int, help="only the first LIMIT documents of each data set")
+    size.add_argument("--short", action="store_true", help="two documents, two questions each, no ablations")
     parser.add_argument("--output", default="results-study", metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--pictures", action="store_true", help="draw pictures too (needs matplotlib)")
     parser.add_argument("--device", default="auto")

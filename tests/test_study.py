@@ -523,7 +523,7 @@ def test_the_rows_that_ship():
 
 
 def test_what_the_options_choose(tmp_path, monkeypatch, settings):
-    """Options choose documents and questions, and the short form. The settings are the model's own."""
+    """Options choose documents and questions, or the short form. The settings are the model's own."""
     seen = []
     monkeypatch.setattr(study_command, "report", lambda records: {})
     monkeypatch.setattr(study_command, "collect", lambda bench, data, document: seen.append(
@@ -535,6 +535,8 @@ def test_what_the_options_choose(tmp_path, monkeypatch, settings):
         assert main([*option, "--output", str(tmp_path), "--device", "cpu"]) == 0
         assert seen == [(settings, short, tmp_path, "embedded", document.id, n)
                         for document, n in zip(documents, counts)]
+    with pytest.raises(SystemExit):
+        main(["--short", "--limit", "3"])
 
 
 def test_what_is_read_of_the_data(tmp_path):
