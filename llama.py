@@ -292,7 +292,7 @@ class Llama:
         Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without averaging). T is the
         length of the longest new row. Raises ValueError if the cache has no room; the cache is then unchanged.
         """
-        ids = [[token for _, part in segments for token in part] for segments in rows]
+        ids = [ids_of(segments) for segments in rows]
         counts = [len(row) for row in ids]
         T = max(counts)
         start = list(cache.lengths)                             # tokens in each row before this pass

@@ -10,7 +10,7 @@ from pathlib import Path
 from core.files import InputError
 from core.settings import Settings
 from data import Answer, Document, Method, Prepared
-from llama import Cache, Llama, length_of
+from llama import Cache, Llama, ids_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
 
@@ -102,4 +102,4 @@ class Baseline(Method):
 
 def line_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
-    return [i for _, ids in node_line(tokenizer, None, " ".join(text.split())) for i in ids]
+    return ids_of(node_line(tokenizer, None, " ".join(text.split())))

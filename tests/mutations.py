@@ -1497,7 +1497,7 @@ MUTATIONS |= {
         "tiny/train.py", '"mean": self.mean[name]', '"mean": weight.detach().clone()',
         "test_tiny.py::test_training_resumes_where_it_stopped"),
     "a training goes on with another seed": (
-        "tiny/train.py", "if begun != seed:", "if begun < 0:",
+        "tiny/train.py", "if stored != seed:", "if stored < 0:",
         "test_tiny.py::test_training_spoils_no_folder"),
     "only long windows are summarised": (
         "tiny/lessons.py", "rng.randrange(-10, len(bullets))", "rng.randrange(-10, len(bullets) - 12)",
@@ -1547,6 +1547,9 @@ MUTATIONS |= {
         '"z, E uniform": by_edges("uniform", "the paper"), "z, r uniform": by_edges("the paper", "uniform")',
         '"z, E uniform": by_edges("the paper", "uniform"), "z, r uniform": by_edges("uniform", "the paper")',
         "test_study.py::test_every_order_by_loops"),
+    "--limit of the bench is ignored beside --short": (
+        "study/__main__.py", "parser.add_mutually_exclusive_group()", "parser",
+        "test_study.py::test_what_the_options_choose"),
     "--limit of the bench counts questions": (
         "study/__main__.py", "(args.limit, None)", "(None, args.limit)",
         "test_study.py::test_what_the_options_choose"),

@@ -536,7 +536,7 @@ def test_what_the_options_choose(tmp_path, monkeypatch, settings):
         assert seen == [(settings, short, tmp_path, "embedded", document.id, n)
                         for document, n in zip(documents, counts)]
     with pytest.raises(SystemExit):
-        main(["--short", "--limit", "3"])
+        main(["--short", "--limit", "3", "--output", str(tmp_path), "--device", "cpu"])
 
 
 def test_what_is_read_of_the_data(tmp_path):

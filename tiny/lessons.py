@@ -46,8 +46,8 @@ class Lesson:
 def collate(lessons: list[Lesson]):
     """One batch of lessons, padded at the end: tokens, positions, mask, rows, columns and right.
 
-    tokens and positions are [B, T]; mask [B, T, T] is True where a token may see another. rows and columns [targets]
-    are the places of the targets, right [targets] the ids that are right after them.
+    tokens and positions are [B, T]; mask [B, T, T] is True where a token may see another. The token in row rows[n] and
+    column columns[n] is followed by the id right[n]; all three are [targets].
     """
     B, T = len(lessons), max(len(lesson.ids) for lesson in lessons)
     tokens = torch.zeros(B, T, dtype=torch.long)

@@ -121,14 +121,14 @@ class Training:
         config = read_config(HOME)
         self.teacher = Teacher(Tokenizer(HOME, config.vocab), config.eos[0])
 
-        # The state: of each weight, itself, its mean and what its optimizer keeps.
         self.seed = seed
         self.steps = self.done = 0
+        # The state: of each weight, itself, its mean and what its optimizer keeps.
         if self.file.exists():
             tensors, note = read_sealed(self.file)
-            begun, self.steps, self.done = json.loads(note)
-            if begun != seed:
-                raise InputError(f"{self.file}: is of --seed {begun}; choose it, or another --output")
+            stored, self.steps, self.done = json.loads(note)
+            if stored != seed:
+                raise InputError(f"{self.file}: is of --seed {stored}; choose it, or another --output")
         elif folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder}: holds files, but no training; choose another --output")
         else:
@@ -175,7 +175,7 @@ class Training:
         first[:, 0] = 1
         with torch.autocast(self.device.type, torch.bfloat16):
             hidden, a = self.model.forward(tokens, positions, mask, averaging=first if sink else None)
-            logits = self.model.logits(hidden[rows, columns])                                    # [targets, V]
+            logits = self.model.logits(hidden[rows, columns])                              # [targets, V]
 
         # A search counts twice.
         loss = part * F.cross_entropy(logits.float(), right) * (2 if kind == "search" else 1)
