@@ -123,6 +123,7 @@ class Training:
 
         self.seed = seed
         self.steps = self.done = 0
+
         # The state: of each weight, itself, its mean and what its optimizer keeps.
         if self.file.exists():
             tensors, note = read_sealed(self.file)
