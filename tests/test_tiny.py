@@ -380,8 +380,8 @@ def test_the_sink_cost_moves_attention_to_the_first_token(training):
 def test_the_shipped_model_does_its_job(tiny, settings):
     """On five held-out documents at least 65 % of the answers are right, and over 90 % of the bullets are true.
 
-    tiny/README.md has the figures for all documents, and says which bullets are not true. (35 questions scatter by 8
-    points, and processors round differently.)
+    tiny/README.md has the figures for all documents. (35 questions scatter by 8 points, and processors round
+    differently.)
     """
     method = Pecan(tiny, TokenMean(tiny), settings)
     right = []
