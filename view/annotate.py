@@ -1,25 +1,32 @@
 """Write pecan.py and llama.py as one annotated page: prose and formulas, code beside them, tensors below.
 
-    python -m view.walk > docs/walk.md                      the run whose tensors are shown
     python -m view.annotate -o docs/annotated.html
 
 Prose, code and line numbers come from the two files. The paper's statements come from the tables of README.md and
-tests/README.md, tensors from docs/walk.md, formulas from formulas.jinja. So making the page needs no model and no
-network, and every machine makes the same page.
+tests/README.md, formulas from formulas.jinja. The tensors are those of a run of the embedded model on tiny/story.txt.
 """
 import ast
 import re
 import sys
 import textwrap
 from itertools import count, groupby
+from pathlib import Path
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from core.command import make_parser, parse_options, user_errors
 from core.files import optional, write_file
-from view import walk
+from core.settings import resolve
+from data import read_text
+from llama import Llama
+from support.command import EMBEDDED_MODEL, make_parser, parse_options, user_errors
+from support.token_mean import TokenMean
 from view.page import check_name, render
+from view.recorder import record
+
+ROOT = Path(__file__).parents[1]
+STORY = EMBEDDED_MODEL / "story.txt"
+QUESTION = "Where does Selma live?"
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 
@@ -186,7 +193,7 @@ def blocks_of(file: str, source: str, names: dict[str, str], links: dict[tuple[i
 # --- the page -------------------------------------------------------------------------------------------------------
 
 def read(path: str) -> str:
-    return (walk.ROOT / path).read_text(encoding="utf-8")
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
@@ -195,6 +202,13 @@ def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
     cells = [row.strip("| ").split(" | ") for row in rows]
     name = re.compile(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`")
     return [(in_line(words, {}), name.findall(code), rest) for words, code, *rest in cells]
+
+
+def tensors() -> list[list[str]]:
+    """The tensors of a run of the embedded model on its story."""
+    model = Llama.load(EMBEDDED_MODEL, "cpu")
+    settings = resolve(model.folder, model.config.max_length)
+    return record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
 
 
 def annotated() -> str:
@@ -209,8 +223,8 @@ def annotated() -> str:
         files[file] = blocks_of(file, source, names, links_of(tree, defined, names, classes), defined)
 
     about = read("README.md").split("\n## ")[0].partition("\n")[2]
-    return render("annotate", about=prose(about, {}), files=files, tensors=walk.rows(read("docs/walk.md")),
-                  question=walk.QUESTION, paper=table("README.md", "paper"),
+    return render("annotate", about=prose(about, {}), files=files, tensors=tensors(), question=QUESTION,
+                  paper=table("README.md", "paper"),
                   statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC"))
 
 

@@ -9,22 +9,26 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 
-from core.checkpoint import FILES
-from core.command import make_parser, parse_options, user_errors
 from core.files import InputError
 from core.settings import PAPER
-from data import ENDS, Answer, Step, read_text
-from pecan import Pecan
-from support.kept import place_of
-from support.options import add_model_options, load_models, settings_of, warn_if_unknown
-from view.dump import dumping
+from data import ENDS, Answer, read_text
+from pecan import Pecan, Step
+from support.command import (
+    add_model_options,
+    load_models,
+    make_parser,
+    parse_options,
+    settings_of,
+    user_errors,
+    warn_if_unknown,
+)
 from view.trace import is_trace, tracing
 
 TEXT = """Answer questions about a long document with PECAN.
 
     python pecan.py tiny/story.txt "When did Selma move?" "Where does Selma live?"
     python pecan.py tiny/story.txt "When did Selma move?" --trace               every node that was read, and why
-    python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl   for view.replay and view.page
+    python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl   for view.page
     python pecan.py tiny/story.txt "When did Selma move?" --json                for a program
     python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
 """
@@ -40,7 +44,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--graph", help="graph file (default: in the working directory, named after the document)")
     parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
                         help="print every node that was read, and why; or write it to a file (view/README.md)")
-    parser.add_argument("--dump", metavar="FILE.safetensors", help="write every tensor of construction and search")
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each question, with all steps")
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
                         help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
@@ -52,29 +55,17 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def check_files(document: str, graph: Path, trace: str | None, dump: str | None):
-    """Raise InputError if a run would overwrite an unrelated file, or if a dump would be incomplete.
+def check_files(document: str, graph: Path, trace: str | None):
+    """Raise InputError if a run would overwrite an unrelated file. A trace may replace an older trace."""
+    if trace:
+        if not (trace.endswith(".jsonl") and os.access(Path(trace).parent, os.W_OK)):
+            raise InputError(f"{trace}: cannot be written; choose a name that ends with .jsonl, in a writable folder")
+        if Path(trace).exists() and not is_trace(trace):
+            raise InputError(f"{trace}: exists and is not a trace; choose another name")
 
-    A trace may replace an older trace. A dump replaces nothing. It needs a new graph, because graphs and summaries on
-    disk hold no attention. No output may have the name of a checkpoint's file.
-    """
-    for path, ending in ((trace, ".jsonl"), (dump, ".safetensors")):
-        if path and not (path.endswith(ending) and os.access(Path(path).parent, os.W_OK)):
-            raise InputError(f"{path}: cannot be written; choose a name that ends with {ending}, in a writable folder")
-
-    new = [Path(dump), Path(dump).with_suffix(".json"), graph, place_of(graph)] if dump else []
-    for path in new:
-        if path.exists():
-            raise InputError(f"{path}: exists; a dump needs new names for itself and for the graph (--graph)")
-    if trace and Path(trace).exists() and not is_trace(trace):
-        raise InputError(f"{trace}: exists and is not a trace; choose another name")
-
-    files = [Path(file).resolve() for file in (document, graph, trace, *new[:2]) if file]
+    files = [Path(file).resolve() for file in (document, graph, trace) if file]
     if len(set(files)) < len(files):
-        raise InputError("two of document, graph, trace, dump and the dump's description are the same file; rename one")
-    for file in files[1:]:
-        if file.name in (*FILES, "model.safetensors", "pecan.json"):
-            raise InputError(f"{file}: a checkpoint's file has this name; choose another one")
+        raise InputError("two of document, graph and trace are the same file; rename one")
 
 
 def describe(step: Step) -> str:
@@ -114,13 +105,11 @@ def ask(argv: list[str] | None = None) -> int:
     name = method.file_name(document)
     path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")
     trace = None if args.trace == "-" else args.trace
-    check_files(args.document, path, trace, args.dump)
+    check_files(args.document, path, trace)
 
     with ExitStack() as watched:
         if trace:
             watched.enter_context(tracing(method, path, trace))
-        if args.dump:
-            watched.enter_context(dumping(method, args.dump))
 
         verb = "reloaded" if path.exists() else "built"
         prepared = method.prepare(document, path, sys.stderr.isatty())

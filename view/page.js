@@ -277,12 +277,12 @@ function drawCandidates(candidates, step) {
 function drawRelevance(steps, now) {
   const highest = Math.max(...steps.map(step => step.r), 1e-300);
   by("relevance-box").hidden = steps.length === 0;
-  by("relevance").replaceChildren(...[...steps].reverse().map(({ node, position, attention, r }) => {
+  by("relevance").replaceChildren(...[...steps].reverse().map(({ node, position, to_query, r }) => {
     const row = element("li", "", node === now ? "now" : ""), bar = element("span", "", "bar"), figures = element("span", "", "figure");
     const filled = element("i", "", "z");
     filled.style.width = r / highest * 100 + "%";
     bar.append(filled);
-    figures.append(shown(r, "r"), ` = ${position} × `, shown(attention, "attention"));
+    figures.append(shown(r, "r"), ` = ${position} × `, shown(to_query, "attention"));
     row.append(nodeButton(node), bar, figures);
     return row;
   }));

@@ -5,7 +5,7 @@
 
 The page is view/page.html.jinja with view/page.css and view/page.js inside. Texts of documents and models are in a
 block of JSON; the script puts them on the page as plain text. The content security policy allows only this style and
-this script, by their hashes. If view.replay refuses a trace, no page is written.
+this script, by their hashes.
 """
 import base64
 import hashlib
@@ -16,10 +16,9 @@ from pathlib import Path
 
 import jinja2
 
-from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, write_file
 from data import ENDS
-from view.replay import replay
+from support.command import make_parser, parse_options, user_errors
 from view.trace import Trace, read_traces
 
 FOLDER = Path(__file__).parent
@@ -81,8 +80,6 @@ def main(argv=None) -> int:
     traces = []
     for path in args.traces:
         traces += read_traces(path)
-    for trace in traces:
-        replay(trace)                                       # a page shows only checked figures
     write_file(args.output, page(traces))
     print(f"{args.output}: {len(traces)} questions", file=sys.stderr)
     return 0

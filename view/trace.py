@@ -1,4 +1,4 @@
-"""Traces: `pecan.py --trace FILE.jsonl` writes one line of JSON for each question; view.replay and view.page read them.
+"""Traces: `pecan.py --trace FILE.jsonl` writes one line of JSON for each question; view.page reads them.
 
 view/README.md describes a line. Reading one needs no model, only the graph file that it names.
 """
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pecan
-from core.files import InputError, parse_json, reading, regular, sha256, write_file
+from core.files import InputError, parse_json, reading, sha256, write_file
 from core.settings import Settings
-from core.watch import watching
-from data import Answer, Step
-from support.graph import Graph, Node
+from data import Answer
+from pecan import Node, Step
+from support.disk import read_graph
+from view.recorder import watching
 
-FORMAT = "pecan trace 2"
+FORMAT = "pecan trace 3"
 BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 
@@ -60,14 +61,14 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
 def is_trace(path: str | Path) -> bool:
     """Whether a file begins like a trace."""
-    with reading(path), regular(Path(path)).open("rb") as file:
+    with reading(path), Path(path).open("rb") as file:
         return file.read(len(BEGINNING)) == BEGINNING
 
 
 def read_traces(path: str | Path) -> list[Trace]:
     """The traces in a file, in order. InputError names the wrong line, or the graph file that has changed."""
     with reading(path):
-        lines = regular(Path(path)).read_bytes().splitlines()
+        lines = Path(path).read_bytes().splitlines()
     if not lines:
         raise InputError(f"{path}: holds no trace")
 
@@ -82,11 +83,11 @@ def read_traces(path: str | Path) -> list[Trace]:
             digest = row["graph"]["hash"]
             if sha256([file]) != digest:
                 raise InputError(f"{file}: is not the graph of {place}: its hash is different")
-            graph = Graph.load(file)
-            edges = [(i, j, e) for (i, j), e in zip(graph.E.indices().T.tolist(), graph.E.values().tolist())]
+            graph = read_graph(file)
 
             answer = Answer(**row["answer"])
             answer.trace = [Step(**step) for step in answer.trace]
-            traces.append(Trace(place, digest, graph.nodes, edges, row["question"], Settings(**row["settings"]),
+            nodes = [Node(**node) for node in graph["nodes"]]
+            traces.append(Trace(place, digest, nodes, graph["edges"], row["question"], Settings(**row["settings"]),
                                 row["room"], row["c"], row["lengths"], answer))
     return traces
