@@ -12,7 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+ROOMS = "numerics", "methods", "program", "documents"
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / room) for room in ("", *ROOMS))]
 
 # Byte code is always kept. Without it every copy of mutations.py would compile all files again.
 sys.dont_write_bytecode = False
@@ -37,32 +38,6 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000
 hypothesis.settings.register_profile("unshrunk", hypothesis.settings.get_profile("same"),
                                      phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
 hypothesis.settings.load_profile("same")
-
-
-# --- several processes ----------------------------------------------------------------------------------------------
-
-# Files whose fixtures take seconds: each runs in one process, so that its fixtures are made once.
-TOGETHER = ("test_annotate.py", "test_dump.py", "test_hostile.py", "test_page.py", "test_published.py", "test_view.py",
-            "test_wires.py")
-WITH_UMAP = ("test_baselines.py", "test_eval.py")     # UMAP takes half a minute to compile, so all of it in one process
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Distribute tests one by one, which balances best, but keep each file in TOGETHER whole.
-
-    (The usual way, --dist loadgroup and marks, does nothing under pytest 9.2: pytest-xdist's issue 1386.)
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class OneByOne(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            file = nodeid.split("::")[0]
-            if file.endswith(WITH_UMAP):
-                return "with UMAP"
-            return file if file.endswith(TOGETHER) else nodeid
-
-    return OneByOne(config, log)
 
 
 # --- the lines that run ----------------------------------------------------------------------------------------------

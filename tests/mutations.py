@@ -133,59 +133,21 @@ MUTATIONS = {
         "2 * config.layers * H",
         "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch"),
     # GGUF files
-    "query rows left interleaved": (
-        "support/convert.py", "weights[name] = half_split(weights[name], config.heads)",
-        "pass",
-        "test_convert.py::test_plain_numbers_come_back"),
-    "key rows by the query heads": (
-        "support/convert.py", "half_split(weights[name], config.kv_heads)",
-        "half_split(weights[name], config.heads)",
-        "test_convert.py::test_plain_numbers_come_back"),
-    "a GGUF file's eos alone ends a reply": (
-        "support/convert.py", "for token in [*named, *known]", "for token in named",
-        "test_convert.py::test_plain_numbers_come_back"),
-    "recovered scaling unchecked": (
-        "support/convert.py", "        check_scaling(path, config, factors)\n",
-        "",
-        "test_convert.py::test_what_is_not_known_is_refused_by_name"),
-    "unknown keys of a GGUF file passed over": (
-        "support/convert.py", "key.startswith(\"llama.\") and", "False and",
-        "test_convert.py::test_what_is_not_known_is_refused_by_name"),
-    "SmolLM's digits taken together": (
-        "support/gguf_tokenizer.py", "pre_tokenizers.Digits(individual_digits=True)",
-        "pre_tokenizers.Digits(individual_digits=False)", "test_convert.py::test_byte_level_ids"),
-    "Llama 3's words always merged": ("support/gguf_tokenizer.py", "ignore_merges=pre != \"smollm\"",
-                                      "ignore_merges=False", "test_convert.py::test_byte_level_ids"),
     "the lowest score is merged first": (
-        "core/tokenizer.py", "(-scores[vocabulary[token]], ",
+        "model/tokenizer.py", "(-scores[vocabulary[token]], ",
         "(scores[vocabulary[token]], ",
         "test_tokenizer.py::test_ids_equal_sentencepiece"),
-    "control tokens are words": (
-        "core/tokenizer.py", "special=types[i] != USER_DEFINED",
-        "special=False",
-        "test_convert.py::test_the_original_tokenizer_and_the_converted_one"),
-    "no BOS by default": ("support/gguf_tokenizer.py", "by_default = kind == \"llama\" or", "by_default =",
-                          "test_convert.py::test_sentencepiece_ids"),
     # tokenizer and template
-    "BOS before every piece": ("core/tokenizer.py", "return tokenizer.encode(text, add_special_tokens=False)",
+    "BOS before every piece": ("model/tokenizer.py", "return tokenizer.encode(text, add_special_tokens=False)",
                                "return tokenizer.encode(text)",
                                "test_tokenizer.py::test_turns_equal_apply_chat_template"),
     "special tokens recognised in documents": (
-        "core/tokenizer.py", "raw | {\"added_tokens\": []}",
+        "model/tokenizer.py", "raw | {\"added_tokens\": []}",
         "raw",
         "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens"),
-    "the template prints today": ("core/tokenizer.py", "TODAY = datetime.datetime(2024, 7, 26)",
+    "the template prints today": ("model/tokenizer.py", "TODAY = datetime.datetime(2024, 7, 26)",
                                   "TODAY = datetime.datetime.now()",
                                   "test_tokenizer.py::test_turns_equal_apply_chat_template"),
-    # sentence encoders
-    "MPNet's positions from 0": ("support/sbert.py", "first_position = 2", "first_position = 0",
-                                 "test_sbert.py::test_hidden_states_equal_hugging_face"),
-    "one-sided buckets": ("support/sbert.py", " + BUCKETS // 2 * (distance > 0)", "",
-                          "test_sbert.py::test_hidden_states_equal_hugging_face"),
-    "padding seen": ("support/sbert.py", ".masked_fill(~mask[:, None, None], float(\"-inf\"))", "",
-                     "test_sbert.py::test_hidden_states_equal_hugging_face"),
-    "mean for CLS": ("support/sbert.py", "if self.pooling == \"cls\":", "if False:",
-                     "test_sbert.py::test_vectors_equal_hugging_face"),
     # stage 1
     "edges not normalised": (
         "pecan.py", "return share(a[tokens].cpu().double().mean(0))",
@@ -269,17 +231,6 @@ MUTATIONS = {
                                       "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
     "a pass for each node of the top level": ("pecan.py", "max(PASS, *lengths)", "max(lengths)",
                                               "test_search.py::test_a_search_in_as_few_passes_as_it_can"),
-    # the benchmark
-    "a ratio upside down": ("tests/speed/measure.py", "ours / peer if unit.endswith(\"/s\") else peer / ours",
-                            "peer / ours if unit.endswith(\"/s\") else ours / peer",
-                            "test_benchmark.py::test_a_ratio_above_1_is_in_our_favour"),
-    "a peer that attends from the row before": (
-        "tests/speed/peer.py", "rows.append(mean[0, 0, :len(averaging)] @ averaging)",
-        "rows.append(mean[0, 0, 1:len(averaging)] @ averaging[:-1])",
-        "test_benchmark.py::test_the_benchmark_in_its_short_form"),
-    "a peer that keeps its probes": (
-        "tests/speed/peer.py", "            past.crop(-len(probe))\n", "            pass\n",
-        "test_benchmark.py::test_the_benchmark_in_its_short_form"),
     # searches that advance together
     "a query's embedding is free": (
         "pecan.py", "        answer.flops += self.encoder.flops - start\n",
@@ -349,7 +300,7 @@ MUTATIONS = {
     "half a node stays a node": ("llama.py", "if span[1] <= end}", "if span[0] < end}",
                                  "test_cache.py::test_any_life_of_a_cache_equals_one_pass"),
     "head width of a config without one": (
-        "core/checkpoint.py", "values[\"hidden_size\"] // values[\"num_attention_heads\"]",
+        "model/checkpoint.py", "values[\"hidden_size\"] // values[\"num_attention_heads\"]",
         "128",
         "test_checkpoint.py::test_what_a_config_leaves_out_is_as_in_hugging_face"),
     "another wording of Table A2": ("pecan.py", "as concisely as you can.", "as shortly as you can.",
@@ -362,8 +313,6 @@ MUTATIONS = {
         "pecan.py", "c=self.c[best[0]].item()",
         "c=self.c[0].item()",
         "test_algorithm.py::test_searching_equals_the_naive_one"),
-    "t_n of another paper": ("core/settings.py", "patience: int = 1 ", "patience: int = 2 ",
-                             "test_paper.py::test_what_is_printed_once"),
     # metrics
     "F1 keeps articles": ("evaluation/metrics.py", "(a|an|the)", "(a|an)", "test_metrics.py::test_worked_examples"),
     "F1 puts blanks for punctuation": (
@@ -394,42 +343,6 @@ MUTATIONS = {
         "evaluation/metrics.py", "return sum(values) / len(values)",
         "return sorted(values)[len(values) // 2]",
         "test_results.py::test_a_summary_by_hand"),
-    "a data set's t_p never reaches a run": (
-        "evaluation/plan.py", "PAPER.get(dataset.name, {}) | row.paper",
-        "{\"answer_tokens\": PAPER.get(dataset.name, {}).get(\"answer_tokens\")} | row.paper",
-        "test_wires.py::test_settings_of_the_papers_data_sets"),
-    "a data set's answer length never reaches a run": (
-        "evaluation/plan.py", "PAPER.get(dataset.name, {}) | row.paper",
-        "{\"confidence\": PAPER.get(dataset.name, {}).get(\"confidence\")} | row.paper",
-        "test_wires.py::test_settings_of_the_papers_data_sets"),
-    "a data set's t_p beats --confidence": (
-        "evaluation/plan.py", "chosen_settings(args), changes)",
-        "chosen_settings(args), PAPER.get(dataset.name, {}) | changes)",
-        "test_wires.py::test_settings_of_the_papers_data_sets"),
-    "Table 3 ignores the fixed number of nodes": (
-        "evaluation/methods.py", "paper.FIXED_NODES.get(dataset, \"mean\")",
-        "\"mean\"",
-        "test_wires.py::test_table_3_takes_one_part_away_a_row"),
-    "Table 3's number of nodes is not asked for": (
-        "evaluation/plan.py", "rows_of(args.table, dataset.name, ",
-        "rows_of(args.table, \"\", ",
-        "test_wires.py::test_table_3_takes_one_part_away_a_row"),
-    "w/o attention runs w/o similarity": (
-        "evaluation/methods.py", "changes={\"attention\": False}",
-        "changes={\"similarity\": False}",
-        "test_wires.py::test_table_3_takes_one_part_away_a_row"),
-    "Table 2's third row searches its own graph": (
-        "evaluation/methods.py", "for builder in (searcher, model):",
-        "for builder in (searcher, searcher):",
-        "test_wires.py::test_the_pairs_of_table_2"),
-    "a row's builder is not loaded": (
-        "evaluation/plan.py", "._replace(**row.checkpoints)",
-        "",
-        "test_wires.py::test_the_pairs_of_table_2"),
-    "the window ignores the builder's length": (
-        "evaluation/plan.py", "checkpoints.builder if row.is_pecan else None]",
-        "None]",
-        "test_wires.py::test_the_window_is_no_longer_than_the_builder_was_made_for"),
     "chunks split by words without their blank": (
         "core/text.py", "tokenizer.encode(between + part)", "tokenizer.encode(part)",
         "test_pecan.py::test_a_word_counts_with_the_blank_before_it"),
@@ -437,9 +350,6 @@ MUTATIONS = {
         "evaluation/metrics.py", "= interval(values)\n    return found | accuracy",
         "= interval([100 * f1(row[\"prediction\"], row[\"answers\"]) for row in rows])\n    return found | accuracy",
         "test_metrics.py::test_scores_of_rows"),
-    "room for six nodes above a large top level": (
-        "core/settings.py", "RESERVE = 5 ", "RESERVE = 6 ",
-        "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
     "half the window and a token more": (
         "pecan.py", "settings.chunk, room // 2)",
         "settings.chunk, room // 2 - 1)",
@@ -452,183 +362,14 @@ MUTATIONS = {
         "pecan.py", "self.lengths[top_level].sum() > room:",
         "self.lengths[top_level].sum() >= room:",
         "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
-    "all processes on cuda:0": ("evaluation/runner.py", "{self.local_rank %", "{0 %",
-                                "test_wires.py::test_each_process_takes_its_own_gpu"),
-    "the device of a process is not taken": (
-        "evaluation/runner.py", "run.checkpoints._replace(device=self.team.device(run.checkpoints.device))",
-        "run.checkpoints",
-        "test_wires.py::test_each_process_takes_its_own_gpu"),
     "exact match of sets of words": (
         "evaluation/metrics.py", "any(words(prediction) == words(answer) for", "any(set(words(prediction)) == "
         "set(words(answer)) for", "test_metrics.py::test_exact_match_by_hand"),
-    # compared methods
-    "GARLIC with a threshold": (
-        "evaluation/methods.py", "\"GARLIC\", changes={\"confidence\": 0.5})",
-        "\"GARLIC\")",
-        "test_wires.py::test_settings_of_the_papers_data_sets"),
     # what twenty further bugs and more found: rows, cells, estimates, checkpoints
-    "line scored against the first gold answer": (
-        "evaluation/predictions.py", "\"f1\": metrics.f1(answer.text, question.answers)",
-        "\"f1\": metrics.f1(answer.text, question.answers[:1])",
-        "test_results.py::test_a_line_of_predictions"),
-    "line's ROUGE-L is its F1": (
-        "evaluation/predictions.py", "\"rouge_l\": metrics.rouge_l(",
-        "\"rouge_l\": metrics.f1(",
-        "test_results.py::test_a_line_of_predictions"),
     "cut documents counted by question": (
         "evaluation/metrics.py", "len({row[\"hash\"] for row in rows if row[\"cut\"]})",
         "len([row for row in rows if row[\"cut\"]])",
         "test_results.py::test_a_summary_by_hand"),
-    "rows of documents that were not asked for": (
-        "evaluation/runner.py", "[answered[id] for id in run.dataset.questions if id in answered]",
-        "list(answered.values())",
-        "test_eval.py::test_a_row_counts_the_questions_of_its_call"),
-    "label without its ablation": (
-        "evaluation/plan.py", "*(f\"w/o {name}\" for name in args.without)",
-        "",
-        "test_wires.py::test_an_option_reaches_the_run"),
-    "LongLLMLingua scored by the model": (
-        "evaluation/methods.py", "LongLLMLingua, (\"scorer\",)",
-        "LongLLMLingua, (\"model\",)",
-        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
-    "Dragon's encoders exchanged": (
-        "evaluation/methods.py", "(\"question_tower\", \"passage_tower\")",
-        "(\"passage_tower\", \"question_tower\")",
-        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
-    "tree traversal collapsed": (
-        "evaluation/methods.py", "partial(Raptor, collapsed=False)",
-        "partial(Raptor, collapsed=True)",
-        "test_wires.py::test_raptors_rows_differ_by_how_they_retrieve"),
-    "BM25 reads five": (
-        "evaluation/runner.py", ", *filter(None, [run.top_k]))",
-        ")",
-        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
-    "--dragon ignored": (
-        "evaluation/methods.py", "load_towers(self.checkpoints.dragon,",
-        "load_towers(None,",
-        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
-    "scorer in another dtype": (
-        "evaluation/methods.py", "Llama.load(of.scorer, of.device, of.dtype)",
-        "Llama.load(of.scorer, of.device)",
-        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
-    "Table 3 shows F1 as ROUGE-L": (
-        "evaluation/cells.py", "\"ROUGE-L\": lambda run: one_decimal(run[\"rouge_l\"])",
-        "\"ROUGE-L\": lambda run: one_decimal(run[\"f1\"])",
-        "test_results.py::test_each_number_is_under_its_header"),
-    "shortest and longest exchanged": (
-        "evaluation/layouts/dataset.py", "\"least\": min(counts), \"most\": max(counts)",
-        "\"least\": max(counts), \"most\": min(counts)",
-        "test_datasets.py::test_the_limit_counts_documents"),
-    "interval of ROUGE-L next to F1": (
-        "evaluation/cells.py", "*run[\"f1_interval\"]",
-        "*run[\"rouge_l_interval\"]",
-        "test_results.py::test_each_number_is_under_its_header"),
-    "bins one too narrow": (
-        "evaluation/tables.py", "counts[n // 5] += queries",
-        "counts[n // 5] = queries",
-        "test_results.py::test_a_histogram_loses_no_query"),
-    "Figure 4's FLOPs are construction's": (
-        "evaluation/cells.py", "quantity(run[\"flops\"])",
-        "quantity(run[\"construction_flops\"])",
-        "test_results.py::test_each_number_is_under_its_header"),
-    "memory by query heads": (
-        "evaluation/cost.py", "2 * config.layers * config.kv_heads",
-        "2 * config.layers * config.heads",
-        "test_meta.py::test_a_batch_of_windows_at_full_size"),
-    "checks are free": (
-        "evaluation/cost.py", "search += checks * flops_of(config, len(tokenizer.frame.close), opening + read, 1)",
-        "pass",
-        "test_results.py::test_the_estimate_counts_every_part"),
-    "a reply's first token read again": (
-        "evaluation/cost.py", "for n in range(1, tokens))", "for n in range(tokens))",
-        "test_results.py::test_the_cost_of_a_generation_is_what_it_costs"),
-    "instruction of a summary is free": (
-        "evaluation/cost.py", "sum(generation(builder.config, prompt, summary)",
-        "sum(generation(builder.config, prompt - instruction, summary)",
-        "test_results.py::test_the_estimate_counts_every_part"),
-    "answer's room not cut off the whole": (
-        "evaluation/cost.py", "whole_window - settings.answer_tokens)", "whole_window)",
-        "test_results.py::test_the_estimate_counts_every_part"),
-    "answers kept for other gold answers": (
-        "evaluation/predictions.py",
-        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
-        "(row[\"hash\"], row[\"question\"]) != (document.hash, question.text)",
-        "test_eval.py::test_answers_belong_to_their_question_gold_answers_and_text"),
-    "answers kept for another question": (
-        "evaluation/predictions.py",
-        "(row[\"hash\"], row[\"question\"], row[\"answers\"]) != (document.hash, question.text, question.answers)",
-        "(row[\"hash\"], row[\"answers\"]) != (document.hash, question.answers)",
-        "test_eval.py::test_answers_belong_to_their_question_gold_answers_and_text"),
-    "builder in another dtype": (
-        "support/options.py", "Llama.load(args.builder, args.device, args.dtype)",
-        "Llama.load(args.builder, args.device)",
-        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
-    "--encoder ignored": (
-        "support/options.py", "load_encoder(args.encoder, model)",
-        "load_encoder(None, model)",
-        "test_wires.py::test_each_method_is_the_one_that_its_name_says"),
-    "--batch ignored": (
-        "support/options.py", "\"batch\": args.batch",
-        "\"batch\": None",
-        "test_wires.py::test_an_option_reaches_the_run"),
-    "longest window of the longer model": (
-        "support/options.py", "return min(config.max_length",
-        "return max(config.max_length",
-        "test_wires.py::test_the_window_is_no_longer_than_the_builder_was_made_for"),
-    "ablations of options exchanged": (
-        "support/options.py", "\"attention\": False if \"attention\" in",
-        "\"attention\": False if \"similarity\" in",
-        "test_wires.py::test_an_option_reaches_the_run"),
-    "readers of other windows mixed": (
-        "core/settings.py", "(\"chunk\", \"window\", \"summary_share\", \"answer_tokens\")}\n",
-        "(\"chunk\", \"summary_share\", \"answer_tokens\")}\n", "test_wires.py::test_a_setup_keeps_readers_apart"),
-    "PECAN's setups without the tree": (
-        "core/settings.py", "if name != \"batch\"}", "if name not in (\"batch\", \"tree\")}",
-        "test_wires.py::test_a_setup_keeps_readers_apart"),
-    "one fingerprint for all embeddings": (
-        "support/token_mean.py", "f\"whitened mean {model.fingerprint}\"",
-        "\"whitened mean\"",
-        "test_wires.py::test_kept_vectors_are_those_of_their_encoder_and_texts"),
-    "a text that just fits is not read": ("baselines/common.py", "if len(line) <= room:", "if len(line) < room:",
-                                          "test_baselines.py::test_a_text_that_just_fits_is_read"),
-    "negative idf kept": ("baselines/bm25.py", "value if value >= 0 else floor", "value",
-                          "test_baselines.py::test_okapi_equals_rank_bm25"),
-    "the worst chunks are read": (
-        "baselines/common.py", "key=lambda i: (-scores[i], i)",
-        "key=lambda i: (scores[i], i)",
-        "test_baselines.py::test_dense_reads_what_numpy_ranks"),
-    "Dragon brought to length 1": ("support/sbert.py", "pooling=\"cls\", unit=False)", "pooling=\"cls\")",
-                                   "test_sbert.py::test_two_towers_equal_hugging_face"),
-    "hard clusters": ("baselines/raptor.py", "member = probability > MEMBER", "member = probability > 2",
-                      "test_baselines.py::test_mixture_has_the_least_bic_and_soft_members"),
-    "an unlikely node is lost": ("baselines/raptor.py", "    member[np.arange(len(points)), probability.argmax(1)] = "
-                                 "True\n", "",
-                                 "test_baselines.py::test_a_node_below_the_threshold_keeps_its_likeliest_cluster"),
-    "traversal looks at all nodes": (
-        "baselines/raptor.py", "highest(scores, self.top_k, layer)",
-        "highest(scores, self.top_k)",
-        "test_baselines.py::test_traversal_and_collapsed_tree"),
-    "a walk comes back to where it was": ("baselines/memwalker.py", "closed.add(path.pop())", "path.pop()",
-                                          "test_baselines.py::test_a_walk_turns_back"),
-    "the first action of a reply counts": ("baselines/memwalker.py", "reply)[-1:]", "reply)[:1]",
-                                           "test_baselines.py::test_the_last_action_of_a_reply_counts"),
-    "the oldest memory is read first": ("baselines/memwalker.py", "[segment, *reversed(memory)]", "[segment, *memory]",
-                                        "test_baselines.py::test_the_latest_memory_is_read_first"),
-    "the latest memory is left out first": (
-        "baselines/memwalker.py", "\" \".join(memory[first:])",
-        "\" \".join(memory[:len(memory) - first])",
-        "test_baselines.py::test_memory_gives_way_to_the_window"),
-    "units ranked the wrong way": ("baselines/longllmlingua.py", "key=lambda i: perplexity[i])",
-                                   "key=lambda i: -perplexity[i])",
-                                   "test_baselines.py::test_compression_keeps_within_its_target"),
-    "the question's tokens off by one": ("baselines/longllmlingua.py", "h[len(ids) - len(asked) - 1:len(ids) - 1]",
-                                         "h[len(ids) - len(asked):len(ids)]",
-                                         "test_baselines.py::test_ranking_equals_hugging_face"),
-    "contrast reversed": ("baselines/longllmlingua.py", "alone.losses(ids) - given.losses(ids)",
-                          "given.losses(ids) - alone.losses(ids)",
-                          "test_baselines.py::test_dropping_equals_hugging_face"),
-    "a window is not rolled back": ("baselines/longllmlingua.py", "        self.cache.rollback(before)\n", "",
-                                   "test_baselines.py::test_dropping_equals_hugging_face"),
     # nothing silent
     "padding is counted": ("llama.py", "flops_of(self.config, counts[b], start[b] + counts[b])",
                            "flops_of(self.config, T, max(start) + T)",
@@ -637,10 +378,6 @@ MUTATIONS = {
         "llama.py", "if not logits.isfinite().all():",
         "if False:",
         "test_checkpoint.py::test_logits_that_are_not_finite_are_named"),
-    "E keeps zeros": (
-        "support/graph.py", "torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).coalesce()",
-        "torch.sparse_coo_tensor(places, weights, (V, V), check_invariants=True).to_dense()",
-        "test_pecan.py::test_E_costs_what_its_edges_cost"),
     "two batches of caches live at once": (
         "pecan.py", "    cache = Cache(model, len(batch), max(",
         "    cache = model.kept = Cache(model, len(batch), max(",
@@ -649,420 +386,28 @@ MUTATIONS = {
         "pecan.py", "room -= min(RESERVE * self.settings.chunk, room // 2)",
         "room //= 2",
         "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token"),
-    "a task that cannot be printed": ("evaluation/layouts/longbench.py", " or not task.isprintable():", ":",
-                                      "test_datasets.py::test_a_task_that_cannot_be_printed_is_no_task"),
-    "an interrupted construction begins again": (
-        "support/kept.py", "if of in found:",
-        "if False:",
-        "test_graph_file.py::test_an_interrupted_construction_goes_on"),
     "an edge of no weight": (
         "pecan.py", "strict=True) if weight > 0]",
         "strict=True)]",
         "test_graph_file.py::test_attention_that_rounds_to_0_is_no_edge"),
-    "a torn batch is kept": (
-        "core/files.py", "file.truncate(file.read().rfind(b\"\\n\") + 1)",
-        "pass",
-        "test_hostile.py::test_a_torn_line_is_cut_off_before_the_next"),
-    "vectors of other texts": ("support/graph.py", "if texts_of == identity:", "if True:",
-                               "test_graph_file.py::test_vectors_are_kept_with_the_graph"),
-    "the dry run forgets what a layer computes": (
-        "evaluation/cost.py", "computed * tokens)",
-        "0 * tokens)",
-        "test_meta.py::test_a_batch_of_windows_at_full_size"),
-    "one method that fails ends the run": (
-        "eval.py", "        except OutputError:\n            raise\n        except InputError",
-        "        except ValueError:\n            raise\n        except InputError",
-        "test_eval.py::test_one_method_that_fails_does_not_end_the_run"),
     "differences are not paired": (
         "evaluation/metrics.py", "(ours[id] - theirs[id])",
         "(ours[id] - mean(list(theirs.values())))",
         "test_metrics.py::test_differences_are_paired"),
-    "a process goes on when another has refused": (
-        "evaluation/runner.py",
-        "failed = team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0))",
-        "failed = [answer_all(method, documents, predictions, run, shown=team.rank == 0)]",
-        "test_eval.py::test_what_one_process_refuses_all_refuse"),
-    "threads by the reader alone": (
-        "support/options.py", "for checkpoint in (model, builder or model))\n        torch",
-        "for checkpoint in (model,))\n        torch", "test_options.py::test_a_small_model_runs_on_one_thread"),
-    "an encoder's padding is counted": (
-        "support/sbert.py", "mask.sum(1).tolist()",
-        "[mask.shape[1]] * len(mask)",
-        "test_sbert.py::test_flops_by_hand"),
-    "vectors of NaN": (
-        "support/sbert.py", "if not products.isfinite().all()",
-        "if False",
-        "test_sbert.py::test_equal_vectors_have_equal_similarities"),
-    "threads left alone": ("support/options.py", "1 if widest < SMALL else THREADS", "THREADS",
-                           "test_options.py::test_a_small_model_runs_on_one_thread"),
-    "one thread for ever": ("support/options.py", "torch.set_num_threads(1 if widest < SMALL else THREADS)",
-                            "widest < SMALL and torch.set_num_threads(1)",
-                            "test_options.py::test_a_small_model_runs_on_one_thread"),
-    "a shortage of memory ends the run": (
-        "evaluation/runner.py", "with enough_memory():\n                    answer = method",
-        "if True:\n                    answer = method",
-        "test_eval.py::test_one_method_that_fails_does_not_end_the_run"),
     "a fingerprint of the whole folder": (
-        "core/checkpoint.py", "*(folder / name for name in FILES)",
+        "model/checkpoint.py", "*(folder / name for name in FILES)",
         "*(path for path in folder.iterdir() if path.is_file())",
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
-    # the systems of other papers
-    "the queue read from its end": (
-        "baselines/graphreader.py", '        chunk = self.queue.pop(0)\n',
-        '        chunk = self.queue.pop()\n',
-        "test_graphreader.py::test_branches_of_a_walk"),
-    "an inserted chunk goes to the end": (
-        "baselines/graphreader.py", 'self.queue = [chunk, *(i for i in self.queue if i != chunk)]',
-        'self.queue = [*(i for i in self.queue if i != chunk), chunk]',
-        "test_graphreader.py::test_branches_of_a_walk"),
-    "the first action anywhere in a reply": (
-        "baselines/graphreader.py", '*found, chosen = re.split("chosen action", reply, flags=re.IGNORECASE)',
-        'found, chosen = "x", reply',
-        "test_graphreader.py::test_actions"),
-    "an echo of all actions acts": (
-        "baselines/graphreader.py", 'len({name for name, _ in calls}) != 1',
-        'not calls',
-        "test_graphreader.py::test_actions"),
-    "another stage's action": (
-        "baselines/graphreader.py", "({OFFERED[stage]})",
-        "({'|'.join(OFFERED.values())})",
-        "test_graphreader.py::test_actions"),
-    "where a walk began is not offered again": (
-        "baselines/graphreader.py", " for j in self.graph.neighbours[self.node]]",
-        " for j in self.graph.neighbours[self.node] if self.graph.names[j] not in self.question]",
-        "test_story.py::test_the_story"),
-    "one of two calls is read": (
-        "baselines/graphreader.py", '", ".join(dict.fromkeys(argument for _, argument in calls if argument))',
-        'calls[-1][1]',
-        "test_graphreader.py::test_branches_of_a_walk"),
-    "chunks without facts of the node": (
-        "baselines/graphreader.py", "{chunk for chunk, _ in self.graph.facts[self.node]}",
-        "range(len(self.chunks))",
-        "test_graphreader.py::test_branches_of_a_walk"),
-    "scores in one form alone": (
-        "baselines/replies.py", r"(.+?)(?:(?<=[,;?])\s|\n)", r"(.+?)(?<=,)\s",
-        "test_graphreader.py::test_scores"),
-    "no normalisation of key elements": (
-        "baselines/fact_graph.py", 'return " ".join(map(stem, re.sub(r"[\\W_]+", " ", text).split()))',
-        'return element',
-        "test_graphreader.py::test_forms_and_names"),
-    "a node keeps its last fact alone": (
-        "baselines/fact_graph.py", "self.facts[node].append((chunk, fact))", "self.facts[node][:] = [(chunk, fact)]",
-        "test_graphreader.py::test_every_question_of_the_world_is_answered_by_rules"),
-    "a missing notebook empties it": (
-        "baselines/graphreader.py", "notebook_of(reply) or self.notebook",
-        "notebook_of(reply)",
-        "test_graphreader.py::test_notebooks_of_a_walk"),
-    "the lower score of two counts": (
-        "baselines/fact_graph.py", 'scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))',
-        'scores[node] = min(scores.get(node, 100.0), min(100.0, float(score[1])))',
-        "test_graphreader.py::test_scores"),
-    "the example of Figure 6 is a fact": (
-        "baselines/fact_graph.py", ' and (fact != EXAMPLE or EXAMPLE in chunk)',
-        '',
-        "test_graphreader.py::test_facts_of_a_reply"),
-    "refused replies are not counted": (
-        "baselines/agent.py", "                self.refused += not found[n]\n",
-        "",
-        "test_graphreader.py::test_branches_of_a_walk"),
-    "facts extracted again for each question": (
-        "baselines/built.py", "if path is not None and Path(path).exists():",
-        "if False:",
-        "test_graphreader.py::test_walks_do_not_see_each_other"),
-    "micro pairs for every entity": (
-        "baselines/mkrag.py", "if len(items) >= MICRO_ITEMS:",
-        "if items:",
-        "test_mkrag.py::test_grains_by_hand"),
-    "feature pairs above tau_1 alone": (
-        "baselines/mkrag.py", "if len(items) >= FEATURE_ITEMS:",
-        "if len(items) > FEATURE_ITEMS:",
-        "test_mkrag.py::test_grains_by_hand"),
-    "an entity pruned at its threshold": (
-        "baselines/mkrag.py", "weights.get(name.lower(), TAU) >= TAU",
-        "weights.get(name.lower(), TAU) > TAU",
-        "test_mkrag.py::test_pruning"),
-    "weights summed over the items": (
-        "baselines/mkrag.py", "weights.get(name.lower(), TAU) >= TAU",
-        "weights.get(name.lower(), TAU) * len(entities[name]) >= TAU",
-        "test_mkrag.py::test_pruning"),
-    "general times are kept": (
-        "baselines/mkrag.py", 'return rest if dash and words and words <= GENERAL else event',
-        'return event',
-        "test_mkrag.py::test_general_times"),
-    "what comes before a dash is a time": (
-        "baselines/mkrag.py", 'dash and words and words <= GENERAL',
-        'dash and words and not re.search(r"\\d{4}", time)',
-        "test_mkrag.py::test_general_times"),
-    "JSON keys in one case": (
-        "baselines/mkrag.py", 'fields = {key.lower(): inner for',
-        'fields = {key: inner for',
-        "test_mkrag.py::test_shapes_of_json"),
-    "JSON that describes nothing": (
-        "baselines/mkrag.py", 'if name and items and not echoes',
-        'if name and not echoes',
-        "test_mkrag.py::test_json_that_describes_nothing_is_refused"),
-    "a reply that was cut is lost": (
-        "baselines/mkrag.py", 'except json.JSONDecodeError:\n            continue',
-        'except json.JSONDecodeError:\n            break',
-        "test_mkrag.py::test_a_reply_that_was_cut_keeps_its_complete_entities"),
-    "names compared with their case": (
-        "baselines/mkrag.py", 'found.setdefault(name.lower(),',
-        'found.setdefault(name,',
-        "test_mkrag.py::test_entities_of_one_name_are_joined"),
-    "the re-ranker reversed": (
-        "baselines/mkrag.py", "highest(dict(zip(closest, sure)), RERANKED, closest)",
-        "highest({i: -p for i, p in zip(closest, sure)}, RERANKED, closest)",
-        "test_mkrag.py::test_retrieval_equals_numpy"),
-    "all pairs re-ranked": (
-        "baselines/mkrag.py", "highest(scores, RETRIEVED)",
-        "highest(scores, len(scores))",
-        "test_mkrag.py::test_retrieval_equals_numpy"),
-    "a third round": (
-        "baselines/mkrag.py", 'ROUNDS = 2 ',
-        'ROUNDS = 3 ',
-        "test_mkrag.py::test_ends_of_the_loop"),
-    "a single round": (
-        "baselines/mkrag.py", "ROUNDS = 2 ",
-        "ROUNDS = 1 ",
-        "test_mkrag.py::test_ends_of_the_loop"),
-    "a repeated query is asked again": (
-        "baselines/mkrag.py", ' or text in new:',
-        ':',
-        "test_mkrag.py::test_ends_of_the_loop"),
-    "statements are sub-questions": (
-        "baselines/mkrag.py", "in lines_of(reply) if \"?\" in line]",
-        "in lines_of(reply)]",
-        "test_mkrag.py::test_ends_of_the_loop"),
-    "the observation repeats the question": (
-        "baselines/mkrag.py", "{prepared.graph[found[0]][1]}",
-        "{prepared.graph[found[0]][0]}",
-        "test_story.py::test_the_story"),
-    "a rewritten question forgets what was found": (
-        "baselines/mkrag.py", "            new = [text]\n", "            new = [text]\n            order = []\n",
-        "test_story.py::test_the_story"),
-    "relations of the nodes that lead here": (
-        "baselines/jerr.py", "memory[\"edges\"] if a == v]", "memory[\"edges\"] if b == v]",
-        "test_story.py::test_the_story"),
-    "a walk that forgets its actions": (
-        "baselines/graphreader.py", "memory = [*self.actions, self.plan]", "memory = [*self.actions[-1:], self.plan]",
-        "test_story.py::test_the_story"),
-    "options are no concern of the look-up": (
-        "baselines/jerr.py", "most = OPTIONS_LOOKED_UP if options else LOOKED_UP",
-        "most = LOOKED_UP",
-        "test_jerr.py::test_questions_with_options"),
-    "an empty result is accepted": (
-        "baselines/agent.py", "enumerate(found) if not value]", "enumerate(found) if value is None]",
-        "test_agent.py::test_refused_replies_are_asked_for_again"),
-    "what was accepted is asked again": (
-        "baselines/agent.py", "enumerate(found) if not value]", "enumerate(found)]",
-        "test_agent.py::test_refused_replies_are_asked_for_again"),
-    "no room for the reminder": (
-        "baselines/agent.py", "self.length(reminder(wanted) + text)",
-        "self.length(text)",
-        "test_agent.py::test_what_does_not_fit_is_left_out"),
-    "batches in another order": (
-        "baselines/agent.py", "            said += self.replies(self.model, texts[first:first + batch], limit)\n",
-        "            said = [*self.replies(self.model, texts[first:first + batch], limit), *said]\n",
-        "test_agent.py::test_replies_keep_the_order_of_their_prompts"),
-    # trace and replay
-    "cosines of a trace that are others": ("view/trace.py", '"c": search.c.tolist()', '"c": (search.c + 1e-6).tolist()',
-                                   "test_view.py::test_traces_with_other_settings_follow"),
-    "the room of a trace is what was left": ("view/trace.py", " + search.lengths[search.visited].sum().item()", "",
-                                             "test_view.py::test_traces_with_other_settings_follow"),
-    "z is not replayed": ("view/replay.py", "of_z, z[i])", "of_z, of_z)", "test_view.py::test_tampering_is_refused"),
-    "the score is not replayed": ("view/replay.py", "score, final[i])", "score, score)",
-                                  "test_view.py::test_a_better_node_that_was_left_out_is_refused"),
-    "a better node is not replayed": ("view/replay.py", "[i for i, _, _ in step.candidates], best)", "best, best)",
-                                      "test_view.py::test_a_better_node_that_was_left_out_is_refused"),
-    "the position is not replayed": ("view/replay.py", "step.position, number + 1)", "step.position, step.position)",
-                                     "test_view.py::test_tampering_is_refused"),
-    "the hash of the graph is not checked": ("view/trace.py", "if sha256([file]) != digest:", "if False:",
-                                             "test_view.py::test_a_changed_graph_is_refused"),
-    "the start is not replayed": ("view/replay.py", "opening, begun)", "begun, begun)",
-                                  "test_view.py::test_another_start_is_refused"),
-    "the end is not replayed": ("view/replay.py", "answer.end, ending(trace, answer.trace))", "answer.end, answer.end)",
-                                "test_view.py::test_tampering_is_refused"),
-    "a text may end the page's data": ("view/page.py", '.replace("<", "\\\\u003c")', "",
-                                       "test_page.py::test_hostile_text_is_shown_and_not_run"),
-    "figures of the page to two digits": ("view/page.js", "value.toPrecision(3)", "value.toPrecision(2)",
-                                          "test_page.py::test_every_figure_of_every_step"),
-    "small figures of the page to two digits": ("view/page.js", "value.toExponential(2)", "value.toExponential(1)",
-                                                "test_page.py::test_every_figure_of_every_step"),
-    "nodes of the page on top of each other": ("view/page.js", "blocks.at(-1).sum / blocks.at(-1).count >= ",
-                                               "0 > ", "test_page.py::test_no_node_covers_another"),
-    "any script in the page": ("view/page.html.jinja", "script-src {{ script_hash|safe }}",
-                               "script-src 'unsafe-inline'",
-                               "test_page.py::test_the_policy_stops_a_script_that_got_in"),
-    "a parameter is taken for a function": ("view/annotate.py", " and node.id not in local:", ":",
-                                            "test_annotate.py::test_names_in_the_code_lead_to_their_definitions"),
-    "names after self belong to no class": ("view/annotate.py", 'full.split(".")[1] if owner == "self"',
-                                            'owner if owner == "self"',
-                                            "test_annotate.py::test_names_in_the_code_lead_to_their_definitions"),
-    "annotated lines one too low": ("view/annotate.py", "zip(count(1)", "zip(count(0)",
-                                    "test_annotate.py::test_every_line_of_code_is_there_once_with_its_number"),
-    "a silent choice over two lines": ("view/annotate.py", r"paper\s+does\s+not\s+say", "paper does not say",
-                                       "test_annotate.py::test_every_silent_choice_is_marked"),
-    "comments gather before the next function": ("view/annotate.py", "if number in starts or comments and line:",
-                                                 "if number in starts:",
-                                                 "test_annotate.py::test_every_comment_stands_beside_its_code"),
-    "the paper leads to one function a row": ("view/annotate.html.jinja", "{% for name in names[1:] %}",
-                                              "{% for name in names[2:] %}",
-                                              "test_annotate.py::test_every_row_of_the_paper_leads_to_its_line"),
-    "tensors of every section at once": ("view/annotate.html.jinja", " if section == seen[0][0] %}", " %}",
-                                         "test_annotate.py::test_tensors_are_those_of_the_walk"),
-    "values of tensors in another order": ("view/annotate.html.jinja", "in values.split() %}",
-                                           "in values.split()|sort %}",
-                                           "test_annotate.py::test_the_scores_are_those_of_four_nodes"),
-    "a code column too narrow for 120 letters": ("view/annotate.css", "calc(120 * .603", "calc(110 * .603",
-                                                 "test_annotate.py::test_nothing_is_cut_at_1400_pixels"),
-    "a link scrolls past the name of its stage": ("view/annotate.css", "article { border",
-                                                  "article { scroll-margin: -80px; border",
-                                                  "test_annotate.py::test_nothing_is_cut_at_1400_pixels"),
-    "closed tensors are printed": ("view/annotate.css", "#open, details:not([open]) {", "#open {",
-                                   "test_annotate.py::test_in_print"),
-    "code is printed too large": ("view/annotate.css", "font-size: 6.8pt", "font-size: 8pt",
-                                  "test_annotate.py::test_in_print"),
-    "the glossary is older than the settings": ("core/settings.py", "RESERVE = 5 ", "RESERVE = 6 ",
-                                                "test_paper.py::test_the_glossary_gives_the_values_of_the_settings"),
-    "the drawing is cut on a telephone": ("view/annotate.css", "  header pre { font-size:", "  nothing { font-size:",
-                                          "test_annotate.py::test_on_a_telephone"),
-    "comments too pale in the dark": ("view/annotate.css", "--soft: #a19d94", "--soft: #6b675e",
-                                      "test_annotate.py::test_contrast"),
-    "the place is marked once": ("view/annotate.js", "if (now === here) return;", "if (here) return;",
-                                 "test_annotate.py::test_the_current_place_is_marked_in_both_orders"),
-    "a menu that stays open": ("view/annotate.js", "nav.hidePopover();", "void 0;",
-                               "test_annotate.py::test_on_a_telephone"),
-    "token ids to four digits": ("view/walk.py", "else str(value) for", "else f\"{value:.4g}\" for",
-                                 "test_walk.py::test_whole_numbers_stay_whole"),
-    "the walk leaves out zeros of four nodes": ("view/walk.py", " and len(values) > SHOWN else values", " else values",
-                                                "test_walk.py::test_the_walk_is_a_search_that_always_says_no"),
-    "scores of other nodes than are named": ("view/walk.py", "*(x[nodes] for x in", "*(x[:4] for x in",
-                                             "test_walk.py::test_the_walk_is_a_search_that_always_says_no"),
-    "what was watched stays changed": ("core/watch.py", "        setattr(owner, name, function)", "        pass",
-                                       "test_walk.py::test_watching_ends_with_an_error"),
-    "a dump with the nodes of the first group": ("view/dump.py", "            first += len(texts)\n", "",
-                                                 "test_dump.py::test_e_from_the_attention_of_every_group"),
-    "a dump of a later r": ("view/dump.py", "(r.clone(), *scores)", "(r, *scores)",
-                            "test_dump.py::test_the_order_of_retrieval"),
     # command lines and pictures
-    "examples left out of --help": ("core/command.py", '("    python ", "    torchrun ")', '("    none ",)',
-                                    "test_command.py::test_help_has_examples_that_are_understood"),
-    "JSON next to the table": ("eval.py", "        print(json.dumps(numbers, ",
-                               "        print(shown, json.dumps(numbers, ", "test_command.py::test_results_as_json"),
-    "a picture refused after the run": ("eval.py", "    if args.pictures:\n        pictures.check(args.table)\n", "",
-                                        "test_pictures.py::test_what_cannot_be_drawn_is_refused_before_the_run"),
     "the interval of nodes over documents": (
         "evaluation/metrics.py", "(\"nodes\", rows), ",
         "(\"nodes\", documents), ",
         "test_results.py::test_a_summary_by_hand"),
     # bad input
-    "pairs in one line alone": (
-        "baselines/replies.py", r"{first}){sign}?:[\s*]*+", r"{first}){sign}?:[ *]*+",
-        "test_mkrag.py::test_forms_of_pairs"),
-    "micro pairs of one reply": (
-        "baselines/mkrag.py", 'self.limit // (MICRO_TOKENS if grain == "micro" else 1)', "self.limit",
-        "test_mkrag.py::test_an_entity_of_300_items_is_built_whole_and_continued"),
-    "a title alone at the end of a chunk": (
-        "baselines/passages.py", "if after_heading:", "if False:",
-        "test_baselines.py::test_no_chunk_ends_after_a_title_or_inside_a_sentence"),
-    "lines as sentences": (
-        "baselines/passages.py", 'r"(?<=[.!?]) ", " ".join(text.split()))', 'r"(?<=[.!?])\\s+|\\n", text)',
-        "test_baselines.py::test_no_chunk_ends_after_a_title_or_inside_a_sentence"),
-    "a dry run of another builder": (
-        "evaluation/cost.py", "for name in (of.model, of.builder or of.model))",
-        "for name in (of.model, of.model))",
-        "test_eval.py::test_the_dry_run_estimates_the_cost"),
-    "summaries of other texts": (
-        "support/kept.py", "json.dumps([construction, *arguments]).encode()",
-        "json.dumps([construction, [len(texts) for texts in arguments[0]]]).encode()",
-        "test_graph_file.py::test_summaries_of_other_texts_are_not_taken"),
-    "two builders of one graph": (
-        "core/files.py", "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "pass",
-        "test_graph_file.py::test_a_second_builder_is_refused"),
-    "a file that keeps nothing stays": (
-        "support/kept.py", "if complete or not file.stat().st_size:",
-        "if complete:",
-        "test_graph_file.py::test_a_second_builder_is_refused"),
-    "summaries of another model": (
-        "support/kept.py", "json.dumps([construction, *arguments]).encode()",
-        "json.dumps(arguments).encode()",
-        "test_graph_file.py::test_summaries_of_other_texts_are_not_taken"),
-    "one name for what two processes write": (
-        "core/files.py", "{path}.{os.getpid()}.partial",
-        "{path}.partial",
-        "test_hostile.py::test_two_processes_write_one_file"),
-    "a sealed file that was changed": (
-        "core/files.py", "if seal != _seal(tensors, note):",
-        "if False:",
-        "test_hostile.py::test_a_sealed_file_that_was_changed_anywhere"),
-    "a pipe is waited for": (
-        "core/files.py", "if path.exists() and not path.is_file():",
-        "if False:",
-        "test_hostile.py::test_a_pipe_or_a_device_is_refused"),
-    "weights that nobody else may read": (
-        "core/files.py", "os.chmod(partial, 0o666 & ~umask)",
-        "pass",
-        "test_hostile.py::test_files_have_the_mode_that_the_user_wants"),
-    "what is printed is not there in the end": (
-        "core/command.py", "            sys.stdout.flush()\n",
-        "",
-        "test_command.py::test_an_answer_that_cannot_be_printed"),
-    "options beyond the letters": (
-        "data.py", "0 < len(texts) <= 26", "texts",
-        "test_datasets.py::test_options_that_no_reply_can_name"),
-    "a dump over kept summaries": (
-        "view/ask.py", "graph, place_of(graph)]",
-        "graph]",
-        "test_view.py::test_a_dump_of_an_interrupted_construction_is_refused"),
-    "a data set's t_p is not taken": (
-        "view/ask.py", "PAPER.get(args.dataset_settings)",
-        "None",
-        "test_eval.py::test_pecan_takes_the_settings_of_a_data_set"),
-    "a checkpoint's file overwritten": (
-        "view/ask.py", "if file.name in (*FILES, \"model.safetensors\", \"pecan.json\"):",
-        "if False:",
-        "test_view.py::test_no_file_is_lost"),
-    "a page of what does not follow": (
-        "view/page.py", "        replay(trace) ",
-        "        pass ",
-        "test_view.py::test_tampering_is_refused"),
-    "any room fits": (
-        "view/replay.py", "if taken >= trace.settings.window:",
-        "if False:",
-        "test_view.py::test_tampering_is_refused"),
-    "likelihood without the prefix of a reply": (
-        "study/collect.py", "encode(model.tokenizer.reply_prefix + answer)",
-        "encode(answer)",
-        "test_study.py::test_the_gold_likelihood"),
-    "results of other questions": (
-        "study/collect.py", "\"questions\": list(map(asdict, document.questions))",
-        "\"questions\": []",
-        "test_study.py::test_ways_of_a_short_document"),
     "edges of no attention": (
         "pecan.py", "return x / total if total > 0 else torch.zeros_like(x)",
         "return x / total",
         "test_pecan.py::test_a_bullet_without_attention_has_no_edges"),
-    "letters of a text as aliases": (
-        "evaluation/layouts/musique.py", "*texts(row.get(\"answer_aliases\") or [])",
-        "*(row.get(\"answer_aliases\") or [])",
-        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
-    "null as a paragraph": (
-        "evaluation/layouts/layout.py", "{of_kind(text, str)}",
-        "{text}",
-        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
-    "every file like HotpotQA's is HotpotQA": (
-        "evaluation/layouts/hotpotqa.py", "keys = HotpotQA.keys | {\"evidences\"}",
-        "keys = HotpotQA.keys | {\"evidence\"}",
-        "test_datasets.py::test_2wikimultihopqa"),
-    "labels of options from 0": ("evaluation/layouts/quality.py", "answers = [options[gold - 1]]",
-                                 "answers = [options[gold % 4]]", "test_datasets.py::test_quality"),
-    "a label 0 is the last option": (
-        "evaluation/layouts/quality.py", "                check_values(extra, OF_OPTIONS)\n", "",
-        "test_datasets.py::test_quality"),
-    "a task of LongBench under the name of the zip file": (
-        "evaluation/layouts/dataset.py", "if is_task else", "if False else",
-        "test_datasets.py::test_any_task_of_longbench"),
     "the first option named counts": ("evaluation/metrics.py", "if len(found) == 1 else None", "if found else None",
                                       "test_metrics.py::test_options_by_hand"),
     "a letter inside a reply is an option": (
@@ -1072,139 +417,20 @@ MUTATIONS = {
         "evaluation/metrics.py", "any(words(prediction) == words(answer)",
         "any(set(words(answer)) <= set(words(prediction))",
         "test_metrics.py::test_exact_match_by_hand"),
-    "letters of a text as answers": (
-        "evaluation/layouts/layout.py", "texts([question.text, *texts(question.answers)])",
-        "texts([question.text, *question.answers])",
-        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
-    "letters of a text as scored answers": ("core/files.py", "TEXTS = Rule((list,), ",
-        "TEXTS = Rule((list, str), ",
-        "test_hostile.py::test_a_bad_file_to_score"),
-    "null as a title": (
-        "evaluation/layouts/layout.py", "{of_kind(title, str)}",
-        "{title}",
-        "test_datasets.py::test_what_is_of_another_kind_drops_itself_alone"),
-    "what is truthy as true": ("core/files.py", "FLAG = Rule((bool,)",
-        "FLAG = Rule((bool, int, str, list)",
-        "test_hostile.py::test_a_bad_value_in_pecan_json"),
     "quantised weights cast": (
-        "core/checkpoint.py", "if not tensor.is_floating_point():",
+        "model/checkpoint.py", "if not tensor.is_floating_point():",
         "if False:",
         "test_checkpoint.py::test_broken_checkpoints_are_named"),
-    "--patience next to --nodes ignored": ("support/options.py", "if args.nodes is not None and (",
-        "if False and (",
-        "test_hostile.py::test_bad_options"),
     "a document may say a special token": (
-        "core/tokenizer.py", "if special.token_to_id(name) in ids and",
+        "model/tokenizer.py", "if special.token_to_id(name) in ids and",
         "if False and",
         "test_tokenizer.py::test_damage_is_named"),
     "blanks before a marker shared out in every way": ("core/text.py", "re.compile(r\"\\s*+(?:(",
         "re.compile(r\"\\s*\\s*(?:(",
         "test_hostile.py::test_bullets_take_linear_time"),
-    "no room for a summary": ("core/settings.py", "lambda x: 0 < x < 1,",
-        "lambda x: 0 <= x < 1,",
-        "test_hostile.py::test_a_bad_value_in_pecan_json"),
     "a letter cut from its accent": ("core/text.py", "return not mark and ",
         "return ",
         "test_hostile.py::test_a_long_word_is_cut_between_characters"),
-    "the file of a bad setting not named": ("core/settings.py",
-        "    check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f\"{path}: \")\n",
-        "",
-        "test_hostile.py::test_a_bad_value_in_pecan_json"),
-    "the reward of the last node alone": (
-        "baselines/tree_search.py", 'found = set().union(*(self.held[v] for v in walked))',
-        'found = self.held[walked[-1]]',
-        "test_jerr.py::test_six_rounds_by_hand"),
-    "the reward without the nodes of the tree": (
-        "baselines/tree_search.py", 'found = set().union(*(self.held[v] for v in walked))',
-        'found = set().union(*(self.held[v] for v in walked[len(path):]))',
-        "test_jerr.py::test_six_rounds_by_hand"),
-    "the search without exploration": (
-        "baselines/tree_search.py", 'math.sqrt(2 * math.log(parent) / self.N[v])',
-        '0',
-        "test_jerr.py::test_six_rounds_by_hand"),
-    "a sort by keywords": (
-        "baselines/tree_search.py", '(-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v)',
-        '(-len(self.held[v]), v)',
-        "test_jerr.py::test_six_rounds_by_hand"),
-    "a rollout without an end": (
-        "baselines/tree_search.py", 'and len(walked) < len(path) + DEPTH:',
-        ':',
-        "test_jerr.py::test_rollouts_are_short_and_follow_the_edges"),
-    "reversed edges": (
-        "baselines/jerr.py", '        if a in reached[b]:',
-        '        if b in reached[a]:',
-        "test_jerr.py::test_the_graph_stays_acyclic"),
-    "cycles are kept": (
-        "baselines/jerr.py", '        if a in reached[b]:',
-        '        if a == b:',
-        "test_jerr.py::test_the_graph_stays_acyclic"),
-    "a cycle of more than two edges is kept": (
-        "baselines/jerr.py", '            if a in others:\n',
-        '            if others is reached[a]:\n',
-        "test_jerr.py::test_the_graph_stays_acyclic"),
-    "SimHash of single characters": (
-        "baselines/jerr.py", "content[i:i + 4] for i in",
-        "content[i:i + 1] for i in",
-        "test_jerr.py::test_simhash_equals_the_package"),
-    "near duplicates stay apart": (
-        "baselines/jerr.py", "if nearest > NEAR:",
-        "if nearest > 0:",
-        "test_jerr.py::test_names_are_joined"),
-    "synopses of chunks that are looked up": (
-        "baselines/jerr.py", "[chunk for chunk in priority if chunk not in pages]",
-        "priority",
-        "test_story.py::test_the_story"),
-    "keywords found inside words": (
-        "baselines/tree_search.py", '(?<!\\w){re.escape(form_of(phrase))}(?!\\w)',
-        '{re.escape(form_of(phrase))}',
-        "test_jerr.py::test_keywords"),
-    "two pages are looked up": (
-        "baselines/jerr.py", "LOOKED_UP = 3 ", "LOOKED_UP = 2 ",
-        "test_jerr.py::test_every_question_of_the_world_is_answered_by_rules"),
-    "pages that do not exist": (
-        "baselines/jerr.py", 'numbers_of(brackets[1], range(number))',
-        'numbers_of(brackets[1], range(100))',
-        "test_jerr.py::test_pages"),
-    "pages outside of brackets": (
-        "baselines/jerr.py", 'numbers_of(brackets[1], range(number))',
-        'numbers_of(reply, range(number))',
-        "test_jerr.py::test_pages"),
-    "a Chinese reply is a single word": (
-        "baselines/jerr.py", r"[\u3040-\u9fff]|\w+",
-        r"\w+",
-        "test_jerr.py::test_names_and_relations_in_a_reply"),
-    "the prompts' example is an entity": (
-        "baselines/mkrag.py", "items and not echoes(name, text)",
-        "items",
-        "test_mkrag.py::test_an_echo_of_the_example_is_no_text"),
-    "the prompts' example is a pair": (
-        "baselines/mkrag.py", 'if not echoes("".join(pair), group)',
-        "",
-        "test_mkrag.py::test_an_echo_of_the_example_is_no_text"),
-    "No is an entity": (
-        "baselines/jerr.py", 'word.lower() not in STOP and holds(text, word) for',
-        'True for',
-        "test_jerr.py::test_names_and_relations_in_a_reply"),
-    "No is a synopsis": (
-        "baselines/jerr.py", 'said_of(reply, chunks[n])',
-        '" ".join(reply.split())',
-        "test_jerr.py::test_look_up_refused"),
-    "a list with commas is one name": (
-        "baselines/jerr.py", 'lines = [name for name in names if holds(text, name)] or lines',
-        'pass',
-        "test_jerr.py::test_names_and_relations_in_a_reply"),
-    "headings are names": (
-        "baselines/replies.py", 'if line and not line.endswith(":")]',
-        'if line]',
-        "test_agent.py::test_lists_in_a_reply"),
-    "the reminder at the end of the document": (
-        "baselines/agent.py", "self.ask([again + texts[n] for n in left], limit)",
-        "self.ask([texts[n] + again for n in left], limit)",
-        "test_jerr.py::test_look_up_refused"),
-    "figures of LongBench for those of the official file": (
-        "evaluation/paper.py", '"HotpotQA": ("F1 70.0, EM 55.0", "LongBench-E, 300 rows"',
-        '"HotpotQA": ("F1 70.0, EM 55.0", "official file"',
-        "test_results.py::test_systems_show_published_figures_with_their_data_and_model"),
 }
 
 # The bench: what is captured from outside, what is taken for true, and each measure.
@@ -1305,7 +531,7 @@ MUTATIONS |= {
         "study/choose.py", "rows[:n] + rows[n + 1:]", "rows",
         "test_study.py::test_heads_are_chosen_on_other_documents"),
     "results of other settings are taken": (
-        "study/collect.py", "{\"settings\": self.settings.of_pecan(), \"encoder\"", "{\"encoder\"",
+        "study/collect.py", "{\"settings\": self.settings.search_settings(), \"encoder\"", "{\"encoder\"",
         "test_study.py::test_ways_of_a_short_document"),
 
     "all tokens count alike": ("support/token_mean.py", "(RARE / (RARE + p)).float()",
@@ -1408,7 +634,7 @@ MUTATIONS |= {
         'paper.TOP_X[dataset.name][of_tree(row)] if dataset.name in paper.TOP_X else args.top or "X"',
         "test_wires.py::test_top_x_is_the_papers"),
     "--top 0": (
-        "core/command.py", '("limit", "nodes", "top")', '("limit", "nodes")',
+        "support/command.py", '("limit", "nodes", "top")', '("limit", "nodes")',
         "test_hostile.py::test_bad_options"),
     "a builder next to Table 2": (
         "eval.py", ', "builder": args.table == "2"}', "}",
@@ -1420,14 +646,14 @@ MUTATIONS |= {
         "evaluation/cost.py", "nodes = paper.FIXED_NODES[dataset]", "nodes = NODES",
         "test_report.py::test_table_a4_at_the_papers_lengths"),
     "a graph of other settings is taken": (
-        "pecan.py", "Graph.load(path, document, self.settings.of_construction(), self.builder)",
+        "pecan.py", "Graph.load(path, document, self.settings.construction_settings(), self.builder)",
         "Graph.load(path, document, None, self.builder)",
         "test_graph_file.py::test_a_graph_that_is_there_is_loaded"),
     "one name for graphs of all settings": (
         "view/ask.py", "{Path(args.document).name}.{name}.graph.json", "{Path(args.document).name}.graph.json",
         "test_eval.py::test_command_line_of_pecan"),
     "an unknown word counts once more": (
-        "core/tokenizer.py", "ids.count(token) / max(1, len(ids))", "ids.count(token) / max(1, len(set(ids)))",
+        "model/tokenizer.py", "ids.count(token) / max(1, len(ids))", "ids.count(token) / max(1, len(set(ids)))",
         "test_pecan.py::test_the_share_of_unknown_words"),
     "a trace goes on after its end": (
         "view/replay.py", "None, ending(trace, before))", "None, ending(trace, before[:-1]))",
@@ -1446,7 +672,7 @@ MUTATIONS |= {
         "evaluation/pictures.py", "{first['documents']:,} documents", "{first['n']:,} documents",
         "test_pictures.py::test_both_files_of_a_picture"),
     "a template outside the fingerprint": (
-        "core/checkpoint.py", '"tokenizer.model", "tokenizer_config.json")', '"tokenizer.model")',
+        "model/checkpoint.py", '"tokenizer.model", "tokenizer_config.json")', '"tokenizer.model")',
         "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read"),
     "a tree of another encoder": (
         "baselines/raptor.py", ' | {"encoder": self.encoder.fingerprint}', "",
@@ -1566,7 +792,7 @@ MUTATIONS |= {
         "baselines/jerr.py", "len(lines) < len(priority)", "False",
         "test_jerr.py::test_what_does_not_fit_is_cut"),
     "a tokenizer.model of other rules": (
-        "core/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",
+        "model/tokenizer.py", "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):",
         "if False:",
         "test_tokenizer.py::test_damage_is_named"),
     # what forty more found: several files, data sets and processes, the bench, pecan.py from Python
@@ -1621,7 +847,7 @@ MUTATIONS |= {
         "view/page.py", "traces += read_traces(path)", "traces = read_traces(path)",
         "test_view.py::test_every_question_of_every_file"),
     "a window that is too long for the builder": (
-        "support/options.py", "max_length(model.config, (builder or model).config)", "max_length(model.config)",
+        "support/command.py", "max_length(model.config, (builder or model).config)", "max_length(model.config)",
         "test_options.py::test_a_window_is_no_longer_than_both_models_were_made_for"),
     "results.json without its last line feed": (
         "core/files.py",

@@ -17,7 +17,7 @@ from pecan import Search, summarise, summary_prompt
 from speed.measure import line, peak_of, random_model
 from speed.reading import NODE as SPAN
 from speed.reading import prompt_of
-from support.graph import Graph, Node, edge_matrix
+from pecan import Graph, Node, edge_matrix
 
 REPLY = 2                         # tokens of a reply; memory does not depend on how many of its slots are written
 

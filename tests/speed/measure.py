@@ -12,9 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from core.checkpoint import Config, tensor_shapes
-from core.tokenizer import Tokenizer
 from llama import Llama
+from model.checkpoint import Config, tensor_shapes
+from model.tokenizer import Tokenizer
 
 TINY = Path(__file__).parents[2] / "tiny"
 

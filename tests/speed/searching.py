@@ -2,9 +2,9 @@
 from dataclasses import replace
 
 import torch
+from view.watch import watching
 
 from core.settings import resolve
-from core.watch import watching
 from data import EMBEDDED, read_jsonl
 from llama import Cache, Llama, length_of
 from pecan import Search, build

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 from oracle import TOLERANCE, ids_and_spans, mean_attention, token_ids
+from view.watch import watching
 
 import pecan
 from baselines.whole import Whole, cut_middle
 from core.files import InputError
-from core.watch import watching
 from data import Document
 from pecan import Search, length_of, node_line
-from support.graph import Graph, Node, edge_matrix
+from pecan import Graph, Node, edge_matrix
 
 
 def search(tiny, graph, question, cosines, settings, **changes) -> Search:

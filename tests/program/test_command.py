@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 import eval as evaluation_main
-from core.command import user_errors
+from support.command import user_errors
 from core.files import InputError, OutputError
 from data import read_text
 from llama import Llama
@@ -22,7 +22,7 @@ from support.token_mean import TokenMean
 from view import ask
 from view.trace import read_traces
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts)
                   for path in [*ROOT.glob("*.py"), *ROOT.glob("*/*.py")] if path.parent.name != "tests"
                   and "\nif __name__ == \"__main__\":\n" in path.read_text(encoding="utf-8"))

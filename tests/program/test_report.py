@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+from study import __main__ as study_command
+from study import collect, steps
+from study.__main__ import markdown, report
 from test_eval import ROOT, run
 from test_study import E_H, NODES, record_of
 
 import eval as command_line
-from core.checkpoint import choose_device, read_config
 from core.settings import Settings, resolve
 from data import EMBEDDED, Answer, Question, read_jsonl
 from evaluation import cost, paper
 from evaluation.layouts import dataset
 from llama import flops_of, length_of
+from model.checkpoint import choose_device, read_config
 from pecan import answer_turn, chunks, node_line, question_prompt, room_for_summary, summary_prompt
-from study import __main__ as study_command
-from study import collect, steps
-from study.__main__ import markdown, report
 from view.page import page_data
 
 # --- raw rows -------------------------------------------------------------------------------------------------------

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import rank_bm25
 import sklearn.mixture
+import study
 import torch
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 from speaker import Script, generations
 
 import pecan
-import study
 from baselines import built, longllmlingua, memwalker, raptor
 from baselines.bm25 import BM25, Okapi, words
 from baselines.built import TreeNode

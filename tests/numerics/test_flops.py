@@ -8,9 +8,9 @@ from oracle import hugging_face, write_checkpoint
 from test_llama import probe
 from torch.utils.flop_counter import FlopCounterMode
 
-from core.checkpoint import read_config
 from evaluation.paper import TABLE1, TABLE_A3
 from llama import Cache, Llama, flops_of
+from model.checkpoint import read_config
 
 PROMPT, REPLY = 150, 10           # assumed tokens of template, Table A2 and question, and of the answer
 
@@ -86,7 +86,7 @@ def test_the_whole_document_next_to_the_paper(dataset):
     below the paper's, because documents longer than the mean cost more than shorter ones save. (NarrativeQA is left
     out, because its documents are cut.)
     """
-    config = read_config(Path(__file__).parent / "llama-3.1-8b")
+    config = read_config(Path(__file__).parents[1] / "llama-3.1-8b")
     n = TABLE_A3[dataset][0] + PROMPT
     reply = sum(flops_of(config, 1, n + i, 1) for i in range(1, REPLY))
     last, every = (flops_of(config, n, n, logits) + reply for logits in (1, n))

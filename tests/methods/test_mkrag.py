@@ -27,7 +27,7 @@ from core.settings import Settings
 from data import Document, Prepared
 from llama import flops_of, length_of
 from pecan import Search, question_prompt
-from support.graph import Graph, Node, edge_matrix
+from pecan import Graph, Node, edge_matrix
 from support.token_mean import TokenMean
 
 # --- entities -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from core.settings import Settings
 from data import Document
 from llama import Llama
 from pecan import Search, build, edge_weights, final_scores
-from support.graph import Graph, Node
+from pecan import Graph, Node
 
 ROWS = 211                                     # rows of the attention table
 CAPACITY = 2048                                # columns of the attention table: positions

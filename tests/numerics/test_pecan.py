@@ -15,18 +15,18 @@ import pytest
 import tokenizers
 import torch
 from oracle import TOLERANCE, ids_and_spans, mean_attention
+from view.watch import watching
 
 import pecan
 from core.files import InputError
 from core.settings import resolve
 from core.text import bullets, split
-from core.tokenizer import Frame
-from core.watch import watching
 from data import Document
 from llama import Cache
+from model.tokenizer import Frame
 from pecan import Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
-from support.graph import Graph, edge_matrix
-from support.options import warn_if_unknown
+from pecan import Graph, edge_matrix
+from support.command import warn_if_unknown
 from support.token_mean import TokenMean
 from view.ask import main
 
@@ -306,7 +306,7 @@ def test_passages_are_never_mixed(tiny, settings):
 
 def test_save_and_load(tmp_path, tiny, graph, document, settings):
     graph.save(tmp_path / "g.json")
-    loaded = Graph.load(tmp_path / "g.json", document, settings.of_construction(), tiny)
+    loaded = Graph.load(tmp_path / "g.json", document, settings.construction_settings(), tiny)
     assert torch.equal(loaded.E.to_dense(), graph.E.to_dense()) and replace(loaded, E=None) == replace(graph, E=None)
     assert list(tmp_path.iterdir()) == [tmp_path / "g.json"]
 
@@ -336,7 +336,7 @@ def test_a_damaged_graph_is_refused(tmp_path, tiny, graph, document, settings, d
     damage(raw)
     (tmp_path / "g.json").write_text(json.dumps(raw))
     with pytest.raises(InputError, match=words):
-        Graph.load(tmp_path / "g.json", document, settings.of_construction(), tiny)
+        Graph.load(tmp_path / "g.json", document, settings.construction_settings(), tiny)
 
 
 # --- the method as it is run ----------------------------------------------------------------------------------------

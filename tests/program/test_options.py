@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.files import InputError
-from support import options
+from support import command as options
 
 
 def test_a_window_is_no_longer_than_both_models_were_made_for():

@@ -10,14 +10,14 @@ import pytest
 import torch
 from hostile import ROOT
 from safetensors import safe_open
+from view.watch import watching
 
 import pecan
 from core.files import InputError, write_tensors
 from core.settings import resolve
-from core.watch import watching
 from data import EMBEDDED, Document, read_jsonl
 from pecan import Pecan, build
-from support.graph import Graph, node_vectors
+from pecan import Graph, node_vectors
 from support.kept import kept, place_of
 from support.token_mean import TokenMean
 

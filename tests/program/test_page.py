@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from core.files import InputError
 from data import ENDS, Document
 from pecan import Pecan
-from support.graph import Node
+from pecan import Node
 from support.token_mean import TokenMean
 from view import annotate
 from view.page import as_script, main, page

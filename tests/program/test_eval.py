@@ -20,7 +20,7 @@ from hostile import files, short_set
 import eval as command_line
 from baselines.dense import Dense
 from baselines.whole import Whole
-from core.command import user_errors
+from support.command import user_errors
 from core.files import InputError
 from data import EMBEDDED, read_text
 from evaluation import metrics
@@ -31,7 +31,7 @@ from evaluation.runner import Runner, Team
 from pecan import Pecan
 from view import ask
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
 
 

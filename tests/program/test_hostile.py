@@ -20,8 +20,7 @@ from baselines.graphreader import notebook_of
 from baselines.jerr import pages_of
 from baselines.mkrag import entities_of, weights_of
 from baselines.replies import pairs_of
-from core.checkpoint import read_tensors
-from core.command import user_errors
+from support.command import user_errors
 from core.files import (
     InputError,
     OutputError,
@@ -40,7 +39,8 @@ from core.text import bullets, split
 from data import read_jsonl
 from evaluation.layouts import Dataset
 from evaluation.metrics import read_predictions
-from support.graph import Graph
+from model.checkpoint import read_tensors
+from pecan import Graph
 from view.trace import read_traces
 
 # --- files ----------------------------------------------------------------------------------------------------------

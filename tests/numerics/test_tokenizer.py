@@ -22,8 +22,8 @@ from transformers import PreTrainedTokenizerFast
 
 from core.files import InputError
 from core.text import split
-from core.tokenizer import Tokenizer
 from llama import Cache, Llama
+from model.tokenizer import Tokenizer
 from pecan import (
     ANSWER,
     ASK,

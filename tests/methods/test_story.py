@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[2])]
 
 import pytest  # noqa: E402
 from speaker import Script  # noqa: E402
@@ -21,7 +21,7 @@ from baselines.mkrag import MKRAG  # noqa: E402
 from core.settings import Settings  # noqa: E402
 from data import Answer, Document  # noqa: E402
 from llama import Llama  # noqa: E402
-from support.options import EMBEDDED_MODEL  # noqa: E402
+from support.command import EMBEDDED_MODEL  # noqa: E402
 from support.token_mean import TokenMean  # noqa: E402
 
 FOLDER = Path(__file__).parent / "story"

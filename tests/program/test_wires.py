@@ -21,7 +21,6 @@ from transformers import BertConfig, BertModel
 
 import eval as command
 import pecan
-from core.checkpoint import read_config
 from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED
@@ -29,8 +28,9 @@ from evaluation import paper, plan, runner
 from evaluation.methods import rows_of
 from evaluation.runner import Runner, Team
 from llama import length_of
+from model.checkpoint import read_config
 from pecan import node_line
-from support.graph import node_vectors
+from pecan import node_vectors
 from support.sbert import Bert
 from support.token_mean import TokenMean
 from tiny.facts import posts_in
@@ -221,7 +221,7 @@ def test_an_option_reaches_the_run(options, changes):
 
 def test_the_window_of_the_whole_document(tmp_path):
     """The window is the model's length, at most 100,000 tokens, not that of other methods. --window overrides it."""
-    config = json.loads((Path(__file__).parent / "llama-3.1-8b" / "config.json").read_text())
+    config = json.loads((Path(__file__).parents[1] / "llama-3.1-8b" / "config.json").read_text())
     for longest, option, windows in ((131072, [], [8192, 8192, 100_000]), (131072, ["--window", 4096], [4096] * 3),
                                      (2048, [], [2048] * 3)):
         (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": longest}))
@@ -250,7 +250,7 @@ def test_top_x_is_the_papers(tmp_path):
 
     (The tokenizer makes the instruction 72 tokens. The chunks' X would be the same if it made 150.)
     """
-    shutil.copy(Path(__file__).parent / "llama-3.1-8b" / "config.json", tmp_path)
+    shutil.copy(Path(__file__).parents[1] / "llama-3.1-8b" / "config.json", tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, tmp_path)
     command_line = "--method", "pecan,dragon,bm25-x,raptor-ct-x", "--model", tmp_path
@@ -273,7 +273,7 @@ def test_top_x_is_the_papers(tmp_path):
 def test_the_pairs_of_table_2(tmp_path, folder):
     """Table 2 pairs the model with its own graph, each searcher with its own and with the model's. The searcher's own
     settings hold, in a window for both models. A label has no @revision."""
-    large = Path(__file__).parent / "llama-3.1-8b"
+    large = Path(__file__).parents[1] / "llama-3.1-8b"
     found = runs("--table", 2, "--searcher", folder, "--searcher", large).values()
     assert [(run.checkpoints.model, run.checkpoints.builder, run.settings.chunk, run.settings.window)
             for run in found] == [(str(TINY), None, 24, 380), (str(folder), None, 300, 2048),
@@ -359,8 +359,8 @@ def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
 
     model, other = sbert.model.fingerprint, method["pecan"].builder.fingerprint
     assert found["pecan"][1] == {"model": model, "encoder": encoder, "builder": other, "top": None} | \
-        found["pecan"][2].settings.of_pecan()
-    reader = found["bm25"][2].settings.of_reader()
+        found["pecan"][2].settings.search_settings()
+    reader = found["bm25"][2].settings.reader_settings()
     assert found["bm25"][1] == {"model": model, "top": 5} | reader
     assert found["longllmlingua"][1] == {"model": model, "scorer": other, "top": None} | reader
     assert found["dragon-x"][1] == dict(zip(("model", "question_tower", "passage_tower"), (model, *dragon))) | {
@@ -384,8 +384,8 @@ def test_pecan_load_takes_an_encoder_and_settings(tmp_path):
 
 
 def test_a_setup_keeps_readers_apart():
-    assert set(Settings().of_reader()) == {"chunk", "window", "summary_share", "answer_tokens"}
-    assert set(Settings().of_pecan()) == set(vars(Settings())) - {"batch"}
+    assert set(Settings().reader_settings()) == {"chunk", "window", "summary_share", "answer_tokens"}
+    assert set(Settings().search_settings()) == set(vars(Settings())) - {"batch"}
 
 
 def test_raptors_rows_differ_by_how_they_retrieve(made):

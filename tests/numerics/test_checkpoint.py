@@ -13,9 +13,9 @@ from oracle import write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from core.checkpoint import FILES, choose_device, fingerprint, locate, read_config
 from core.files import COUNT, NUMBER, POSITIVE, InputError, check_values, sha256
 from llama import Cache, Llama
+from model.checkpoint import FILES, choose_device, fingerprint, locate, read_config
 
 
 def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):

@@ -7,7 +7,7 @@ import benchmark
 import pytest
 from speed.measure import line
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

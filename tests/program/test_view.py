@@ -9,6 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from view.replay import UNCHECKED, ending, replay, scores, start
+from view.replay import main as replay_main
+from view.walk import walk
 
 import pecan
 from core.files import InputError, sha256
@@ -17,12 +20,9 @@ from pecan import Pecan
 from support.token_mean import TokenMean
 from view.ask import as_json, as_text, ask, check_files, describe
 from view.page import main as page_main
-from view.replay import UNCHECKED, ending, replay, scores, start
-from view.replay import main as replay_main
 from view.trace import read_traces, tracing
-from view.walk import walk
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def record(folder, model, settings, document, questions, **changes) -> list:

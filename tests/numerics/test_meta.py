@@ -16,15 +16,15 @@ from speed import peer
 from speed.full_size import REPLY, WithoutData, read_windows, search_to_the_end
 from speed.measure import Counted, random_model
 from torch.utils.flop_counter import FlopCounterMode
+from view.watch import watching
 
-from core.checkpoint import read_config, tensor_shapes
 from core.settings import PASS, WINDOW
-from core.watch import watching
 from evaluation.cost import bytes_of_pass
 from llama import Cache, Llama, flops_of, length_of
+from model.checkpoint import read_config, tensor_shapes
 from pecan import answer_turn
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tiny.lessons import STAGES, collate, lessons
 from tiny.train import Training
 from tiny.world import KINDS, PASSAGES, ask, make_world, summarise
 
-TINY = Path(__file__).parents[1] / "tiny"
+TINY = Path(__file__).parents[2] / "tiny"
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import sys
 from argparse import Namespace
 
 import pytest
+from view.watch import watching
 
 import eval as command_line
 from core.files import InputError
-from core.watch import watching
 from evaluation import pictures
 from evaluation.methods import rows_of
 

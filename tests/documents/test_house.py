@@ -6,7 +6,7 @@ from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # From the ground up. Nothing below imports the last three. View and tiny do not import each other; study imports tiny.
 STOREYS = ["core", "data", "llama", "support", "pecan", "baselines", "evaluation", "eval", "view", "tiny", "study"]

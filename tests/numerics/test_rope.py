@@ -7,8 +7,8 @@ from oracle import LLAMA3, assert_same
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from core.checkpoint import read_config
 from llama import inverse_frequencies, rope_tables, rotate
+from model.checkpoint import read_config
 
 # factor, head width; how many frequencies are kept, blended and divided; their sum in float64; the last of them
 SIZES = {"3.1 8B": (8.0, 128, (29, 6, 29), 5.38605826, 3.068925878e-07),

@@ -20,7 +20,7 @@ from view.page import FOLDER
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = ["pecan", "llama"]
 SOURCES = {file: (ROOT / f"{file}.py").read_text(encoding="utf-8") for file in FILES}
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
