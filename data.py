@@ -1,4 +1,4 @@
-"""Documents and questions, and the files they come from. Knows nothing of models.
+"""Documents and questions, the files they come from, and the interface of a method. Knows nothing of models.
 
 evaluation/layouts reads the layouts of the paper's data sets. Your own data is JSON lines, one document a line:
 
@@ -63,29 +63,6 @@ ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of n
 
 
 @dataclass
-class Step:
-    """One node that a search has visited, why it was read, and what was known after it."""
-    node: int
-    level: int
-    position: int                 # in the prompt; the query has position 1
-    attention: float              # the mean over its tokens and the question's
-    r: float                      # relevance to the query, position x attention
-    cached: int                   # slots of the cache in use after it
-    flops: int                    # spent so far; every node of a pass has the value at the end of the pass
-    tokens: int                   # read so far, probes included; also the value at the end of the pass
-
-    # The choice of this node; None for the nodes that a search starts with.
-    z: float | None = None        # Eᵀr
-    c: float | None = None        # similarity
-    score: float | None = None    # final score
-    candidates: list | None = None        # the best ones, itself first: (node, z, score)
-
-    # The check after this node; None without one.
-    p_yes: float | None = None
-    verdict: str | None = None    # "Yes" or "No"
-
-
-@dataclass
 class Prepared:
     """A document made ready for its questions."""
     texts: list[str]              # what can be retrieved: chunks, nodes or passages
@@ -105,7 +82,7 @@ class Answer:
     tokens: int                   # prompt, nodes, probes and answer
     end: str = "read"             # why reading ended, a key of ENDS
     cut: bool = False             # the document did not fit the window and was cut
-    trace: list[Step] = field(default_factory=list)   # PECAN's
+    trace: list = field(default_factory=list)         # its steps: pecan.Step, or the replies of a baseline
     calls: int = 0                # replies asked for, without the reader's
     refused: int = 0              # replies without the form that was asked for
 

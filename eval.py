@@ -21,17 +21,16 @@ from pathlib import Path
 
 import torch
 
-from core.checkpoint import locate, read_config
-from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, OutputError, lock, write_file, write_json
-from core.tokenizer import Tokenizer
 from data import EMBEDDED
 from evaluation import cells, cost, metrics, pictures, tables
 from evaluation.layouts import Dataset
 from evaluation.methods import COMPARE, METHODS
 from evaluation.plan import Run, plan, planned, settle
 from evaluation.runner import Runner, Team
-from support.options import add_model_options
+from model.checkpoint import locate, read_config
+from model.tokenizer import Tokenizer
+from support.command import add_model_options, make_parser, parse_options, user_errors
 
 DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
 NOTE = ("F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps. FLOPs are counted, not timed.")

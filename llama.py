@@ -1,4 +1,4 @@
-"""The Llama-3 forward pass by hand. It averages attention to nodes, one layer after another; its cache knows the nodes.
+"""The Llama-3 forward pass by hand. It also adds up, layer by layer, the attention to nodes; its cache knows the nodes.
 
     B   rows of a batch                      L   layers            H   query heads
     T   new tokens of a row                  D   model width       KV  key/value heads
@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from core.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
 from core.files import InputError
-from core.tokenizer import Tokenizer
+from model.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
+from model.tokenizer import Tokenizer
 
-WEIGHTS = 1 << 26                 # at most 64 MiB of attention weights (float32) at once; longer inputs run in blocks
+BLOCK_BYTES = 1 << 26             # at most 64 MiB of attention weights (float32) at once; longer inputs run in blocks
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
 Segment = tuple[object, list[int]]
@@ -109,9 +109,9 @@ def attention(q, k, v, mask=None):
 class Cache:
     """Keys and values of the tokens read so far, and the slots of each node (Appendix B).
 
-    keys[layer][b] has the shape [KV, capacity, K]. Token t of row b is in slot t: its slot is its position. So rows of
-    different lengths need no padding on the left. Slots from lengths[b] on are free. Numbers left there are overwritten
-    before a token can see them.
+    keys[layer][b] has the shape [KV, capacity, K]. A token's slot is its position, so rows of different lengths share a
+    cache without left padding. Slots from lengths[b] on may hold old numbers; they are overwritten before any token
+    sees them.
     """
 
     def __init__(self, model: "Llama", rows: int, capacity: int):
@@ -137,7 +137,8 @@ class Cache:
         Trap: keys are stored after their rotation, so a key is valid at its own position only.
         """
         rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
-        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)             # Trap: this index puts B, T first
+        # Trap: two index tensors around a slice move B, T to the front.
+        self.keys[layer][rows, :, slots] = keys.transpose(1, 2)
         self.values[layer][rows, :, slots] = values.transpose(1, 2)
         P = max(self.lengths) + slots.shape[1]
         return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
@@ -179,16 +180,16 @@ def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     were masked. Averages over nodes do not count.
     """
     D, H, KV, K = config.width, config.heads, config.kv_heads, config.head_width
-    of_layer = (2 * H + 2 * KV) * K * D + 3 * D * config.hidden
+    layer_parameters = (2 * H + 2 * KV) * K * D + 3 * D * config.hidden
     scores_and_values = 4 * config.layers * H * K * tokens * keys
-    return 2 * config.layers * of_layer * tokens + scores_and_values + 2 * config.vocab * D * logits
+    return 2 * config.layers * layer_parameters * tokens + scores_and_values + 2 * config.vocab * D * logits
 
 
 class Llama:
     """A checkpoint that reads and generates, and counts the cost.
 
-    `weights` maps the checkpoint's tensor names to tensors. `flops` counts every row as if it had run alone; padding is
-    free. `tokens` counts all tokens that were read or written, rolled-back ones too.
+    `weights` maps the checkpoint's tensor names to tensors. `flops` counts rows as if each ran alone, without padding.
+    `tokens` counts all tokens that were read or written, rolled-back ones too.
     """
 
     def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
@@ -223,20 +224,23 @@ class Llama:
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        mask [B, T, P] is True where a query may see a key. Without a mask, attention is causal if T > 1, and a single
-        token sees all P. A cache stores the new keys and values at their positions. With averaging [B, P', N] (from
-        Cache.averaging_matrix), T > 1 needs a mask; every layer adds its part of a(x, j) and drops its attention
-        weights.
+            mask [B, T, P]           a query sees the keys where the mask is True
+            no mask, T = 1           the token sees all P keys
+            no mask, T > 1           causal; not with averaging
+
+        A cache stores the new keys and values at their positions. With averaging [B, P', N] (from
+        Cache.averaging_matrix) every layer adds its part of a(x, j) and drops its attention weights.
 
         Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
         """
         config = self.config
         w = self.weights
         B, T = tokens.shape
+        assert averaging is None or mask is not None or T == 1, "averaging over several tokens needs a mask"
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
-        # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 a fifth of it would be lost.
+        # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 it would be off by 1 to 3 %.
         a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
 
         for layer in range(config.layers):
@@ -258,13 +262,16 @@ class Llama:
                     enable_gqa=config.heads != config.kv_heads)
             else:
                 out = torch.empty_like(q)
-                block = max(1, WEIGHTS // (4 * B * config.heads * k.shape[2]))
-                for t in (slice(start, start + block) for start in range(0, T, block)):
+                block = max(1, BLOCK_BYTES // (4 * B * config.heads * k.shape[2]))
+                for t in (slice(first, first + block) for first in range(0, T, block)):
                     grouped = q[:, :, t].unflatten(1, (config.kv_heads, -1))                 # [B, KV, G, block, K]
-                    of_block, weights = attention(grouped, k, v, None if mask is None else mask[:, t])
-                    # The mean over heads, then over the tokens of each node.
-                    a[:, t] += weights.mean((1, 2))[:, :, :averaging.shape[1]] @ averaging / config.layers
-                    out[:, :, t] = of_block.flatten(1, 2)
+                    block_output, weights = attention(grouped, k, v, None if mask is None else mask[:, t])
+                    out[:, :, t] = block_output.flatten(1, 2)
+
+                    # a(x, j) is a mean over heads, over the tokens of each node, and over layers (3.1).
+                    over_heads = weights.mean((1, 2))                                       # [B, block, P]
+                    to_tokens = over_heads[:, :, :averaging.shape[1]]                       # [B, block, P']
+                    a[:, t] += to_tokens @ averaging / config.layers                        # [B, block, N]
             x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
 
             # SwiGLU.
@@ -282,7 +289,7 @@ class Llama:
         self.flops += 2 * hidden.numel() * self.config.vocab
         logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
         if not logits.isfinite().all():
-            raise InputError(f"the model gives numbers that are not finite in {self.dtype}; try --dtype float32")
+            raise InputError(f"the model gives numbers that are not finite in {self.dtype}; float32 may hold them")
         return logits
 
     @torch.no_grad()
@@ -295,28 +302,27 @@ class Llama:
         ids = [ids_of(segments) for segments in rows]
         counts = [len(row) for row in ids]
         T = max(counts)
-        start = list(cache.lengths)                             # tokens in each row before this pass
-        if max(start) + T > cache.capacity:
-            raise ValueError(f"{max(start)} tokens and {T} more do not fit a cache of {cache.capacity}")
+        before = list(cache.lengths)                            # tokens in each row before this pass
+        if max(before) + T > cache.capacity:
+            raise ValueError(f"{max(before)} tokens and {T} more do not fit a cache of {cache.capacity}")
         for b, segments in enumerate(rows):
             cache.register(b, segments)
-            self.flops += flops_of(self.config, counts[b], start[b] + counts[b])
+            self.flops += flops_of(self.config, counts[b], before[b] + counts[b])
             self.tokens += counts[b]
 
         # Trap: a row of fewer than T tokens is padded on its right. The hidden states of padding mean nothing. Its keys
         # land beyond the row's length and are overwritten.
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
-        positions = torch.tensor(start, device=self.device)[:, None] + torch.arange(T, device=self.device)
+        positions = torch.tensor(before, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's causal mask puts the first query at position 0, so it is right in the first pass
-        # only. Later passes, and the function `attention`, need a mask that lets a query see keys up to its position. A
-        # single token in a single row needs none.
+        # Trap: the fused kernel's is_causal aligns query 0 with key 0, which is right for an empty cache only. All
+        # other passes of more than one token or row need a mask: a query sees the keys up to its position.
         mask = None
-        if (T > 1 or len(rows) > 1) and (averaging is not None or max(start) > 0):
-            mask = torch.arange(max(start) + T, device=self.device) <= positions[:, :, None]               # [B, T, P]
+        if (T > 1 or len(rows) > 1) and (averaging is not None or max(before) > 0):
+            mask = torch.arange(max(before) + T, device=self.device) <= positions[:, :, None]              # [B, T, P]
 
         hidden, a = self.forward(tokens, positions, mask, cache, averaging)
-        cache.lengths = [before + count for before, count in zip(start, counts)]
+        cache.lengths = [old + new for old, new in zip(before, counts)]
         return hidden, a
 
     def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
@@ -335,7 +341,7 @@ class Llama:
         """Decode each row greedily, from hidden [B, D] to an eos token or `limit` tokens.
 
         Returns two lists with an entry for each row: the ids without eos, and the a(x, j) [tokens, N] of these tokens
-        (None without averaging, or if there are none). Rows that end early leave the cache.
+        (None without averaging, or if there are none). Rows that end early are removed from the cache.
         """
         rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
         ids = [[] for _ in rows]
@@ -343,7 +349,7 @@ class Llama:
         while True:
             chosen = self.logits(hidden).argmax(-1).tolist()
 
-            # A row that has ended leaves the batch.
+            # Rows that have ended leave the batch.
             running = [b for b, row in enumerate(rows) if chosen[b] not in self.config.eos and len(ids[row]) < limit]
             if not running:
                 break
@@ -361,8 +367,8 @@ class Llama:
             if averaging is None and len(ids[rows[0]]) == limit:
                 self.tokens += len(rows)
                 break
-            hidden, of_step = self.read(cache, [[(None, [token])] for token in chosen], averaging)
+            hidden, step = self.read(cache, [[(None, [token])] for token in chosen], averaging)
             if averaging is not None:
-                for row, of_token in zip(rows, of_step):
-                    a[row].append(of_token[0])
-        return ids, [torch.stack(of_tokens) if of_tokens else None for of_tokens in a]
+                for row, token_attention in zip(rows, step):
+                    a[row].append(token_attention[0])                                       # [N]
+        return ids, [torch.stack(attentions) if attentions else None for attentions in a]

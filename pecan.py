@@ -17,24 +17,28 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     window   s, the most tokens of a prompt and its reply together
     limit    the most tokens of a reply
     room     the tokens of a window that nodes may take
-    group    N neighbouring nodes that are summarised in one window (the paper's "batch")
+    group    neighbouring nodes that are summarised in one window, N of them (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    PASS     the top level is read in parts of at most this many tokens (more if a node is longer): 512
-    RESERVE  room kept free, in chunks, if the top level does not fit (at most half of the room): 5
+    PASS     = 512: the top level is read in pieces of at most so many tokens; a longer node is a piece by itself
+    RESERVE  = 5: if the top level does not fit, room for so many chunks stays free, but never more than half the room
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
 
     e' to chunks 0, 1, 2    IP 3: .02 .06 .02      IP 4: .01 .01 .03
     normalised by rows      E[3] = [.2 .6 .2]      E[4] = [.2 .2 .6]
-    S starts as (3, 4)      the query has position 1, so IP 3 has position 2 and IP 4 position 3
+    S starts as (3, 4)
+    positions               query 1, IP 3: 2, IP 4: 3
     attention to the query  IP 3: .10              IP 4: .04
     times the position      r_3 = 2 x .10 = .20    r_4 = 3 x .04 = .12
     z = Eᵀr                 z_0 = .2 x .20 + .2 x .12 = .064    z_1 = .6 x .20 + .2 x .12 = .144    z_2 = .112
     z / sum(z)              .20    .45    .35
-    c / sum(c)              .30    .20    .50     the sum is over all of V; in this example the IPs have c = 0
+    c / sum(c)              .30    .20    .50     (the IPs have c = 0 here, so only the chunks add to sum(c))
     final                   .50    .65    .85     chunk 2 is read next
 """
+import re
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,18 +47,52 @@ from tqdm import tqdm
 
 from core.files import InputError
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
-from core.text import bullets, split, tokens_of
-from data import Answer, Document, Prepared, Step
+from core.text import split
+from data import Answer, Document, Prepared
 from llama import Cache, Llama, Segment, length_of
-from support.graph import Graph, Node, edge_matrix, file_name, node_vectors
-from support.kept import kept
+from support.disk import file_name, kept, node_vectors, read_graph, write_graph
 from support.sbert import load_encoder, similarities
+
+# --- the graph (section 3) ------------------------------------------------------------------------------------------
+
+@dataclass
+class Node:
+    level: int                    # 1: a chunk of the document; higher: an information point
+    text: str
+
+
+@dataclass
+class Graph:
+    """The hierarchical weighted directed acyclic graph of one document (section 3).
+
+    A node's place in `nodes` is its id, and levels come in order. An edge is (i, j, e_ij), from node i to a node j one
+    level below. `flops` were spent on the construction.
+    """
+    nodes: list[Node]
+    edges: list[tuple[int, int, float]]
+    flops: int = 0
+
+    @cached_property
+    def E(self) -> torch.Tensor:
+        """The edge weights [|V|, |V|], float64 and sparse: a pair of nodes without an edge takes no memory.
+
+        Row i sums to 1, or is all 0 if i is a chunk, or an information point whose attention rounds to 0.
+        """
+        V = len(self.nodes)
+        pairs = torch.tensor([(i, j) for i, j, _ in self.edges], dtype=torch.int64).reshape(-1, 2).T
+        weights = torch.tensor([e for _, _, e in self.edges], dtype=torch.float64)
+        return torch.sparse_coo_tensor(pairs, weights, (V, V), check_invariants=True).coalesce()
+
+    @property
+    def top_level(self) -> list[int]:
+        """Ids of the top level, in document order."""
+        return [i for i, node in enumerate(self.nodes) if node.level == self.nodes[-1].level]
+
 
 # --- prompts (Appendix A) -------------------------------------------------------------------------------------------
 
 # Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines
-# between the paper's nodes seem to be layout; we leave them out. (GARLIC's Table 4 ends the three points with a line of
-# dots.)
+# between the paper's nodes seem to be layout; we leave them out.
 SUMMARISE = ("Summary the following information. Each segment is separated by a new line symbol.\n", """
 
 Split your summary into different summary points according to the semantic information in these information points. \
@@ -69,8 +107,8 @@ Generate in the format of:
 
 Do not provide any explanation and start the summary directly.""")
 
-# Table A2, word for word. ASK are the parts of the first turn around the question; ANSWER is the second turn. PECAN's
-# blank line after "Information:" and its curly quotes seem to be layout; GARLIC's Table 5 has neither.
+# Table A2, word for word. ASK: what stands before and after the question in the first turn. ANSWER: the second turn.
+# PECAN's blank line after "Information:" and its curly quotes seem to be layout; GARLIC's Table 5 has neither.
 ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
 Do not provide any explanation.
 
@@ -78,13 +116,12 @@ Question:
 """, "\n\nInformation:")
 ANSWER = "Given the above information and question, answer the question as concisely as you can."
 
-# A prompt is a list of segments that are tokenised one by one, so reading it node by node gives the same tokens as
-# reading it in one pass. (In the whole text, a tokenizer may join the end of a segment and the start of the next into
-# one token, as in ".\n".)
+# A prompt is a list of segments. Each is tokenised alone, so node by node gives the same ids as all at once. (In the
+# whole text, a tokenizer may join the end of a segment and the start of the next into one token, as in ".\n".)
 
 
 def node_line(tokenizer, node, text: str) -> list[Segment]:
-    """The line of a node: a marker, which does not count as part of the node, and the node's text."""
+    """The line of a node: "* " and the text. Only the text belongs to the node."""
     return [(None, tokenizer.encode("\n*")), (node, tokenizer.encode(" " + text))]
 
 
@@ -109,9 +146,9 @@ def answer_turn(tokenizer, verdict: int) -> list[Segment]:
 
 
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
-    """The tokens that nodes may take. Room for the second turn and the answer stays free.
+    """The tokens that nodes may take.
 
-    The closing tokens of a check fit in the room kept for the answer.
+    The rest is kept for the second turn and the answer; a check's closing tokens fit there too, and are removed again.
     """
     opening = length_of(question_prompt(tokenizer, question))
     closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
@@ -141,7 +178,9 @@ def chunks(tokenizer, document: Document, most: int) -> list[str]:
 
 
 def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
-    """The limit of a summary and the room for nodes, in tokens. Both share the window with the prompt (GARLIC 3.1).
+    """The limit of a summary and the room for nodes, in tokens.
+
+    Prompt, nodes and summary together fill the window (GARLIC 3.1).
 
     A summary may take a quarter of the window (settings.summary_share), because bullets are short; the paper does not
     say how much.
@@ -155,20 +194,20 @@ def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
 
 
 def pack(lengths: list[int], room: int) -> list[range]:
-    """Divide nodes into groups of neighbours. A group takes nodes until the next does not fit `room` (GARLIC 3.1)."""
+    """Divide nodes into groups of neighbours. A group ends where the next node would not fit `room` (GARLIC 3.1)."""
     groups = []
-    start = 0                                               # the first node of the group that is being filled
+    first = 0                                               # the first node of the group that is being filled
     used = 0                                                # tokens of the group so far
     for i, length in enumerate(lengths):
         if length > room:
             raise InputError(f"a node of {length} tokens does not fit the window, which has room for {room}; take a "
                              "larger window or smaller chunks")
         if used + length > room:
-            groups.append(range(start, i))
-            start = i
+            groups.append(range(first, i))
+            first = i
             used = 0
         used += length
-    return [*groups, range(start, len(lengths))]
+    return [*groups, range(first, len(lengths))]
 
 
 def share(x: torch.Tensor) -> torch.Tensor:
@@ -177,39 +216,85 @@ def share(x: torch.Tensor) -> torch.Tensor:
     return x / total if total > 0 else torch.zeros_like(x)
 
 
-def edge_weights(a: torch.Tensor, tokens: list[int]) -> torch.Tensor:
-    """The edges of one IP to the N nodes of its group, [N]; they sum to 1, or are 0 if all attention rounds to 0.
+def edge_weights(a: torch.Tensor, places: list[int]) -> torch.Tensor:
+    """The edges of one IP to the N nodes of its group, [N].
 
     `a` [tokens of the reply, N] holds a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
-    "Extracting" and the first half of "Aggregating"). `tokens` are the places x of the IP's tokens in the reply. e'_ij
+    "Extracting" and the first half of "Aggregating"). `places` are the places x of the IP's tokens in the reply. e'_ij
     is the mean of a(x, j) over these x. The normalisation e_ij = e'_ij / sum_j' e'_ij' is a division, not a softmax.
+    The edges sum to 1, or are 0 if all attention rounds to 0.
     """
-    return share(a[tokens].cpu().double().mean(0))
+    return share(a[places].cpu().double().mean(0))
+
+
+# Does not match **bold**, --- or 1.5. Possessive, and used only at the start of a line, so it takes linear time.
+MARKER = re.compile(r"\s*+(?:([*\-•])(?!\1)|\d++[.)](?=\s|$))\s*+")
+
+
+def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
+    """The information points of a reply, as (start, end) of their text without markers and outer white space.
+
+    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. The paper does not say the rest. An unmarked line
+    directly below a bullet continues it. Other unmarked lines are dropped, as a preamble or an afterword. A reply
+    without any bullet is one IP, so that nothing is lost; a reply of markers alone has no IP. If the length limit cut
+    the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty bullets are dropped.
+    """
+    spans = []
+    position = 0                                            # characters before the line
+    in_bullet = False
+    for line in text.splitlines(keepends=True):
+        marker = MARKER.match(line)
+        end = position + len(line.rstrip())
+        if marker:
+            start = position + marker.end()
+            spans.append((start, end))
+            in_bullet = True
+        elif not line.strip():
+            in_bullet = False
+        elif in_bullet:
+            spans[-1] = (spans[-1][0], end)
+        position += len(line)
+
+    whole = spans if complete else spans[:-1]
+    for some in (whole, spans):
+        found = [(start, end) for start, end in some if text[start:end].strip()]
+        if found:
+            return found
+    has_text = any(line.strip() and not MARKER.match(line) for line in text.splitlines())
+    return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if has_text else []
+
+
+def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
+    """The places x of the tokens that have a character in span = (start, end); token x ends before token_ends[x]."""
+    start, end = span
+    starts = [0, *token_ends[:-1]]
+    return [x for x, (first, last) in enumerate(zip(starts, token_ends)) if first < end and last > start]
 
 
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
     """The IPs of a reply. `ids` are its tokens; `a` [tokens, N] has a row a(x, j) for each of them.
 
-    A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others.
+    A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others. A bullet that repeats
+    an earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
 
-    With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node. A bullet that repeats an
-    earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
+    With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
     """
     text, token_ends = tokenizer.ends(ids)
-    tokens = {}                                             # text of a bullet -> its tokens
+    places = {}                                             # text of a bullet -> the places of its tokens
     for start, end in bullets(text, complete=len(ids) < limit):
-        tokens.setdefault(" ".join(text[start:end].split()), tokens_of((start, end), token_ends))
+        bullet = " ".join(text[start:end].split())
+        places.setdefault(bullet, tokens_of((start, end), token_ends))
     if tree:
-        tokens = {" ".join(tokens): sorted(set().union(*tokens.values()))}
-    return [InformationPoint(bullet, edge_weights(a, places).tolist()) for bullet, places in tokens.items() if places]
+        places = {" ".join(places): sorted(set().union(*places.values()))}
+    return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in places.items() if x]
 
 
 def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
     """Summarise each group of node texts in at most `limit` tokens. Returns the IPs of each group.
 
-    PyTorch's fused attention reads the prompts; it gives no attention weights. Only the attention from the tokens of a
-    reply is needed; it is computed as each token is generated. If a reply is empty, the nodes of its group have no
-    edges from above, and only similarity can find them; the paper does not say what to do.
+    The prompt runs through PyTorch's fused kernel, which returns no weights. None are needed: only the reply's tokens
+    count, and their weights are computed one by one. If a reply is empty, the nodes of its group have no edges from
+    above, and only similarity can find them; the paper does not say what to do.
     """
     tokenizer = model.tokenizer
 
@@ -220,21 +305,23 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 
     # Decode: the model writes the replies. Every token comes with its attention to the nodes of its group, a(x, j).
     averaging = cache.averaging_matrix([range(len(texts)) for texts in batch])
-    replies, attention = model.generate(cache, hidden, limit, averaging)
+    replies, attentions = model.generate(cache, hidden, limit, averaging)
 
-    # Trap: the largest group sets the number of columns of a. For a smaller group, the last columns are cut off.
-    return [information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
-            for texts, ids, a in zip(batch, replies, attention, strict=True)]
+    # Trap: a has as many columns as the largest group; cut off the others.
+    points = []
+    for texts, ids, a in zip(batch, replies, attentions, strict=True):
+        points.append(information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree))
+    return points
 
 
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    Two rules end it (see the comments). To resume an interrupted construction, pass a `summarise` that first looks on
-    disk for summaries that were already made (support.kept). Raises InputError if the window is too small.
+    It ends with a level that one group summarised, or when a summary is no shorter than its text. The FLOPs of another
+    `summarise`, such as support.disk.kept's, count too. Raises InputError if the window is too small.
     """
     tokenizer = model.tokenizer
-    start = model.spent()
+    spent_before = model.spent()
     limit, room = room_for_summary(tokenizer, settings)
 
     def line_length(text):
@@ -256,8 +343,8 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             summaries = summarise(model, [[nodes[i].text for i in group] for group in batch], limit, settings.tree)
             points += [(group, text, e) for group, summary in zip(batch, summaries) for text, e in summary]
 
-        # A level that is not shorter than the one below is dropped, or building might never end; the paper does not
-        # say.
+        # What if a summary is no shorter than its text? Then we would climb forever, so we drop that level and stop.
+        # (The paper does not say.)
         if not points or sum(line_length(text) for _, text, _ in points) >= sum(lengths):
             break
 
@@ -268,15 +355,46 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
             top.append(len(nodes))
             nodes.append(Node(level, text))
 
-        # If one group held the whole level below, the new level is the top level; the paper does not say.
+        # If one group held the whole level below, the new level is the last; the paper does not say.
         if len(groups) == 1:
             break
 
-    return Graph(nodes, edge_matrix(edges, len(nodes)), document.hash, model.fingerprint, settings.of_construction(),
-                 model.spent(start)[0])
+    return Graph(nodes, edges, model.spent(spent_before)[0])
 
 
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
+
+@dataclass
+class Step:
+    """One node that a search has visited, why it was read, and what was known after it."""
+    node: int
+    level: int
+    position: int                 # in the prompt; the query has position 1
+    to_query: float               # attention to the query, the mean over the node's tokens
+    r: float                      # relevance to the query, position x to_query
+    cached: int                   # slots of the cache in use after it
+    flops: int                    # spent so far; every node of a pass has the value at the end of the pass
+    tokens: int                   # read so far, probes included; also the value at the end of the pass
+
+    # The choice of this node; None for the nodes that a search starts with.
+    z: float | None = None        # Eᵀr
+    c: float | None = None        # similarity
+    score: float | None = None    # final score
+    candidates: list | None = None        # the best ones, itself first: (node, z, score)
+
+    # The check after this node; None without one.
+    p_yes: float | None = None
+    verdict: str | None = None    # "Yes" or "No"
+
+
+def relevance(to_query: float, position: int) -> float:
+    """r_i of a visited node: its position in the prompt times its attention to the query (Appendix C).
+
+    The query has position 1. A later node spreads its attention over more nodes, so less of it goes to the query; the
+    position makes up for that. r is not normalised.
+    """
+    return position * to_query
+
 
 def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """z = Eᵀr (equation 1) and the final score z / sum(z) + max(c, 0) / sum(max(c, 0)), each [|V|].
@@ -311,13 +429,14 @@ class Search:
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
         self.room = room_for_nodes(self.tokenizer, question, settings)
         self.cache = Cache(model, 1, settings.window)
-        self.begin = model.spent()
+        self.spent_before = model.spent()
         model.read(self.cache, [question_prompt(self.tokenizer, question)])
 
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
 
-        The first assistant turn is the last verdict, or "Yes" if there was no check; the paper does not say which.
+        The conversation needs a first reply. It is the last verdict, or "Yes" if there was no check; the paper does not
+        say which.
         """
         end = self.run()
 
@@ -326,10 +445,10 @@ class Search:
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
         text = self.tokenizer.decode(ids[0]).strip()
-        return Answer(text, self.visited, *self.model.spent(self.begin), end, trace=self.trace)
+        return Answer(text, self.visited, *self.model.spent(self.spent_before), end, trace=self.trace)
 
     def run(self) -> str:
-        """Read nodes until t_n checks said Yes, or until no other node fits. Returns what ended it, a key of data.ENDS.
+        """Read nodes until t_n checks said Yes, or until no other node fits. Returns why it ended (data.ENDS).
 
         There is a check after the top level, then one after each node. The Yes verdicts need not be successive. Without
         progress control (4.2) there are no checks, and the search ends after settings.fixed_nodes nodes.
@@ -350,9 +469,10 @@ class Search:
     def start(self):
         """Visit the top level (3.2.1), in document order. Raises InputError if none of its nodes fits.
 
-        If the level does not fit as a whole, the room of RESERVE chunks stays free (half of all room if that is less).
-        The nodes most similar to the query fill the rest; the others can be retrieved later. The paper does not say.
-        Without progress control, only the most similar nodes are visited here, at most fixed_nodes / levels (4.2).
+        What if the level does not fit? We keep room for RESERVE chunks (never more than half), or the search could not
+        read anything else. The nodes most similar to the query fill the rest; the others can be retrieved later. The
+        paper does not say. Without progress control at most fixed_nodes / levels nodes start, the most similar ones
+        (4.2).
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -372,16 +492,17 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # Reading the level in parts saves memory. The last part also runs the tokens that the first check needs.
+        # The level can be long, and written-out attention to it takes memory, so we read it in pieces. The closing
+        # tokens of the first check run with the last piece.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
         for group in pack(lengths, max(PASS, *lengths)):
-            self.visit([chosen[place] for place in group], probe=group.stop == len(chosen))
+            self.visit([chosen[place] for place in group], check=group.stop == len(chosen))
 
     def check(self) -> bool:
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
-        p_yes + p_no = 1: a softmax over the first tokens of "Yes" and "No", after the last visit.
+        p_yes is the softmax of two logits, those of the first tokens of "Yes" and "No", after the last visit.
         """
         logits = self.model.logits(self.hidden)[0]                                         # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
@@ -389,7 +510,7 @@ class Search:
         step = self.trace[-1]
         step.p_yes = logits[yes_no].cpu().double().softmax(0)[0].item()
         step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
-        step.flops, step.tokens = self.model.spent(self.begin)
+        step.flops, step.tokens = self.model.spent(self.spent_before)
         return step.verdict == "Yes"
 
     def next(self) -> bool:
@@ -410,38 +531,37 @@ class Search:
                    candidates=[(i, z[i].item(), score[i].item()) for i in best[:CANDIDATES]])
         return True
 
-    def visit(self, nodes: list[int], probe: bool = True, **why):
-        """Read nodes into the cache and set their r_i = position x mean attention to the question (Appendix C).
+    def visit(self, nodes: list[int], check: bool = True, **why):
+        """Read nodes into the cache, and set their r from their attention to the question (Appendix C).
 
-        It is the attention from the node's tokens to the question's tokens. Attention inside the node and to other
-        nodes is left out. A later node spreads its attention over more nodes, so less of it goes to the question; the
-        position compensates for this. r is not normalised. A check needs the tokens that close the user's turn: with
-        `probe` they run in the same pass, and are then removed from the cache.
+        Attention inside a node and to other nodes is left out. If a `check` follows, the tokens that close the user's
+        turn run in the same pass, and are then removed from the cache.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
-        close = self.tokenizer.frame.close if probe and self.settings.fixed_nodes is None else []
+        close = self.tokenizer.frame.close if check and self.settings.fixed_nodes is None else []
         averaging = self.cache.averaging_matrix([["q"]])
         self.hidden, a = self.model.read(self.cache, [lines], averaging, close)            # [1, D], [1, T, 1]
         self.room -= length_of(lines)
-        flops, tokens = self.model.spent(self.begin)
+        flops, tokens = self.model.spent(self.spent_before)
 
         for node in nodes:
             first, end = self.cache.nodes[0][node]                                         # without the marker
-            attention = a[0, first - before:end - before, 0].cpu().double().mean().item()
+            to_query = a[0, first - before:end - before, 0].cpu().double().mean().item()   # mean over the node's tokens
             position = len(self.trace) + 2                                                 # the query has position 1
-            self.r[node] = position * attention
+            self.r[node] = relevance(to_query, position)
             self.visited.append(node)
-            self.trace.append(Step(node, self.graph.nodes[node].level, position, attention, r=self.r[node].item(),
+            self.trace.append(Step(node, self.graph.nodes[node].level, position, to_query, r=self.r[node].item(),
                                    cached=end, flops=flops, tokens=tokens, **why))
 
 
 # --- both stages ----------------------------------------------------------------------------------------------------
 
 class Pecan:
-    """Both stages as one method (data.Method). `encoder` gives the similarity.
+    """Both stages as one method (data.Method).
 
-    `model` searches and answers. `builder` builds the graph (Table 2); without one, `model` does.
+    `model` searches and answers, `encoder` gives the similarity. `builder` builds the graph (Table 2); without one,
+    `model` does.
     """
 
     def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None):
@@ -461,19 +581,29 @@ class Pecan:
         settings = resolve(llama.folder, llama.config.max_length, options=settings)
         return cls(llama, load_encoder(encoder, llama), settings)
 
+    def identity(self, document: Document) -> dict:
+        """What a graph depends on. It is the head of the graph's file."""
+        return {"document": document.hash, "model": self.builder.fingerprint,
+                "settings": self.settings.construction_settings()}
+
     def file_name(self, document: Document) -> str:
         """The name under which this document's graph is kept: a hash of document, building model and settings."""
-        return file_name(document.hash, self.builder.fingerprint, self.settings.of_construction())
+        return file_name(**self.identity(document))
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Load the graph at `path`, or build it and save it there. Then embed its nodes (Prepared.index [|V|, D])."""
+        """The graph at `path`, or a new one that is written there. Then embed its nodes (Prepared.index [|V|, D]).
+
+        An interrupted construction goes on where it stopped: `kept` looks on disk for summaries that were made before.
+        """
+        identity = self.identity(document)
         if path is not None and Path(path).exists():
-            graph = Graph.load(path, document, self.settings.of_construction(), self.builder)
+            stored = read_graph(path, **identity)
+            graph = Graph([Node(**node) for node in stored["nodes"]], stored["edges"], stored["flops"])
         else:
-            with kept(path, self.file_name(document), summarise) as kept_or_new:
+            with kept(path, file_name(**identity), summarise) as kept_or_new:
                 graph = build(self.builder, document, self.settings, kept_or_new, progress)
                 if path is not None:
-                    graph.save(path)
+                    write_graph(path, identity | {"flops": graph.flops}, list(map(vars, graph.nodes)), graph.edges)
 
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)
@@ -481,10 +611,10 @@ class Pecan:
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""
-        start = self.encoder.flops
+        flops_before = self.encoder.flops
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
         answer = Search(self.model, prepared.graph, question, c, self.settings).answer()
-        answer.flops += self.encoder.flops - start
+        answer.flops += self.encoder.flops - flops_before
         return answer
 
 

@@ -8,8 +8,7 @@ from baselines.replies import replies_to
 from core.files import InputError, read_json, reading, write_file
 from core.text import split
 from data import Document, Prepared
-from support.graph import file_name
-from support.kept import kept
+from support.disk import file_name, kept
 
 FORMAT = 3                        # of the files
 

@@ -3,8 +3,8 @@ import re
 from collections.abc import Container
 from dataclasses import dataclass
 
-from core.text import MARKER
 from llama import Cache, Llama, length_of
+from pecan import MARKER
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 
@@ -96,23 +97,16 @@ def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool 
     return value
 
 
-def regular(path):
-    """The path, on disk or in a zip file; InputError if it is a folder, a pipe or a device, which may never end."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a regular file; choose another one")
-    return path
-
-
 def read_json(path: str | Path) -> dict:
     """The object in a JSON file; InputError if the file is missing, is not JSON, or does not hold an object."""
     with reading(path):
-        content = regular(Path(path)).read_bytes()
+        content = Path(path).read_bytes()
     return parse_json(content, path, dict)
 
 
 def open_bytes(path):
     """Open a file, on disk or in a zip file, for reading. A gzipped file is unpacked, whatever its name."""
-    with regular(path).open("rb") as file:
+    with path.open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(path.open("rb")) if is_gzipped else path.open("rb")
 
@@ -121,7 +115,7 @@ def sha256(files: Iterable) -> str:
     """The hash of the names and contents of files, on disk or in a zip file."""
     digest = hashlib.sha256()
     for file in files:
-        with reading(file), regular(file).open("rb") as stream:
+        with reading(file), file.open("rb") as stream:
             digest.update(file.name.encode() + hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
 
@@ -187,40 +181,22 @@ def write_json(path: str | Path, content: dict):
     write_file(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_tensors(path: str | Path, tensors: dict, metadata: dict[str, str] | None = None):
-    """Write a safetensors file, at once or not at all. Give one entry of metadata: several have no fixed order."""
-    from safetensors.torch import save_file  # here, because it imports torch
-    with replacing(path) as partial:
-        save_file(tensors, partial, metadata)
-        umask = os.umask(0o77)
-        os.umask(umask)
-        os.chmod(partial, 0o666 & ~umask)                      # save_file lets nobody else read
-
-
-def write_sealed(path: str | Path, tensors: dict, note: str):
-    """Write tensors and a text, with their hash. read_sealed checks the hash."""
-    write_tensors(path, tensors, {"sealed": f"{_seal(tensors, note)} {note}"})
-
-
-def read_sealed(path: str | Path) -> tuple[dict, str]:
-    """The tensors and the text that write_sealed wrote; InputError if the file has changed since."""
-    with reading(path, "not a whole file of this version"):
-        with safe_open(regular(Path(path)), framework="pt") as stored:
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}
-            seal, _, note = stored.metadata()["sealed"].partition(" ")
-        if seal != _seal(tensors, note):
-            raise InputError(f"{path}: was changed after it was written")
-    return tensors, note
-
-
-def _seal(tensors: dict, note: str) -> str:
+def write_tensors(path: str | Path, tensors: dict, note: str = ""):
+    """Write a safetensors file with a note, at once or not at all."""
     from safetensors.torch import save  # here, because it imports torch
-    return hashlib.sha256(save(tensors, {"note": note})).hexdigest()
+    with replacing(path) as partial:
+        Path(partial).write_bytes(save(tensors, {"format": "pt", "note": note}))
+
+
+def read_noted(path: str | Path) -> tuple[dict, str]:
+    """The tensors and the note that write_tensors wrote; InputError if the file cannot be read."""
+    with reading(path, "not a readable safetensors file"), safe_open(path, framework="pt") as stored:
+        return {name: stored.get_tensor(name) for name in stored.keys()}, stored.metadata()["note"]
 
 
 def complete_lines(path: str | Path) -> list[bytes]:
     """The lines that append_line wrote. A last line is left out if a kill has torn it."""
-    return regular(Path(path)).read_bytes().split(b"\n")[:-1]  # line feeds only: a text may hold other line ends
+    return Path(path).read_bytes().split(b"\n")[:-1]  # line feeds only: a text may hold other line ends
 
 
 def append_line(path: str | Path, line: str):
@@ -234,21 +210,20 @@ def append_line(path: str | Path, line: str):
         file.write(line.encode() + b"\n")
 
 
-def lock(path: Path):
-    """Lock a file, and return a context that holds the lock. InputError if another run has locked it.
-
-    The system also frees the lock when the process ends, even if it is killed. (Windows has no such lock.)
-    """
+@contextlib.contextmanager
+def lock(path: str | Path):
+    """Hold the lock PATH.lock, which the system frees if the process is killed. InputError if another run holds it."""
+    held = FileLock(f"{path}.lock")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(regular(path), "a")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            held.acquire(timeout=0)
+        except Timeout:
+            raise InputError(f"{path}: another run is writing there; wait for it, or choose another place") from None
+
     try:
-        import fcntl
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:                                           # Windows
-        file.close()
-        return contextlib.nullcontext()
-    except OSError:
-        file.close()
-        raise InputError(f"{path}: another run is writing there; wait for it, or choose another place") from None
-    return file
+        yield
+    finally:
+        with contextlib.suppress(OSError):                  # Windows removes no file that is open
+            os.unlink(held.lock_file)
+        held.release()

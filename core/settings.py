@@ -57,15 +57,15 @@ class Settings:
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
 
-    def of_reader(self) -> dict:
+    def reader_settings(self) -> dict:
         """The settings that every method shares, PECAN or not."""
         return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "answer_tokens")}
 
-    def of_construction(self) -> dict:
+    def construction_settings(self) -> dict:
         """The settings that change a graph."""
         return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "tree")}
 
-    def of_pecan(self) -> dict:
+    def search_settings(self) -> dict:
         """The settings that change PECAN's answers: all but `batch`."""
         return {name: value for name, value in asdict(self).items() if name != "batch"}
 

@@ -1,5 +1,4 @@
-"""Text in pieces: a document's chunks, a reply's bullets, and the tokens of a stretch of a reply."""
-import re
+"""Text in pieces of at most so many tokens."""
 import unicodedata
 
 
@@ -49,52 +48,3 @@ def _middle(word: str) -> int:
             if 0 < place < len(word) and begins(place):
                 return place
     return 0
-
-
-# Does not match **bold**, --- or 1.5. Possessive, and used only at the start of a line, so it takes linear time.
-MARKER = re.compile(r"\s*+(?:([*\-•])(?!\1)|\d++[.)](?=\s|$))\s*+")
-
-
-def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
-    """The information points of a reply, as (start, end) of their text without markers and outer white space.
-
-    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. The paper does not say the rest. An unmarked line
-    directly below a bullet continues it. Other unmarked lines are dropped, as a preamble or an afterword. A reply
-    without any bullet is one IP, so that nothing is lost; a reply of markers alone has no IP. If the length limit cut
-    the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty bullets are dropped.
-    """
-    spans = []
-    position = 0                                            # characters before the line
-    in_bullet = False
-    for line in text.splitlines(keepends=True):
-        marker = MARKER.match(line)
-        end = position + len(line.rstrip())
-        if marker:
-            start = position + marker.end()
-            spans.append((start, end))
-            in_bullet = True
-        elif not line.strip():
-            in_bullet = False
-        elif in_bullet:
-            spans[-1] = (spans[-1][0], end)
-        position += len(line)
-
-    whole = spans if complete else spans[:-1]
-    for some in (whole, spans):
-        found = [(start, end) for start, end in some if text[start:end].strip()]
-        if found:
-            return found
-    has_text = any(line.strip() and not MARKER.match(line) for line in text.splitlines())
-    return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if has_text else []
-
-
-def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
-    """The tokens of a reply that have a character in span = (start, end); token x ends before token_ends[x]."""
-    start, end = span
-    tokens = []
-    token_start = 0
-    for x, token_end in enumerate(token_ends):
-        if token_start < end and token_end > start:
-            tokens.append(x)
-        token_start = token_end
-    return tokens

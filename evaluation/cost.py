@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from core.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
 from core.settings import PAPER, PASS, Settings
-from core.tokenizer import Tokenizer
 from evaluation import paper
 from evaluation.cells import Table, quantity
 from evaluation.plan import Run
-from llama import WEIGHTS, flops_of, length_of
+from llama import BLOCK_BYTES, flops_of, length_of
+from model.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
+from model.tokenizer import Tokenizer
 from pecan import (
     answer_turn,
     chunks,
@@ -188,6 +188,6 @@ def bytes_of_pass(config: Config, width: int, tokens: int, slots: int, keys: int
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + 2 * config.heads * config.head_width + 2 * config.head_width
     computed += config.hidden * (1 if keys else 3)
-    weights = min(config.heads * tokens * keys, WEIGHTS // 4)
+    weights = min(config.heads * tokens * keys, BLOCK_BYTES // 4)
     of_weight = 12 + (width if width < 4 else 0)                      # the scores
     return width * (cached * slots + computed * tokens) + of_weight * weights

@@ -22,7 +22,7 @@ from core.settings import WHOLE_DOCUMENT, Settings
 from evaluation import paper
 from llama import Llama
 from pecan import Pecan
-from support.options import load_models
+from support.command import load_models
 from support.sbert import load_towers
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from baselines.common import scaled
-from core.checkpoint import locate, read_config
 from core.files import InputError, read_json
 from core.settings import PAPER, Settings, resolve
-from core.tokenizer import Tokenizer
 from evaluation import paper
 from evaluation.layouts import Dataset
 from evaluation.methods import Checkpoints, Row, rows_of
 from llama import flops_of, length_of
+from model.checkpoint import locate, read_config
+from model.tokenizer import Tokenizer
 from pecan import answer_turn, node_line, question_prompt
-from support.options import chosen_settings, max_length
+from support.command import chosen_settings, max_length
 
 
 @dataclass(frozen=True)

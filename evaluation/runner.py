@@ -84,7 +84,7 @@ class Runner:
         """What all answers in a file share: models and settings. Batch, device and number of documents may differ."""
         models = self.load(run)
         used = {name: getattr(models, name) for name in ("model", *run.row.uses)}
-        settings = run.settings.of_pecan() if run.row.is_pecan else run.settings.of_reader()
+        settings = run.settings.search_settings() if run.row.is_pecan else run.settings.reader_settings()
         return {name: model and model.fingerprint for name, model in used.items()} | {"top": run.top_k} | settings
 
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:

@@ -13,9 +13,9 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-from core.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
 from core.files import InputError, read_json, reading
 from llama import Llama
+from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
 from support.token_mean import TokenMean
 
 
@@ -33,7 +33,7 @@ def similarities(vectors, query):
 
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
-def attention(q, k, v, mask, bias):
+def attend(q, k, v, mask, bias):
     """Attention in both directions: its output [B, H, T, K] and its weights [B, H, T, T].
 
     q, k and v are [B, H, T, K]. mask [B, T] is False on padding, which no token sees. bias, [H, T, T] or 0, is added to
@@ -150,7 +150,7 @@ class Encoder:
 
             # Attention, its residual, and the norm after it.
             q, k, v = (self.linear(x, at + name).view(B, T, self.heads, -1).transpose(1, 2) for name in self.qkv)
-            h, _ = attention(q, k, v, mask, bias)                                          # [B, H, T, K]
+            h, _ = attend(q, k, v, mask, bias)                                          # [B, H, T, K]
             h = self.linear(h.transpose(1, 2).flatten(2), at + self.output)
             x = self.norm(x + h, at + self.output_norm)
 

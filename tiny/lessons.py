@@ -10,8 +10,8 @@ from random import Random
 import torch
 
 import pecan
-from core.tokenizer import Tokenizer
 from llama import ids_of
+from model.tokenizer import Tokenizer
 from tiny.facts import POST, QUESTIONS, VALUES, Fact, facts_in, statement
 from tiny.world import KINDS, PASSAGES, World, ask, draw_fact, draw_posts, groups_about, make_world, summarise
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from core.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
-from core.command import make_parser, parse_options, user_errors
-from core.files import InputError, append_line, read_json, read_sealed, write_sealed
-from core.tokenizer import Tokenizer
+from core.files import InputError, append_line, read_json, read_noted, write_tensors
 from llama import Llama
+from model.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from model.tokenizer import Tokenizer
+from support.command import make_parser, parse_options, user_errors
 from tiny.lessons import MIXED, Lesson, Teacher, collate, lessons
 
 # --- the start ------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class Training:
 
         # The state: of each weight, itself, its mean and what its optimizer keeps.
         if self.file.exists():
-            tensors, note = read_sealed(self.file)
+            tensors, note = read_noted(self.file)
             stored, self.steps, self.done = json.loads(note)
             if stored != seed:
                 raise InputError(f"{self.file}: is of --seed {stored}; choose it, or another --output")
@@ -160,7 +160,7 @@ class Training:
         for name, weight in self.model.weights.items():
             parts = {"weight": weight.detach(), "mean": self.mean[name], **self.state[name]}
             tensors |= {f"{name} {part}": tensor.cpu() for part, tensor in parts.items()}
-        write_sealed(self.file, tensors, json.dumps((self.seed, self.steps, self.done)))
+        write_tensors(self.file, tensors, json.dumps((self.seed, self.steps, self.done)))
 
         for file in HOME.glob("*.json"):
             shutil.copy(file, self.folder)

@@ -18,7 +18,6 @@ from core.files import (
     check_values,
     read_json,
     reading,
-    regular,
     sha256,
     write_json,
     write_tensors,
@@ -170,7 +169,7 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
     quantised and mean nothing without their scales.
     """
     read = {}
-    with reading(path, "not a readable safetensors file"), safe_open(regular(path), framework="pt") as tensors:
+    with reading(path, "not a readable safetensors file"), safe_open(path, framework="pt") as tensors:
         for name in tensors.keys():
             if re.fullmatch(skipped, name):
                 continue
@@ -217,7 +216,7 @@ def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tens
     write_json(folder / "config.json", raw)
 
     tensors = {name: weight.detach().cpu() for name, weight in weights.items()}
-    write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    write_tensors(folder / "model.safetensors", tensors)
 
 
 # --- the folder and the device --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The options that pecan.py and eval.py share, and the models they name."""
+"""What the command lines share: help and errors, the options that name models and settings, and loading the models."""
 import argparse
 import os
 import sys
@@ -6,17 +6,65 @@ from pathlib import Path
 
 import torch
 
-from core.checkpoint import Config
-from core.files import InputError
+from core.files import InputError, OutputError, enough_memory
 from core.settings import Settings, resolve
 from data import Document
 from llama import Llama
+from model.checkpoint import Config
 from support.sbert import load_encoder
 
+AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 SMALL = 256                            # models of less width run on one thread
 THREADS = torch.get_num_threads()      # wider models run on as many threads as PyTorch chooses
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
+
+def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
+    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples."""
+    lines = text.splitlines()
+    examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
+    return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The options. InputError if one is blank (maybe an unset shell variable), or if a count is below 1."""
+    args = parser.parse_args(argv)
+    for name, value in vars(args).items():
+        if any(isinstance(text, str) and not text.strip() for text in (value if isinstance(value, list) else [value])):
+            raise InputError(f"{name} is blank; leave it out, or give it a value")
+        if name in AT_LEAST_1 and value is not None and value < 1:
+            raise InputError(f"--{name} is {value}; it must be at least 1")
+    return args
+
+
+def user_errors(main, note: str = "") -> int:
+    """Run a command line and return its exit code.
+
+    An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
+    `note` ends the line after an interruption, or if a file could not be written.
+    """
+    sys.stderr = sys.stderr or open(os.devnull, "w")            # None if the shell has closed it
+
+    try:
+        with enough_memory():
+            if sys.stdout is None:
+                raise OutputError("standard output is closed: nobody would see the answer")
+            code = main()
+            sys.stdout.flush()
+            return code
+    except (InputError, OSError) as error:
+        message = " ".join(str(error).split())
+        print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)
+        if isinstance(error, OSError):
+            sys.stdout = None                                   # what it still holds cannot be printed
+        return 2
+    except KeyboardInterrupt:
+        print(f"interrupted{note}", file=sys.stderr)
+        return 130
+
+
+# --- models and settings ----------------------------------------------------------------------------------------------
 
 def add_model_options(parser: argparse.ArgumentParser):
     """Add the options that name models and change settings."""

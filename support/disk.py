@@ -1,0 +1,173 @@
+"""What is kept on disk for one document: its graph, the replies of a construction that was interrupted, and vectors.
+
+    GRAPH.json                      the graph (write_graph describes it), or a baseline's tree
+    GRAPH.json.summaries            the replies so far; only while the graph is being built
+    GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder's fingerprint
+
+Files hold plain values; pecan.Graph gives them their meaning.
+"""
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+
+from core.files import (
+    NUMBER,
+    InputError,
+    Rule,
+    append_line,
+    check_values,
+    complete_lines,
+    lock,
+    read_json,
+    read_noted,
+    reading,
+    write_file,
+    write_tensors,
+)
+
+FORMAT = "pecan graph 4"
+
+RULES = {**dict.fromkeys(("document", "model"), Rule((str,), bool, "a text")),
+         **dict.fromkeys(("nodes", "edges"), Rule((list,), lambda _: True, "a list")),
+         "settings": Rule((dict,), lambda _: True, "an object"), "flops": NUMBER}
+
+
+def hash_of(*content) -> str:
+    """The first 16 digits of the sha256 of some values of JSON's types."""
+    return hashlib.sha256(json.dumps(content, allow_nan=False).encode()).hexdigest()[:16]
+
+
+def file_name(document: str, model: str, settings: dict) -> str:
+    """The name, without an ending, of the graph of this document, this building model and these settings."""
+    return hash_of(FORMAT, document, model, settings)
+
+
+# --- the graph ------------------------------------------------------------------------------------------------------
+
+def write_graph(path: str | Path, head: dict, nodes: list[dict], edges: list[tuple[int, int, float]]):
+    """Write a graph as readable JSON, one line for each node and each edge; OutputError if that fails.
+
+        {"format": ..., "document": sha256, "model": fingerprint, "settings": {...}, "flops": ...,    head
+         "nodes": [{"level": 1, "text": "..."}, ...],                a node's place is its id; levels come in order
+         "edges": [[i, j, e_ij], ...]}                               from node i down to node j; rows sum to 1
+    """
+    text = json.dumps({"format": FORMAT, **head}, indent=0, allow_nan=False).removesuffix("\n}")
+    for key, rows in (("nodes", nodes), ("edges", edges)):
+        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
+        text += f',\n"{key}": [\n' + ",\n".join(lines) + "\n]"
+    write_file(path, text + "\n}\n")
+
+
+def read_graph(path: str | Path, **wanted) -> dict:
+    """The values that write_graph wrote. `wanted` has values that the head must have (None: any).
+
+    Raises InputError if the file is damaged, or if it is the graph of another document, another model or other
+    settings.
+    """
+    with reading(path, "not a complete graph", "; remove it, and the graph is built again"):
+        raw = read_json(path)
+        if raw.get("format") != FORMAT:
+            raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")
+        check_values(raw, RULES, f"{path}: ")
+        _check_nodes(path, raw["nodes"])
+        _check_edges(path, raw["edges"], [node["level"] for node in raw["nodes"]])
+
+        for name, value in wanted.items():
+            if value not in (None, raw[name]):
+                raise InputError(f"{path}: is of another {name}: {raw[name]}, not {value}")
+    return raw
+
+
+def _check_nodes(path, nodes: list[dict]):
+    """Raise InputError if a node has no text, or levels do not rise from 1 one by one."""
+    levels = [node["level"] for node in nodes]
+    whole = all(type(level) is int for level in levels)
+    if not levels or not whole or levels[0] != 1 or any(b - a not in (0, 1) for a, b in zip(levels, levels[1:])):
+        raise InputError(f"{path}: levels do not rise from 1 one by one")
+    for i, node in enumerate(nodes):
+        if node.keys() != {"level", "text"} or not (isinstance(node["text"], str) and node["text"]):
+            raise InputError(f"{path}: node {i} has no text")
+
+
+def _check_edges(path, edges: list, levels: list[int]):
+    """Raise InputError if an edge does not lead one level down, or if the edges of a node sum to neither 1 nor 0."""
+    sums = [0.0] * len(levels)
+    for i, j, weight in edges:
+        whole = type(i) is type(j) is int and type(weight) in (int, float)
+        if not (whole and 0 <= j < i < len(levels) and levels[i] == levels[j] + 1 and weight > 0):
+            raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight above 0")
+        sums[i] += weight
+    for i, total in enumerate(sums):
+        if total and abs(total - 1) > 1e-4:
+            raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to 1")
+
+
+# --- an interrupted construction ------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def kept(path: str | Path | None, construction: str, work):
+    """Yield `work` with a memory on disk, so that an interrupted construction goes on where it stopped.
+
+    work(model, *arguments) is pecan.summarise or another way to ask the model. Each call adds a line to PATH.summaries:
+    its result, its FLOPs, and a hash of its arguments and of `construction`, which names document, model and settings.
+    A call whose hash is in the file does not run again, but its FLOPs count. A lost or torn line is computed again.
+    Without a path, `work` itself is yielded.
+
+    Only one process may build at PATH. The file is removed when the block ends without an error. InputError if another
+    process builds there, OutputError if PATH cannot be written.
+    """
+    if path is None:
+        yield work
+        return
+
+    file = Path(f"{path}.summaries")
+    found = {}                                              # hash of a call -> (its result, its FLOPs)
+
+    def kept_or_new(model, *arguments):
+        call = hash_of(construction, *arguments)
+        if call in found:
+            result, flops = found[call]
+            model.flops += flops
+            return result
+
+        start = model.spent()
+        result = work(model, *arguments)
+        append_line(file, json.dumps([call, result, model.spent(start)[0]], ensure_ascii=False, allow_nan=False))
+        return result
+
+    with lock(path):
+        if file.exists():
+            with reading(file, "not the summaries of an interrupted construction",
+                         "; remove the file, and the graph is built from the start"):
+                for line in complete_lines(file):
+                    call, result, flops = json.loads(line)
+                    found[call] = result, flops
+        yield kept_or_new
+        file.unlink(missing_ok=True)
+
+
+# --- vectors --------------------------------------------------------------------------------------------------------
+
+def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
+    """An encoder's vectors of a graph's nodes [|V|, D], and the FLOPs they cost; kept in PATH.ENCODER.vectors.
+
+    A file of other texts, or one that cannot be read, is replaced.
+    """
+    texts_hash = hash_of(texts)
+    file = None if path is None else Path(f"{path}.{hash_of(encoder.fingerprint)}.vectors")
+    if file is not None and file.exists():
+        with contextlib.suppress(InputError):
+            tensors, note = read_noted(file)
+            stored_hash, flops = note.split()
+            if stored_hash == texts_hash:
+                return tensors["vectors"], int(flops)
+
+    flops_before = encoder.flops
+    vectors = encoder.encode(texts)
+    flops = encoder.flops - flops_before
+    if file is not None:
+        write_tensors(file, {"vectors": vectors.contiguous()}, f"{texts_hash} {flops}")
+    return vectors, flops
