@@ -227,41 +227,55 @@ def edge_weights(a: torch.Tensor, places: list[int]) -> torch.Tensor:
     return share(a[places].cpu().double().mean(0))
 
 
-# Does not match **bold**, --- or 1.5. Possessive, and used only at the start of a line, so it takes linear time.
-MARKER = re.compile(r"\s*+(?:([*\-•])(?!\1)|\d++[.)](?=\s|$))\s*+")
+# What a bullet begins with: a star or a dot, a dash or plus with a blank behind it, or a number of at most two digits,
+# also in parentheses or bold. So **bold**, ---, -12 degrees and 1921. are text. Possessive, and used only at the start
+# of a line, so it takes linear time.
+MARKER = re.compile(r"\s*+(?:\*(?!\*)|[•●◦▪‣]|[-–—+](?=\s|$)|\*{0,2}\(?\d{1,2}\*{0,2}[.)]\*{0,2}(?=\s|$))\s*+")
 
 
 def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
-    """The information points of a reply, as (start, end) of their text without markers and outer white space.
+    """The information points of a reply (3.1), as (start, end) of their text without markers and outer white space.
 
-    A line that begins with `*`, `-`, `•`, `1.` or `1)` is a bullet. The paper does not say the rest. An unmarked line
-    directly below a bullet continues it. Other unmarked lines are dropped, as a preamble or an afterword. A reply
-    without any bullet is one IP, so that nothing is lost; a reply of markers alone has no IP. If the length limit cut
-    the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty bullets are dropped.
+    A line that begins with MARKER is a bullet. What is other text? The paper does not say, so we lose little:
+
+        preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is a point
+        afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
+        all other    joins the bullet above it; a reply without any bullet is one point
+
+    If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty
+    bullets are dropped.
     """
     spans = []
+    marked = 0                                              # bullets so far
+    last_end = None                                         # where the last bullet ends if an afterword follows it
+    below_empty_line = False
     position = 0                                            # characters before the line
-    in_bullet = False
     for line in text.splitlines(keepends=True):
         marker = MARKER.match(line)
         end = position + len(line.rstrip())
         if marker:
-            start = position + marker.end()
+            if not marked and spans and text[:position].rstrip("*_ \n").endswith((":", "：")):
+                spans.pop()
+            spans.append((position + marker.end(), end))
+            marked += 1
+            last_end = None
+        elif line.strip():
+            start, before = spans.pop() if spans else (position, position)
+            indented = line.startswith(("  ", "\t", " \t"))     # one blank is no indent: some tokenizers add it to a line
+            if below_empty_line and not indented and last_end is None and text[start:before].strip():
+                last_end = before
             spans.append((start, end))
-            in_bullet = True
-        elif not line.strip():
-            in_bullet = False
-        elif in_bullet:
-            spans[-1] = (spans[-1][0], end)
+        below_empty_line = not line.strip()
         position += len(line)
 
-    whole = spans if complete else spans[:-1]
-    for some in (whole, spans):
-        found = [(start, end) for start, end in some if text[start:end].strip()]
+    if marked > 1 and last_end is not None:
+        spans[-1] = (spans[-1][0], last_end)
+    for some in (spans if complete else spans[:-1], spans):
+        found = [(start + len(part) - len(part.lstrip()), start + len(part.rstrip()))
+                 for start, part in ((start, text[start:end]) for start, end in some) if part.strip()]
         if found:
             return found
-    has_text = any(line.strip() and not MARKER.match(line) for line in text.splitlines())
-    return [(len(text) - len(text.lstrip()), len(text.rstrip()))] if has_text else []
+    return []
 
 
 def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:

@@ -89,48 +89,43 @@ def pack(level, lengths, space):
 def points(tokenizer, reply, cut):
     """The bullets of a reply, each a list of the places of its tokens; `cut`: the length limit ended the reply.
 
-    Read token by token and line by line. (pecan.bullets reads characters.)
+    Read token by token and line by line. (pecan.bullets reads characters.) No line is indented here.
     """
-    star = tokenizer.encode("*")[0]
-    newline = tokenizer.encode("\n")[0]
-    empty_line = tokenizer.encode("\n\n")[0]
+    star, colon, newline, empty_line = (tokenizer.encode(text)[0] for text in ("*", ":", "\n", "\n\n"))
 
-    bullets = []
-    in_bullet = False
-    line = []                                                  # places of the tokens of this line
-    before = None                                              # place of the newline before it
-    for place, token in [*enumerate(reply), (None, empty_line)]:
-        if token not in (newline, empty_line):
-            line.append(place)
-            continue
+    # Lines of places, each with "below an empty line"; then blocks: what each marked line holds until the next one.
+    lines = [([], True)]
+    for place, token in enumerate(reply):
+        if token in (newline, empty_line):
+            lines.append(([], token == empty_line or not lines[-1][0]))
+        else:
+            lines[-1][0].append(place)
+    lines = [(line, below) for line, below in lines if line]
+    marks = [n for n, (line, _) in enumerate(lines) if reply[line[0]] == star]
+    blocks = [lines[a:b] for a, b in zip([0, *marks], [*marks, len(lines)])]
 
-        # The line is complete. An unmarked line directly below a bullet continues it.
-        if line and reply[line[0]] == star:
-            bullets.append(line[1:])
-            in_bullet = True
-        elif line and in_bullet:
-            if bullets[-1]:
-                bullets[-1].append(before)
-            bullets[-1] += line
+    before = blocks.pop(0)
+    words = [reply[place] for line, _ in before for place in line if reply[place] != star]
+    if marks and words and words[-1] == colon:
+        before = []                                            # a preamble, maybe bold
 
-        # An empty line ends the bullet.
-        if not line or token == empty_line:
-            in_bullet = False
-        line = []
-        before = place
+    if len(blocks) > 1:
+        (first, _), *rest = blocks[-1]
+        filled = len(first) > 1
+        kept = []
+        for line, below in rest:
+            if below and filled:
+                break                                          # an afterword
+            kept.append((line, below))
+            filled = True
+        blocks[-1] = [(first, False), *kept]
 
-    # The last bullet is dropped if it was cut off and another has text.
-    if cut and any(bullets[:-1]):
-        bullets.pop()
-    full = [bullet for bullet in bullets if bullet]
-    if full:
-        return full
-
-    # A reply without bullets is one IP, from its first word to its last, unless it is markers alone.
-    words = [place for place, token in enumerate(reply) if token not in (newline, empty_line)]
-    if all(reply[place] == star for place in words):
-        return []
-    return [list(range(words[0], words[-1] + 1))]
+    # The first token of a marked line is the marker. What remains is read from its first word to its last.
+    found = [[place for line, _ in before for place in line]]
+    found += [[place for line, _ in block for place in line][1:] for block in blocks]
+    if cut and any(found[:-1]):
+        found.pop()
+    return [list(range(places[0], places[-1] + 1)) for places in found if places]
 
 
 def without_repeats(tokenizer, reply, bullets):

@@ -122,7 +122,7 @@ def test_building_equals_the_naive_one(tiny):
 
 
 @settings(max_examples=500)
-@given(st.lists(st.sampled_from(["*", "\n", "\n*", "\n\n", "Mara", "job"]), min_size=1), st.booleans())
+@given(st.lists(st.sampled_from(["*", "\n", "\n*", "\n\n", "Mara", "job", ":"]), min_size=1), st.booleans())
 def test_bullets_equal_the_naive_ones(tiny, reply, cut):
     """pecan.py finds bullets line by line over characters, naive.py token by token."""
     ids = [token for part in reply for token in tiny.tokenizer.encode(part)]

@@ -20,11 +20,11 @@ from view.watch import watching
 import pecan
 from core.files import InputError
 from core.settings import resolve
-from core.text import bullets, split
+from core.text import split
 from data import Document
 from llama import Cache
 from model.tokenizer import Frame
-from pecan import Pecan, build, edge_weights, final_scores, length_of, node_line, pack, share
+from pecan import Pecan, build, bullets, edge_weights, final_scores, length_of, node_line, pack, share
 from pecan import Graph, edge_matrix
 from support.command import warn_if_unknown
 from support.token_mean import TokenMean
@@ -72,22 +72,26 @@ def test_bullets():
     def texts(reply, complete=True):
         return [reply[start:end] for start, end in bullets(reply, complete)]
 
-    assert texts("* one\n* two") == ["one", "two"]
-    assert texts("- one\n• two\n 3. three\n12. four") == ["one", "two", "three", "four"]
-    assert texts("Here is the summary:\n\n* one\n\n* two\n\nI hope this helps.") == ["one", "two"]
-    assert texts("* one\n  goes on\n* two") == ["one\n  goes on", "two"]
+    # Markers, and text that only looks like one.
+    assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11") == list("123456789") + ["10", "11"]
+    assert texts("* Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---\n* two") == [
+        "Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---", "two"]
 
-    # A reply without bullets, empty bullets, and a reply that was cut off.
-    assert texts("  no bullet at all\nin two lines \n") == ["no bullet at all\nin two lines"]
+    # Preamble and afterword go. All other text joins the bullet above it, or is a point by itself.
+    assert texts("**The summary:**\n\n* one\n\n* two\n\nI hope this helps.\n\n  Bye") == ["one", "two"]
+    loose = "**Early life**\n\n   Ann was born.", "**Work**\n\n   She bakes."
+    assert texts(f"1. {loose[0]}\n\n2. {loose[1]}\n\nI hope this helps!") == list(loose)
+    assert texts("Early life\nAnn was born.\n- She moved.\n\nWork\nShe bakes.") == [
+        "Early life\nAnn was born.", "She moved.\n\nWork\nShe bakes."]
+    assert texts("1.\n\nAnn\n\n2.\n\nBob\n\nBye") == ["Ann", "Bob"], "a bullet below its marker is no afterword"
+    assert texts("  no bullet at all:\nin two lines \n") == ["no bullet at all:\nin two lines"]
+
+    # Empty bullets, and a reply that was cut off.
     assert texts("* one\n*\n*   \n* two") == ["one", "two"]
+    assert texts("") == texts(" \n ") == texts("*\n* \n2.") == []
     assert texts("* one\n* tw", complete=False) == ["one"]
     assert texts("* on", complete=False) == texts("*\n* on", complete=False) == ["on"]
     assert texts("* one\n* two\n*", complete=False) == ["one", "two"], "the last bullet was cut before its text"
-    assert texts("") == texts(" \n ") == texts("*\n* \n2.") == []
-
-    # Markers without a blank, and text that only looks like a marker.
-    assert texts("*one\n•two\n3) three\n4. four") == ["one", "two", "three", "four"], "a blank may be missing"
-    assert texts("**bold** is no marker\n* 3.5 degrees\n1.5 is none\n---") == ["3.5 degrees\n1.5 is none\n---"]
 
 
 def test_splitting_loses_no_word(tiny):
