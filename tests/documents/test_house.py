@@ -8,9 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# From the ground up. Nothing below imports the last three. View and tiny do not import each other; study imports tiny.
-STOREYS = ["core", "data", "llama", "support", "pecan", "baselines", "evaluation", "eval", "view", "tiny", "study"]
+# From the ground up. Nothing imports the last two, and these do not import each other.
+STOREYS = ["core", "data", "model", "llama", "support", "pecan", "baselines", "evaluation", "eval", "view", "tiny"]
 TOP = {"view", "tiny"}
+
+# The one circle: `python pecan.py` has its command line in view/, which imports the method.
+CIRCLE = (Path("pecan.py"), Path("view/ask.py"))
 
 
 def files() -> list[Path]:
@@ -25,9 +28,8 @@ def storey_of(file: Path) -> str:
 
 
 def imports(file: Path) -> set[Path]:
-    """The files of this project that a file imports anywhere but in its `__main__` block."""
+    """The files of this project that a file imports, anywhere in it."""
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if "__main__" not in ast.unparse(node)]
     modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -40,9 +42,10 @@ def imports(file: Path) -> set[Path]:
 
 
 def test_imports_lead_down():
-    """A file imports from lower storeys or its own, and never in a circle."""
+    """A file imports from lower storeys or its own, and never in a circle, but for the one that is named."""
     graph = {file: imports(file) for file in files()}
     assert Path("core/settings.py") in graph[Path("pecan.py")], "imports are not found"
+    graph[CIRCLE[0]].remove(CIRCLE[1])
     for file, others in graph.items():
         for other in others:
             here, there = storey_of(file), storey_of(other)
