@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 import torch
 from gguf_file import interleaved, naive_ids
-from oracle import TOLERANCE, assert_same, attention_of_layers, hugging_face, ids_and_spans, mean_attention, relative
+from oracle import (
+    TOLERANCE,
+    assert_same,
+    attention_of_layers,
+    hugging_face,
+    ids_and_spans,
+    mean_attention,
+    relative,
+    rounding,
+)
 from safetensors.numpy import load_file
 from selenium.webdriver.common.by import By
 from support.convert import convert, dequantised, find, open_gguf
@@ -416,27 +425,21 @@ def test_walks_of_published_weights(smollm2, monkeypatch):
 
 @pytest.fixture(scope="module", params=[("cpu", "bfloat16"), ("cuda", "float32"), ("cuda", "bfloat16")], ids="-".join)
 def elsewhere(request, smollm2):
-    """Our model and Hugging Face's, both on another device or in another dtype. (The paper ran bfloat16.)
-
-    Rounding differs there. So our error against float32 on the CPU may be at most 1.1 times Hugging Face's.
-    """
+    """Our model on another device or in another dtype. (The paper ran bfloat16.)"""
     device, dtype = request.param
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device: the GPU's part is not run")
-    return (Llama.load(smollm2.folder, device, dtype),
-            hugging_face(smollm2.folder, getattr(torch, dtype)).to(device))
+    return Llama.load(smollm2.folder, device, dtype)
 
 
-def assert_as_close(ours, hf, exact, what, times=1.1):
-    """Assert that our error is below `times` Hugging Face's: 2 for values read in parts, which round differently."""
-    error, allowed = relative(ours.cpu(), exact.cpu()), relative(hf.cpu(), exact.cpu())
-    assert error < times * allowed + 1e-6, f"{what}: {error}, Hugging Face {allowed}"
+def assert_rounded(ours, exact, model, what):
+    """Assert that `ours` is Hugging Face's float32 value on the CPU, up to the rounding of this model.
 
-
-def passed(hf, ids: list[int]):
-    """Hugging Face's pass over all tokens, with keys, values and attention."""
-    with torch.no_grad():
-        return hf(torch.tensor([ids], device=hf.device), use_cache=True, output_attentions=True)
+    (Hugging Face's own pass in the same dtype is no measure of it. The errors of a few nodes go together, so r of
+    that pass is off by 0.4 u on one processor, by 0.7 u on another, and by 1.2 u with another question.)
+    """
+    error = relative(ours, exact)
+    assert error < rounding(model), f"{what}: {error}, allowed {rounding(model)}"
 
 
 @pytest.fixture(scope="module")
@@ -446,73 +449,61 @@ def short(smollm2):
 
 
 def test_elsewhere_logits_keys_values_and_attention(elsewhere, theirs, short):
-    """All four are as exact as Hugging Face's. A node read after a probe equals one read without, bit by bit."""
-    model, hf = elsewhere
+    """All four are Hugging Face's. A node read after a probe equals one read without, bit by bit."""
+    model = elsewhere
     ids, spans = ids_and_spans(short)
-    exact, other = passed(theirs, ids), passed(hf, ids)
     T = len(ids)
-    cache, probed, plain = (Cache(model, 1, T + 10) for _ in range(3))
-    mask = torch.ones(1, T, T, dtype=torch.bool, device=model.device).tril()
-    averaging = torch.eye(T, device=model.device)[None]
-    with torch.no_grad():
-        places = torch.arange(T, device=model.device)[None]
-        hidden, a = model.forward(torch.tensor([ids], device=model.device), places, mask, cache, averaging)
-
-    assert_as_close(model.logits(hidden), other.logits, exact.logits, "logits")
-    of_hf, wanted = (torch.stack([layer[0].double().mean(0).cpu() for layer in result.attentions]).mean(0)
-                     for result in (other, exact))
-    assert_as_close(a[0], of_hf, wanted, "a(x, y)")
-
-    for cut in (ids[:spans[1].start], ids[spans[1].start:]):
+    probed, plain = Cache(model, 1, T + 10), Cache(model, 1, T)
+    for part in (ids[:spans[1].start], ids[spans[1].start:]):
+        every = torch.eye(plain.lengths[0] + len(part), device=model.device)[None]         # each token is a node
         model.read(probed, [[]], probe=model.tokenizer.frame.close)
-        one, two = (model.read(cache_, [[(None, cut)]])[0] for cache_ in (probed, plain))
-        assert torch.equal(one, two)
+        (hidden, a), (after_probe, _) = (model.read(cache, [[(None, part)]], every) for cache in (plain, probed))
+        assert torch.equal(hidden, after_probe)
+
+    with torch.no_grad():
+        exact = theirs(torch.tensor([ids]), use_cache=True)
+    assert_rounded(model.logits(hidden), exact.logits[:, -1], model, "logits")
+    assert_rounded(a[0], mean_attention(theirs, ids)[spans[1].start:], model, "a(x, y)")
     for layer in range(model.config.layers):
         for name in ("keys", "values"):
-            theirs_, exact_ = (getattr(result.past_key_values.layers[layer], name) for result in (other, exact))
-            for ours, times in ((cache, 1.1), (plain, 2)):
-                kept = getattr(ours, name)[layer][:, :, :T]
-                assert_as_close(kept, theirs_, exact_, f"{name} of layer {layer}", times)
-            assert torch.equal(getattr(plain, name)[layer][:, :, :T], getattr(probed, name)[layer][:, :, :T])
+            ours, after_probe = (getattr(cache, name)[layer][:, :, :T] for cache in (plain, probed))
+            assert torch.equal(ours, after_probe)
+            assert_rounded(ours, getattr(exact.past_key_values.layers[layer], name), model, f"{name} of layer {layer}")
 
 
 def test_elsewhere_a_reply_and_its_edges(elsewhere, theirs, short):
-    """Each token is Hugging Face's best, up to its rounding. The reply's e is as exact as Hugging Face's."""
-    model, hf = elsewhere
+    """Each token is Hugging Face's best, up to the rounding of two logits. So are the edges of the reply."""
+    model = elsewhere
     ids, spans = ids_and_spans(short)
     cache = Cache(model, 1, len(ids) + 24)
     hidden, _ = model.read(cache, [short])
     (reply,), (a,) = model.generate(cache, hidden, 24, cache.averaging_matrix([[0, 1]]))
 
-    exact, other = passed(theirs, ids + reply), passed(hf, ids + reply)
-    logits = other.logits[0, len(ids) - 1:-1].float().cpu()                                # [T, V]
-    rounding = (logits - exact.logits[0, len(ids) - 1:-1]).abs().max()
-    assert (logits.max(1).values - logits[range(len(reply)), reply] <= 2 * rounding).all()
+    with torch.no_grad():
+        logits = theirs(torch.tensor([ids + reply])).logits[0, len(ids) - 1:-1]            # [T, V]
+    behind = logits.max(1).values - logits[range(len(reply)), reply]
+    assert (behind <= 2 * rounding(model) * logits.abs().max()).all(), behind
 
-    of_hf, wanted = (torch.stack([layer[0].double().mean(0).cpu() for layer in result.attentions]).mean(0)[len(ids):]
-                     for result in (other, exact))
-    e = [torch.stack([rows[:, spans[j].start:spans[j].stop].mean() for j in (0, 1)]) for rows in (of_hf, wanted)]
-    assert_as_close(a.double().mean(0), *e, "e of the whole reply", times=2)
+    rows = mean_attention(theirs, ids + reply)[len(ids):]
+    e = torch.stack([rows[:, spans[j].start:spans[j].stop].mean() for j in (0, 1)])
+    assert_rounded(pecan.edge_weights(a, list(range(len(reply)))), e / e.sum(), model, "e of the whole reply")
 
 
 def test_elsewhere_r_of_a_search(elsewhere, theirs):
-    """r of every top-level node is as exact as Hugging Face's."""
-    model, hf = elsewhere
-    t = model.tokenizer
+    """r of every node of the top level is Hugging Face's."""
+    t = elsewhere.tokenizer
     texts = [*PASSAGES[0][1][:300].split(". "), *PASSAGES[0][0][:300].split(". ")]
-    graph = pecan.Graph([pecan.Node(1, text) for text in texts], pecan.edge_matrix([], len(texts)), "", "", {})
+    graph = pecan.Graph([pecan.Node(1, text) for text in texts], [])
     settings = Settings(chunk=64, window=640, answer_tokens=8)
-    search = Search(model, graph, QUESTIONS[0], torch.arange(len(texts)) / len(texts), settings)
+    search = Search(elsewhere, graph, QUESTIONS[0], torch.arange(len(texts)) / len(texts), settings)
     search.start()
+    assert len(search.visited) == len(texts) > 4
 
     segments = pecan.question_prompt(t, QUESTIONS[0])
     for i in search.visited:
         segments += pecan.node_line(t, i, texts[i])
     ids, spans = ids_and_spans(segments)
-    r = []
-    for result in (passed(hf, ids), passed(theirs, ids)):
-        rows = torch.stack([layer[0].double().mean(0).cpu() for layer in result.attentions]).mean(0)
-        of_nodes = [rows[spans[i].start:spans[i].stop, spans["q"].start:spans["q"].stop].mean() for i in search.visited]
-        r.append(torch.stack([position * of_node for position, of_node in enumerate(of_nodes, 2)]))
-    assert len(search.visited) == len(texts) > 4
-    assert_as_close(torch.tensor([step.r for step in search.trace]), *r, "r", times=2)
+    a = mean_attention(theirs, ids)
+    r = [position * a[spans[i].start:spans[i].stop, spans["q"].start:spans["q"].stop].mean()
+         for position, i in enumerate(search.visited, 2)]
+    assert_rounded(torch.tensor([step.r for step in search.trace]), torch.tensor(r), elsewhere, "r")
