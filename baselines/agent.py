@@ -1,23 +1,103 @@
-"""Methods that ask the model in words.
+"""Methods that ask the model in words: how they ask, how they read its replies, and what they build of a document.
 
-A reply without the wanted form is refused and counted, and the model is asked again.
+A reply without the wanted form is refused and counted, and the model is asked again. What a method builds of a document
+(a tree of summaries, a graph) is kept on disk, because the model took long to write it.
 """
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from tqdm import tqdm
 
 from baselines.common import Baseline, scaled
-from baselines.replies import Reply, reminder, replies_to, user_turn
-from core.files import InputError
+from core.files import InputError, read_json, reading, write_file
 from core.settings import Settings
-from data import Answer, Prepared
-from llama import Llama
+from core.text import split
+from data import Answer, Document, Prepared
+from llama import Cache, Llama, length_of
+from pecan import MARKER
+from support.disk import file_name, kept
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
+FORMAT = 3                        # of the files
 
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+def replies_to(model: Llama, texts: list[str], limit: int) -> list[str]:
+    """The greedy reply, of up to `limit` tokens, to each text as a user's turn; they run together."""
+    rows = [[(None, user_turn(model.tokenizer, text))] for text in texts]
+    cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
+    hidden, _ = model.read(cache, rows)
+    ids, _ = model.generate(cache, hidden, limit)
+    return list(map(model.tokenizer.decode, ids))
+
+
+def user_turn(tokenizer, text: str) -> list[int]:
+    """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
+    return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
+
+
+def reminder(wanted: str) -> str:
+    """A line to put before a prompt whose reply was refused. After the prompt it would look like document text."""
+    return f"Your last reply could not be used. {wanted}\n\n"
+
+
+@dataclass
+class Reply:
+    """The reply to one prompt, for the trace."""
+    text: str
+
+
+# --- reading replies ------------------------------------------------------------------------------------------------
+
+def lines_of(reply: str) -> list[str]:
+    """The lines of a list, each once, without markers and stars. If lines are marked, only those count.
+
+    Headings, which end with a colon, are left out.
+    """
+    marked = [line[marker.end():] for line in reply.splitlines() if (marker := MARKER.match(line))]
+    lines = dict.fromkeys(line.strip("* \t") for line in marked or reply.splitlines())
+    return [line for line in lines if line and not line.endswith(":")]
+
+
+def cells_of(reply: str, least: int) -> list[list[str]]:
+    """The lines "a | b | .." of a reply that have at least so many cells, as lists of cells."""
+    rows = []
+    for line in reply.splitlines():
+        marker = MARKER.match(line)
+        rows.append([cell.strip("* \t") for cell in line[marker.end() if marker else 0:].strip("| \t").split("|")])
+    return [row for row in rows if len(row) >= least]
+
+
+def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
+    """The texts (a, b) of each "first: a, second: b", on one line or on two, numbered or not, bold or not.
+
+    The labels are regular expressions. On the same line, the second label must follow a comma, a semicolon or "?".
+    """
+    sign = r"[\W\d]{0,9}"                                   # a limit, so that the time is linear in any reply
+    form = rf"^{sign}(?:{first}){sign}?:[\s*]*+(.+?)(?:(?<=[,;?])\s|\n){sign}(?:{second}){sign}?:[\s*]*+(.+)"
+    found = re.findall(form, reply, re.IGNORECASE | re.MULTILINE)
+    return [(a.strip("*,; \t"), b.strip("* \t")) for a, b in found]
+
+
+def numbers_of(text: str, known: Container[int]) -> list[int]:
+    """The `known` numbers in a text, each once, in the order of the text."""
+    numbers = map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text))
+    return [number for number in dict.fromkeys(numbers) if number in known]
+
+
+# --- a method that asks ---------------------------------------------------------------------------------------------
 
 class Agent(Baseline):
-    """A method that asks the model about a document or a question, and reads its replies."""
+    """A method that builds something of a document by asking the model, once, and answers from it.
+
+    A subclass defines `read` (see Baseline) and
+        build(document) -> dict         what is built, in JSON's types; the model does the work
+        ready(content) -> Prepared      the same in the form that questions need; an encoder may do some work
+    """
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
     def __init__(self, model: Llama, settings: Settings, *others):
@@ -30,6 +110,38 @@ class Agent(Baseline):
         self.replies, self.progress = replies, progress
         self.trace: list[Reply] = []                        # one for each call
         self.refused = 0
+
+    def construction(self, document: Document) -> dict:
+        """The settings that decide what is built from a document. All lengths follow from these."""
+        return {"method": type(self).__name__, "format": FORMAT, "chunk": self.settings.chunk,
+                "window": self.settings.window}
+
+    def file_name(self, document: Document) -> str:
+        """The name on disk of what this model builds from this document with these settings."""
+        return file_name(document.hash, self.model.fingerprint, self.construction(document))
+
+    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+        """Load `path`, or build what it should hold and write it there. Then make it ready for questions."""
+        name = self.file_name(document)
+        if path is not None and Path(path).exists():
+            content = read_json(path)
+            if content.get("of") != name:
+                raise InputError(f"{path}: is of another document, model or settings; choose another name")
+        else:
+            before = self.model.flops
+            with kept(path, name, replies_to) as kept_or_new:
+                self.begin(kept_or_new, progress)
+                content = {"of": name} | self.build(document)
+                content |= {"calls": len(self.trace), "refused": self.refused, "flops": self.model.flops - before}
+                if path is not None:
+                    write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+        before = self.flops()
+        with reading(path or document.id, "not what was built from a document"):
+            prepared = self.ready(content)
+            prepared.flops = content["flops"] + self.flops() - before
+            prepared.calls, prepared.refused = content["calls"], content["refused"]
+        return prepared
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         self.begin()
@@ -89,3 +201,31 @@ class Agent(Baseline):
                 break
         [found] = self.ask_until([text], lambda n, reply: parse(reply), wanted)
         return found
+
+
+# --- trees of summaries ---------------------------------------------------------------------------------------------
+
+class TreeNode(NamedTuple):
+    level: int                    # 1: a passage of the document; higher: a summary
+    text: str
+    children: list[int]           # ids, in document order
+
+
+class Tree(Agent):
+    """A tree of summaries. A node's id is its place in the list of nodes, and levels come in order."""
+
+    def ready(self, content: dict) -> Prepared:
+        nodes = [TreeNode(*row) for row in content["nodes"]]
+        return Prepared([node.text for node in nodes], graph=nodes)
+
+    def summarise(self, nodes: list[TreeNode], groups: list[list[int]], prompt: str) -> list[TreeNode]:
+        """The next level: a summary of each group of nodes.
+
+        `prompt` asks for the summary; the nodes' texts replace its {}. If the model says nothing, the summary is the
+        beginning of the texts, so that no node is empty.
+        """
+        sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
+        said = self.say([prompt.format(source) for source in sources], self.limit)
+        texts = [" ".join(reply.split()) or split(self.model.tokenizer, source, self.limit)[0]
+                 for reply, source in zip(said, sources)]
+        return [TreeNode(nodes[-1].level + 1, text, group) for text, group in zip(texts, groups)]

@@ -2,7 +2,7 @@
 
 Once for a document: the model shortens each chunk to a synopsis, and names its entities and core elements. Duplicates
 are joined. The model names the relations, and these become a directed acyclic graph (sections 3.2, 3.3). For a
-question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4, tree_search.py). The model sees
+question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4). The model sees
 these nodes and all synopses, and names the chunks that it wants to read again. Then it answers.
 
 Our copy of the paper lacks the formulas and prompts. The steps follow its words. The rest is ours:
@@ -12,6 +12,11 @@ Our copy of the paper lacks the formulas and prompts. The steps follow its words
   HD 36" and "HD 38"
 - a node's text is its name and those sentences of the synopses that contain it. With whole synopses all nodes of a
   chunk would match the same keywords
+- formulas of the search are the standard ones: UCB1 with c = sqrt(2) (Browne et al. 2012, which the paper cites), and
+  a reward from 0 to 1: the share of the keywords that occur on the whole path below the root. This includes a node's
+  own text: otherwise a node with children would gain nothing by its own keyword
+- section 3.4 selects by the "win/visit ratio", Appendix B by UCB; we follow Appendix B. It stops expanding at a
+  "sufficient visit count", but gives no number. We expand a node when it is first selected without children
 - one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
 - the reader gets synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes instead of synopses, but their texts
   are sentences of synopses
@@ -22,17 +27,16 @@ Our copy of the paper lacks the formulas and prompts. The steps follow its words
 - options are lines "(A) .." of the question, as the layout of QuALITY writes them. They may give keywords
 """
 import hashlib
+import math
+import random
 import re
 from collections import Counter
 from functools import cache
 from itertools import chain
 
-from baselines.built import Built
-from baselines.common import line_ids, scaled
+from baselines.agent import Agent, cells_of, lines_of, numbers_of
+from baselines.common import line_ids, pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
-from baselines.passages import pack_paragraphs, sentences
-from baselines.replies import cells_of, lines_of, numbers_of
-from baselines.tree_search import form_of, holds, search
 from core.text import split
 from data import Answer, Document, Prepared
 from pecan import room_for_nodes
@@ -44,11 +48,24 @@ NEAR = 3                          # theta: the SimHashes of near duplicates diff
 LOOKED_UP = 3                     # chunks that may be read again: ReadAgent's numbers
 OPTIONS_LOOKED_UP = 5
 OPTION = r"(?m)^\([A-Z]\) "       # the beginning of an option's line
+ROUNDS = 100                      # of the search, at least; 10 for each node if that is more
+FOUND = 5                         # k: nodes that the search returns
+DEPTH = 3                         # d: random steps of a simulation
 STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
            "when where why how yes no".split())
 
 
 # --- nodes and edges (section 3.3) ----------------------------------------------------------------------------------
+
+def form_of(name: str) -> str:
+    """The form by which names are compared."""
+    return " ".join(name.lower().split())
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Whether a text holds a phrase as whole words, in upper or lower case."""
+    return bool(re.search(rf"(?<!\w){re.escape(form_of(phrase))}(?!\w)", form_of(text)))
+
 
 @cache
 def simhash(text: str) -> int:
@@ -124,7 +141,78 @@ def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
         for others in reached:
             if a in others:
                 others |= reached[b]
-    return [[a, b, "; ".join(of_edge)] for (a, b), of_edge in edges.items()]
+    return [[a, b, "; ".join(joined)] for (a, b), joined in edges.items()]
+
+
+# --- search (section 3.4, Appendix B) ---------------------------------------------------------------------------------
+
+def search(nodes: list[dict], edges: list[list], keywords: list[str]) -> list[int]:
+    """The k nodes (of name, text) that are most relevant to the keywords. An edge is [a, b, relations]."""
+    held = [{keyword for keyword in keywords if holds(node["text"], keyword)} for node in nodes]
+    after = [[b for a, b, _ in edges if a == v] for v in range(len(nodes))]
+    tree = TreeSearch(held, after, len(keywords))
+    for _ in range(max(ROUNDS, 10 * len(nodes)) if nodes else 0):
+        tree.round()
+    return tree.best()
+
+
+class TreeSearch:
+    """Monte Carlo tree search. held[v]: keywords in the text of node v; after[v]: the nodes that its edges lead to.
+
+    A node is in the tree at most once, with visits N and rewards W. Nodes that no edge leads to are below the root.
+    """
+
+    def __init__(self, held: list[set[str]], after: list[list[int]], keywords: int):
+        self.held = held
+        self.after = after
+        self.keywords = keywords
+        self.rng = random.Random(0)
+        entered = {v for targets in after for v in targets}
+        self.roots = [v for v in range(len(held)) if v not in entered]
+        self.children = {}                                  # node -> its children in the tree
+        self.in_tree = set(self.roots)
+        self.N = [0] * len(held)
+        self.W = [0.0] * len(held)
+        self.rounds = 0                                     # N of the root
+
+    def ucb(self, v: int, parent: int) -> float:
+        """Q(v) + c sqrt(ln N(parent) / N(v)), c = sqrt(2); infinite for a node that was never visited (equation 8)."""
+        if self.N[v] == 0:
+            return math.inf
+        return self.W[v] / self.N[v] + math.sqrt(2 * math.log(parent) / self.N[v])
+
+    def round(self):
+        """Select, expand, simulate, propagate back (equations 9 to 13)."""
+        # Selection: down the tree by UCB, ties to the lower id.
+        path = []
+        options, parent = self.roots, self.rounds
+        while options:
+            path.append(max(options, key=lambda v: (self.ucb(v, parent), -v)))
+            options, parent = self.children.get(path[-1], []), self.N[path[-1]]
+
+        # Expansion: all successors that are not in the tree; one of them is next.
+        new = [v for v in self.after[path[-1]] if v not in self.in_tree]
+        if new:
+            self.children[path[-1]] = new
+            self.in_tree.update(new)
+            path.append(self.rng.choice(new))
+
+        # Simulation: random steps along edges. The reward is the share of the keywords on the whole path.
+        walked = list(path)
+        while self.after[walked[-1]] and len(walked) < len(path) + DEPTH:
+            walked.append(self.rng.choice(self.after[walked[-1]]))
+        found = set().union(*(self.held[v] for v in walked))
+        reward = len(found) / max(1, self.keywords)
+
+        self.rounds += 1
+        for v in path:
+            self.N[v] += 1
+            self.W[v] += reward
+
+    def best(self) -> list[int]:
+        """The k visited nodes with the highest Q; then N, own keywords, and the lower id decide (equations 14, 15)."""
+        visited = [v for v in range(len(self.N)) if self.N[v]]
+        return sorted(visited, key=lambda v: (-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v))[:FOUND]
 
 
 # --- questions (section 3.4) ----------------------------------------------------------------------------------------
@@ -148,7 +236,7 @@ def pages_of(reply: str, number: int, most: int) -> list[int]:
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-class JERR(Built):
+class JERR(Agent):
     """Write synopses and a graph once. For a question: search, look up chunks, answer from synopses and chunks."""
 
     def construction(self, document: Document) -> dict:
@@ -168,14 +256,14 @@ class JERR(Built):
         # Entities and core elements of each chunk, joined over all chunks.
         nodes, node_of = join_names([[*atoms, *elements] for atoms, elements in
                                      zip(self.names(ATOMS, synopses), self.names(ELEMENTS, synopses))])
-        of_synopses = list(chain(*map(sentences, synopses)))
+        whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
-            node["text"] = " ".join([node["name"], *(s for s in of_synopses if holds(s, node["name"]))])
+            node["text"] = " ".join([node["name"], *(sentence for sentence in whole if holds(sentence, node["name"]))])
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
-        texts = [EDGES + "\n".join(of_chunk) + "\n\nText:\n" + synopsis
-                 for of_chunk, synopsis in zip(names, synopses) if len(of_chunk) > 1]
+        texts = [EDGES + "\n".join(some) + "\n\nText:\n" + synopsis
+                 for some, synopsis in zip(names, synopses) if len(some) > 1]
         found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of), EDGE)
         edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}

@@ -17,9 +17,8 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 """
 import re
 
-from baselines.built import Tree, TreeNode
-from baselines.common import scaled
-from baselines.passages import pack_sentences
+from baselines.agent import Tree, TreeNode
+from baselines.common import pack_sentences, scaled
 from data import Answer, Document, Prepared
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
@@ -123,6 +122,6 @@ class MeMWalker(Tree):
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
 
-        def last_of(reply):                                 # the last action that a reply names counts
+        def last_action(reply):                             # the last action that a reply names counts
             return [int(action) for action in re.findall(r"Action:\s*(-?\d+)", reply)[-1:] if int(action) in actions]
-        return self.ask_fitting(texts, last_of, f"Action is one of {', '.join(map(str, actions))}.")
+        return self.ask_fitting(texts, last_action, f"Action is one of {', '.join(map(str, actions))}.")

@@ -25,8 +25,8 @@ import json
 import re
 from itertools import chain
 
-from baselines.built import Built
-from baselines.common import highest, line_ids, scaled
+from baselines.agent import Agent, cells_of, lines_of, pairs_of
+from baselines.common import highest, line_ids, pack_sentences, scaled
 from baselines.mkrag_prompts import (
     EXTRACT,
     GUIDELINES,
@@ -40,8 +40,6 @@ from baselines.mkrag_prompts import (
     WEIGH,
     WEIGHT_FORM,
 )
-from baselines.passages import pack_sentences
-from baselines.replies import cells_of, lines_of, pairs_of
 from core.settings import Settings
 from core.text import fill
 from data import Answer, Document, Prepared
@@ -140,7 +138,7 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 
     requests = [("macro", everything)]
     if len(items) >= FEATURE_ITEMS:
-        requests += [("feature", of_kind) for of_kind in lines.values()]
+        requests += [("feature", some) for some in lines.values()]
     if len(items) >= MICRO_ITEMS:
         requests.append(("micro", everything))
     return requests
@@ -161,7 +159,7 @@ def decision_of(reply: str, text: str) -> tuple[str, str] | None:
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-class MKRAG(Built):
+class MKRAG(Agent):
     """Build an index of question-answer pairs, retrieve from it, and read the pairs."""
 
     def __init__(self, model: Llama, encoder, settings: Settings):
@@ -179,7 +177,7 @@ class MKRAG(Built):
         # Pruning (equation 5).
         groups = fill(tokenizer, list(entities), self.limit // WEIGHT_TOKENS, "\n")
         found = self.ask_until([WEIGH + group for group in groups], lambda n, reply: weights_of(reply), WEIGHT_FORM)
-        weights = dict(chain(*(of_group.items() for of_group in found)))
+        weights = dict(chain(*(some.items() for some in found)))
         kept = [name for name in entities if weights.get(name.lower(), TAU) >= TAU]
 
         # Pairs of all grains.

@@ -31,9 +31,8 @@ import warnings
 import numpy as np
 import torch
 
-from baselines.built import Tree, TreeNode
-from baselines.common import highest, scaled
-from baselines.passages import pack_sentences
+from baselines.agent import Tree, TreeNode
+from baselines.common import highest, pack_sentences, scaled
 from core.files import optional
 from core.settings import Settings
 from data import Answer, Document, Prepared

@@ -5,15 +5,13 @@ from dataclasses import replace
 import pytest
 from speaker import Script, generations
 
-from baselines.agent import Agent
+from baselines.agent import Agent, cells_of, lines_of, reminder, user_turn
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
-from baselines.replies import Reply, cells_of, lines_of, reminder, user_turn
 from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED, Document, read_jsonl
-from pecan import SUMMARISE
 from support.token_mean import TokenMean
 
 METHODS = {
@@ -51,16 +49,6 @@ def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkey
         assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said), sum(tokens for _, tokens in said))
         found.append((answer, (tmp_path / f"{batch}.json").read_text()))
     assert found[0] == found[1]
-
-
-def test_replies_keep_the_order_of_their_prompts(tiny, settings):
-    """Five prompts run two at a time, and each gets the same reply as alone."""
-    passages = read_jsonl(EMBEDDED, 1)[0].passages
-    prompts = [" \n* ".join(["", *passages[n:n + 5]]).join(SUMMARISE) for n in range(0, 25, 5)]
-    method = Agent(tiny, replace(settings, batch=2))
-    alone = [method.say([prompt], 12)[0] for prompt in prompts]
-    assert method.ask(prompts, 12) == alone and len(set(alone)) == 5
-    assert method.trace == [Reply(text) for text in alone]
 
 
 def test_refused_replies_are_asked_for_again(tiny, settings):

@@ -9,11 +9,20 @@ import pytest
 from speaker import Script, by_rules
 
 from baselines import graphreader_prompts
-from baselines.agent import Agent
-from baselines.fact_graph import FactGraph, facts_of, form_of, scores_of, stemmer
-from baselines.graphreader import FORM, GraphReader, Walk, action_of, notebook_of
-from baselines.passages import pack_paragraphs
-from baselines.replies import reminder
+from baselines.agent import reminder, user_turn
+from baselines.graphreader import (
+    FORM,
+    FactGraph,
+    GraphReader,
+    Walk,
+    action_of,
+    facts_of,
+    form_of,
+    notebook_of,
+    scores_of,
+    stemmer,
+)
+from baselines.graphreader_prompts import EXTRACT, SELECT
 from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED, Document, read_jsonl
@@ -57,14 +66,11 @@ def test_the_graph_by_hand():
 
 
 def test_forms_and_names():
-    assert len({form_of(name, STEM) for name in ("d souza jones", "D'Souza Jones'", "D'Souza Jones", "D'Souza Jones's",
-                                              "D’Souza_Jones’s")}) == 1
+    assert len({form_of(name, STEM) for name in ("d souza jones", "D'Souza Jones'", "D’Souza_Jones’s")}) == 1
     assert form_of("bands", STEM) == form_of("band", STEM) != form_of("Canada", STEM) != form_of("Canadian", STEM)
-    graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party"], ["c", "Bands", "party", "--"]]], STEM)
-    assert graph.names == ["band", "art", "party"], "the first wording; special characters are no name"
-    assert graph.neighbours == [[1, 2], [0], [0]], "art is not in party"
-    graph = FactGraph([[["a", *"bcdefghij"], ["b", "k", "j"], ["c", "k", "c"]]], STEM)
-    assert graph.neighbours[graph.find("k")] == [graph.find("c"), graph.find("j")], "in order of appearance"
+    graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party", "--"], ["c", "party", "drum"]]], STEM)
+    assert graph.names == ["band", "art", "party", "drum"], "the first wording; special characters are no name"
+    assert graph.neighbours == [[1, 2], [0], [0, 3], [2]], "in order of appearance; art is not in party"
 
 
 def test_facts_of_a_reply():
@@ -77,16 +83,7 @@ def test_facts_of_a_reply():
     assert facts_of(reply, story)[0][1:] == ["father", "going home"], "the prompt's example counts if it is in the text"
 
 
-def test_chunks_are_whole_paragraphs_and_lose_nothing(tiny):
-    document = read_jsonl(EMBEDDED, 1)[0]
-    long = Document("x", [" ".join(document.passages[:6]), "", *document.passages[6:]])
-    packed = pack_paragraphs(tiny.tokenizer, long, 60)
-    assert " ".join(packed).split() == " ".join(long.passages).split()
-    assert all(len(tiny.tokenizer.encode(chunk)) <= 60 for chunk in packed)
-    for passage in document.passages[6:]:
-        assert any(passage in chunk for chunk in packed), "a paragraph that fits is not cut"
-
-
+# --- replies
 # --- replies --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("stage, reply, wanted", [
@@ -155,26 +152,20 @@ TO_JONES = said("read_neighbor_node(Danko Jones)")
 
 @pytest.mark.parametrize("replies, read, refused", [
     ((STOP, END), [], 0),
-    # an inserted chunk goes to the front of the queue, which is read first
-    ((said("read_chunk([6, 9])"), said("read_subsequent_chunk()"), MORE, END), [6, 7, 9], 0),
+    # an inserted chunk goes to the front of the queue, which is read first; it comes once, if it is queued already
     ((said("read_chunk([6, 9])"), said("read_previous_chunk()"), MORE, END), [6, 5, 9], 0),
-    ((said("read_chunk([6])\nread_chunk([9])"), MORE, END), [6, 9], 0),
-    # it comes first, and once, if it is queued already
     ((said("read_chunk([6, 9, 7])"), said("read_subsequent_chunk()"), MORE, MORE, END), [6, 7, 9], 0),
-    ((said("read_chunk([1])"), said("read_previous_chunk()"), MORE, END), [1, 0], 0),
     ((said("read_chunk([12])"), said("read_subsequent_chunk()"), MORE, END), [12, 13], 0),
     # a chunk beyond an end, or one that was read already, is not added
     ((said("read_chunk([0])"), said("read_previous_chunk()"), END), [0], 0),
     ((said("read_chunk([13])"), said("read_subsequent_chunk()"), END), [13], 0),
     ((READ_6, said("read_subsequent_chunk()"), said("read_previous_chunk()"), END), [6, 7], 0),
-    # unknown ids are left out, repeated ones are read once; a reply without a known id is refused
+    # unknown ids and those of other nodes' facts are left out; a reply without any other id is refused
     ((said("read_chunk([99, 6, 6])"), MORE, END), [6], 0),
+    ((STOP, TO_JONES, said("read_chunk([0, 9])"), END), [9], 0),
     ((said("read_chunk([99])"), said("read_chunk([ID])"), said("x")), [], 3),
     # if all chunks were read already, the walk goes on as after stop_and_read_neighbor
     ((READ_6, MORE, TO_JONES, READ_6, END), [6], 0),
-    # ids that are not among the node's facts are left out; a reply without any other id is refused
-    ((STOP, TO_JONES, said("read_chunk([0, 9])"), END), [9], 0),
-    ((STOP, TO_JONES, *[said("read_chunk([0])")] * 3), [], 3),
     # a walk may go back; an invented node, one that is no neighbour and the node itself are refused; the third refusal
     # in a row ends the walk, the second does not
     ((STOP, TO_JONES, STOP, said("read_neighbor_node(Never Too Loud)"), STOP, END), [], 0),
@@ -188,27 +179,22 @@ def test_branches_of_a_walk(walk, replies, read, refused):
 
 def test_notebooks_of_a_walk(walk):
     """If a reply has no notebook, the old one stays, also among neighbours. A walk ends at a node without them."""
-    assert walk("Toronto", said("read_chunk([9])", "old"), END).notebook == "old"
     assert walk("Toronto", said("stop_and_read_neighbor()", "old"), said("termination()", "new")).notebook == "old"
     assert walk("a", said("stop_and_read_neighbor()", "kept"), facts=[[["f", "a"]]]).notebook == "kept"
 
 
 def test_a_walk_has_ten_calls(walk):
-    """At each stage, the 10th call is the last, and its notebook is kept. A refused reply is not a call."""
-    chunks = said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])", "n")
-    one = walk("Never Too Loud", chunks, *[said("search_more()", f"n{n}") for n in range(9)])
-    assert len(one.actions) == 10 and one.notebook == "n8" and one.queue == [9, 10, 11] and len(one.read) == 9
-    line = [[[f"f{n}", f"k{n}", f"k{n + 1}"] for n in range(9)]]
-    hops = [part for n in range(5) for part in (STOP, said(f"read_neighbor_node(k{n + 1})"))]
-    assert len(walk("k0", *hops, facts=line).actions) == 10
-
-    # If the 10th call fills the queue or follows its last chunk, neither a chunk nor neighbours are shown after it.
+    """The 10th call is the last, and its notebook is kept, whether it fills the queue, reads a chunk or empties the
+    queue. A refused reply is not a call."""
     line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
     node = [[said(f"read_chunk([{n}])"), MORE, said(f"read_neighbor_node(k{n + 1})")] for n in range(4)]
-    last = walk("k0", "x", *sum(node[:3], []), said("read_chunk([3])", "tenth"), facts=line)
-    assert (last.read, last.queue, last.notebook) == ([0, 1, 2], [3], "tenth")
-    last = walk("k0", STOP, node[0][2], *sum(node[1:], [])[:7], said("search_more()", "tenth"), facts=line)
-    assert (last.read, last.queue, last.notebook) == ([1, 2, 3], [], "tenth")
+    for start, before, last, read, queue in (
+            ("Never Too Loud", [said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])"), *[MORE] * 8], "search_more()",
+             [*range(9)], [9, 10]),
+            ("k0", ["x", *sum(node[:3], [])], "read_chunk([3])", [0, 1, 2], [3]),
+            ("k0", [STOP, node[0][2], *sum(node[1:], [])[:7]], "search_more()", [1, 2, 3], [])):
+        one = walk(start, *before, said(last, "tenth"), facts=line if start == "k0" else EVERYWHERE)
+        assert (len(one.actions), one.read, one.queue, one.notebook) == (10, read, queue, "tenth")
 
 
 def test_memory_gives_way_to_the_window(method):
@@ -255,7 +241,7 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
     graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]], STEM)
     script = Script(method, "Node: k1, Score: 5\nNode: k0, Score: 5\nNode: k2, Score: 9",
                     "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
-    head = f"{reminder(FORM)}{graphreader_prompts.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
+    head = f"{reminder(FORM)}{SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
     starts = method.starts(graph, "Q?", "p")
@@ -266,8 +252,7 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
 def test_it_cannot_run_on_a_small_window(tiny, settings):
     """The window holds the prompt of a full chunk after a refusal, and its reply; the limit is exact to the token."""
     chunk = " ".join(["road."] * 80)                        # 160 tokens, as 2000 shrink to with chunks of 24
-    reply = 1024 * 24 // 300
-    prompt = Agent(tiny, settings).length(f"{reminder(FORM)}{graphreader_prompts.EXTRACT}\n\n{chunk}")
+    prompt, reply = len(user_turn(tiny.tokenizer, f"{reminder(FORM)}{EXTRACT}\n\n{chunk}")), 1024 * 24 // 300
     method = GraphReader(tiny, replace(settings, window=prompt + reply))
     assert method.prepare(Document("x", [f"{chunk} {chunk}"])).calls == 6
     with pytest.raises(InputError, match=f"extraction of GraphReader takes {prompt} tokens and its reply {reply}"):

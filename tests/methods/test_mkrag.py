@@ -10,7 +10,8 @@ import pytest
 import torch
 from speaker import Script
 
-from baselines import built, mkrag
+from baselines import agent, mkrag
+from baselines.agent import pairs_of
 from baselines.common import line_ids
 from baselines.mkrag import (
     MKRAG,
@@ -22,12 +23,10 @@ from baselines.mkrag import (
     weights_of,
     without_general_time,
 )
-from baselines.replies import pairs_of, reminder
 from core.settings import Settings
 from data import Document, Prepared
 from llama import flops_of, length_of
-from pecan import Search, question_prompt
-from pecan import Graph, Node, edge_matrix
+from pecan import Graph, Node, Search, question_prompt
 from support.token_mean import TokenMean
 
 # --- entities -------------------------------------------------------------------------------------------------------
@@ -49,13 +48,11 @@ def test_pruning(tiny):
 
 def test_grains_by_hand():
     """From tau_1 = 2 items on, each kind of item has a feature request; from tau_2 = 4 on, all items a micro one."""
-    def grains(n):
-        return [grain for grain, _ in requests_of("e", [("attributes", f"k | {i}") for i in range(n)])]
-    assert [grains(n) for n in (1, 2, 3, 4)] == [["macro"], ["macro", "feature"], ["macro", "feature"],
-                                                 ["macro", "feature", "micro"]]
-    items = [("events", "fell ill"), ("attributes", "a | b"), ("events", "sang")]
-    assert requests_of("e", items) == [("macro", ["e | fell ill", "e | sang", "e | a | b"]),
-                                       ("feature", ["e | fell ill", "e | sang"]), ("feature", ["e | a | b"])]
+    items = [("events", "fell ill"), ("attributes", "a | b"), ("events", "sang"), ("events", "left")]
+    assert requests_of("e", items[:1]) == [("macro", ["e | fell ill"])]
+    assert requests_of("e", items[:3]) == [("macro", ["e | fell ill", "e | sang", "e | a | b"]),
+                                           ("feature", ["e | fell ill", "e | sang"]), ("feature", ["e | a | b"])]
+    assert [grain for grain, _ in requests_of("e", items)] == ["macro", "feature", "feature", "micro"]
 
 
 def test_one_weight_an_entity():
@@ -124,18 +121,12 @@ def test_an_echo_of_the_example_is_no_text(tiny, monkeypatch):
     echo = example(mkrag.EXTRACT, '{"Pierre', "}}")
     pair = example(mkrag.PAIRS, "Question:", "Curie.")
     rewritten = example(mkrag.LOOP, "RewriteQ: What", "discover?")
-    beside = echo + json.dumps({"Ann": {"Attributes": {"job": "baker"}}})
-
+    ann = json.dumps({"Ann": {"Attributes": {"job": "baker"}}})
     method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000))
-    monkeypatch.setattr(mkrag, "pack_sentences", lambda tokenizer, document, limit: document.passages)
-    for passages, replies, texts, refused in (
-            (["Ann is a baker."], [echo, beside, "Ann | 0.7", pair, "Q: Curie?\nA: x",
-                                   "Q: x?\nA: Curie\nQ: Who is Ann?\nA: a baker"], ["Who is Ann? a baker"], 3),
-            (["Ann.", "Pierre Curie was."], [beside, echo, "Pierre Curie | 1.0\nAnn | 0.3", *[pair] * 4],
-             ["Who is Pierre Curie's wife? Marie Curie."] * 4, 0)):
-        script = Script(method, *replies)
-        prepared = method.prepare(Document("x", passages))
-        assert (prepared.texts, prepared.refused) == (texts, refused) and not script.replies
+    script = Script(method, echo, echo + ann, "Ann | 0.7", pair, "Q: x?\nA: Curie\nQ: Who is Ann?\nA: a baker")
+    prepared = method.prepare(Document("x", ["Ann is a baker."]))
+    assert (prepared.texts, prepared.refused) == (["Who is Ann? a baker"], 2) and not script.replies
+    assert len(entities_of(echo, "Pierre Curie was.")) == 1
     assert decision_of(rewritten, "Who is Ann?") is None
     assert decision_of(rewritten, "Who is Pierre Curie?") == ("RewriteQ", "What did Marie Curie discover?")
 
@@ -161,20 +152,17 @@ def test_forms_of_pairs(reply):
 
 
 def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp_path, monkeypatch):
-    """Every item gets its micro pair, and no reply is refused. After kills, no reply is asked for twice,
-    but replies for another window do not count.
+    """Every item gets its micro pair, and no reply is refused. After kills, no reply is asked for twice.
 
     Rules write the replies: a line "a | k | v" becomes the pair "k?", "v". Replies are cut at four letters per token.
     """
     items = {f"key {n}": f"value {n}" for n in range(300)}
     method = MKRAG(tiny, TokenMean(tiny), replace(settings, chunk=300, window=2000, batch=4))
-    encode = tiny.tokenizer.encode
-    sizes = []                                              # of the groups of lines for micro pairs, in tokens
     asked = []
-    left = []                                               # whether each call is made, the next call last
 
     def replies(model, texts, limit):
-        if left and not left.pop():
+        if len(asked) in kills:
+            kills.remove(len(asked))
             raise KeyboardInterrupt
         asked.extend(texts)
         return [reply_to(text)[:4 * limit] if text.startswith(mkrag.PAIRS[:20]) else reply_to(text) for text in texts]
@@ -185,25 +173,17 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
         if text.startswith(mkrag.WEIGH):
             return "Mara | 1.0"
         lines = [line.split(" | ") for line in text.removesuffix('\n"').rpartition('"\n')[2].split("\n")]
-        if mkrag.GUIDELINES["micro"] in text:
-            sizes.append(sum(len(encode("\n" + " | ".join(line))) for line in lines))
-            lines.append(("", "one", "more"))
-        return "\n".join(f"Question: {key}?\nAnswer: {value}" for _, key, value in lines)
+        return "\n".join(f"Question: {key}?\nAnswer: {value}" for _, key, value in [*lines, ("", "one", "more")])
 
-    monkeypatch.setattr(built, "replies_to", replies)
-    document = Document("d", ["text"])
-    other = MKRAG(tiny, TokenMean(tiny), replace(method.settings, window=2001))
-    for one, calls in ((other, 1), (method, 1), (method, 1), (method, 2)):
-        left[:] = [False, *[True] * calls]
+    monkeypatch.setattr(agent, "replies_to", replies)
+    kills = {1, 2, 6}                                       # so many prompts were answered before
+    while kills:
         with pytest.raises(KeyboardInterrupt):
-            one.prepare(document, tmp_path / "m.json")
-        if one is other:
-            asked.clear()
-    left.clear()
-    prepared = method.prepare(document, tmp_path / "m.json")
+            method.prepare(Document("d", ["text"]), tmp_path / "m.json")
+    prepared = method.prepare(Document("d", ["text"]), tmp_path / "m.json")
     assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.refused == 0
     assert len(asked) == len(set(asked)) == prepared.calls
-    assert "one? more" not in prepared.texts and 512 / 5 < max(sizes) <= 512 / 4
+    assert "one? more" not in prepared.texts, "no more pairs than lines"
 
 
 def test_decisions():
@@ -245,7 +225,7 @@ def test_the_reranker_is_pecans_check(tiny, settings):
     """It gives p_yes of a search that has read the pair as its only node. Each pair costs one pass."""
     question = "What is Mara's pet?"
     texts = ["Mara has a goat", "a longer pair: Otto lives by the bridge"]
-    graph = Graph([Node(1, text) for text in texts], edge_matrix([], 2), "", "", {})
+    graph = Graph([Node(1, text) for text in texts], [])
     wanted = []
     for i in range(2):
         search = Search(tiny, graph, question, torch.zeros(2), replace(settings, window=512))
@@ -285,25 +265,6 @@ def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
     answer = method.answer(Prepared([f"{q} {a}" for q, a in pairs], graph=pairs, index=torch.eye(3)), "Curie?")
     assert answer.flops == tiny.flops - before + method.encoder.flops > tiny.flops - before
     assert (answer.nodes, answer.calls, answer.refused) == (read, len(replies), refused) and not script.replies
-
-
-def test_knowledge_gives_way_to_the_window(tiny):
-    """The last pair is left out first, the first pair last."""
-    method = MKRAG(tiny, Vectors({"Who?": [1.0]}), Settings(window=100_000))
-    method.p_yes = lambda query, texts: [.9, .8, .7]
-    texts = ["a? 1", "b? 2", "c? Curie"]
-    prepared = Prepared(texts, graph=list(map(str.split, texts)), index=torch.ones(3, 1))
-
-    def heard(window):
-        method.settings = replace(method.settings, window=window)
-        script = Script(method, "Who?", "Answer: Curie")
-        assert method.loop(prepared, "Who?") == [0, 1, 2]
-        return script.heard[1]
-    whole = heard(100_000)
-    assert whole.endswith("\na? 1\nb? 2\nc? Curie")
-    room = method.length(reminder(mkrag.LOOP_FORM) + whole) + method.limit
-    assert [heard(window) for window in (room, room - 1, 1)] == [
-        whole, whole.removesuffix("\nc? Curie"), whole.removesuffix("a? 1\nb? 2\nc? Curie")]
 
 
 def test_refusals_leave_no_pairs_and_no_chunks(tiny, settings):

@@ -1,11 +1,11 @@
 """Each system answers Figure 20 of the GraphReader paper ("Casa Loma"). Every prompt is compared as a whole.
 
-A script gives the replies. The expected conversations are in tests/story/, for reading. A test fails if one letter of a
-prompt, or of the text that the reader gets at the end, differs.
+story/ has the expected conversations, for reading. The test plays their replies, and fails if one letter differs in a
+prompt, or in the text that the reader gets at the end. GraphReader's replies are as in Figures 21 to 24.
 
-    python tests/test_story.py        writes the conversations anew
+    python tests/methods/test_story.py        writes the prompts anew
 """
-import json
+import re
 import sys
 from pathlib import Path
 
@@ -35,64 +35,10 @@ STORY = Document("story", [
     "constructed from 1911 to 1914 as a residence for financier Sir Henry Pellatt."])
 
 
-# --- the replies ----------------------------------------------------------------------------------------------------
+def settings(chunk: int) -> Settings:
+    """Chunks are the passages. Windows are large, since the embedded model has many tokens for words it never saw."""
+    return Settings(chunk=chunk, window=100_000)
 
-def acts(action: str, notebook: str = "") -> str:
-    book = f"*Updated Notebook*: {notebook}\n" if notebook else ""
-    return f"{book}*Rationale for Next Action*: the plan asks for it.\n*Chosen Action*: {action}"
-
-
-# As in Figures 21 to 24, but with the numbers of our chunks.
-GRAPHREADER = [
-    "1. \"Never Too Loud\" is the fourth studio album by Canadian hard rock band Danko Jones. | Never Too Loud | "
-    "studio album | Canadian | hard rock band | Danko Jones",
-    "1. Danko Jones is a Canadian hard rock trio from Toronto. | Danko Jones | Canadian | hard rock trio | Toronto",
-    "1. Casa Loma is a Gothic Revival castle-style mansion and garden in midtown Toronto, Ontario, Canada. | Casa Loma "
-    "| Gothic Revival | castle-style mansion | Toronto | Canada",
-    "To answer the question, we need to identify the performer or band associated with \"Never Too Loud\", determine "
-    "the city where they were formed, and then find out the name of any notable castle in that city.",
-    "Node: Never Too Loud, Score: 100",
-    acts("read_chunk(ID-0)", "Never Too Loud is an album."),
-    acts("search_more()", "The performer of Never Too Loud is Danko Jones."),
-    acts("read_neighbor_node(Danko Jones)"),
-    acts("read_chunk([1])", "The performer is Danko Jones, a trio from Toronto."),
-    acts("search_more()", "Danko Jones is a band from Toronto, Canada."),
-    acts("read_neighbor_node(Toronto)"),
-    acts("read_chunk([2])", "Danko Jones is from Toronto. Casa Loma is there."),
-    acts("termination()", "The castle mentioned in the text in Toronto is Casa Loma."),
-    "Analyze:\nThe band is from Toronto, where the castle is.\nFinal answer:\nCasa Loma"]
-
-MKRAG_BUILDS = [
-    {"Never Too Loud": {"Attributes": {"Kind": "studio album"}, "Relationships": {"Performer": "Danko Jones"}}},
-    {"Danko Jones": {"Relationships": {"City": "Toronto"}}},
-    {"Casa Loma": {"Attributes": {"Kind": "castle", "Style": "Gothic Revival"}, "Relationships": {"City": "Toronto"},
-                   "Events": ["1911 - construction began"]}, "residence": {"Attributes": {"Owner": "a financier"}}}]
-WEIGHTS = "Never Too Loud | 1.0\nDanko Jones | 0.7\nCasa Loma | 1.0\nresidence | 0.3"
-PAIRS = [
-    [("Who performed the studio album Never Too Loud?", "Danko Jones")],
-    [("What is Never Too Loud?", "a studio album")], [("Who performed Never Too Loud?", "Danko Jones")],
-    [("From which city is Danko Jones?", "Toronto")],
-    [("Which Gothic Revival castle was begun in Toronto in 1911?", "Casa Loma")],
-    [("What is Casa Loma?", "a Gothic Revival castle")], [("Where is Casa Loma?", "in Toronto")],
-    [("What began in 1911?", "the construction of Casa Loma")],
-    [("Of what kind is Casa Loma?", "a castle")], [("Of which style is Casa Loma?", "Gothic Revival")],
-    [("In which city is Casa Loma?", "Toronto")], [("When did the construction of Casa Loma begin?", "1911")]]
-MKRAG_SAYS = [
-    *map(json.dumps, MKRAG_BUILDS), WEIGHTS,
-    *("\n".join(f"Question: {question}\nAnswer: {answer}" for question, answer in pairs) for pairs in PAIRS),
-    "1. Who performed Never Too Loud?\n2. Which castle is there?", "RewriteQ: From which city is Danko Jones?",
-    "Answer: Casa Loma"]
-
-JERR_SAYS = [
-    "Danko Jones made Never Too Loud.", "Danko Jones comes from Toronto.", "Toronto has a castle, Casa Loma.",
-    "* Never Too Loud\n* Danko Jones", "* Danko Jones\n* Toronto", "* Toronto\n* Casa Loma",
-    "* made", "* comes from", "* castle",
-    "Danko Jones | made | Never Too Loud", "Danko Jones | comes from | Toronto",
-    "Toronto | has | Casa Loma\nCasa Loma | is a | castle",
-    "* castle\n* Never Too Loud", "I want to look up Page [0, 2] to see the castle."]
-
-
-# --- the systems ----------------------------------------------------------------------------------------------------
 
 def mkrag(model) -> MKRAG:
     """MKRAG with the number of shared words in place of p_yes, because the model knows none of these words."""
@@ -101,19 +47,14 @@ def mkrag(model) -> MKRAG:
     return method
 
 
-def settings(chunk: int) -> Settings:
-    """Chunks are the passages. Windows are large, since the embedded model has many tokens for words it never saw."""
-    return Settings(chunk=chunk, window=100_000)
+SYSTEMS = {"graphreader": lambda model: GraphReader(model, settings(6)), "mkrag": mkrag,
+           "jerr": lambda model: JERR(model, settings(6))}
 
 
-SYSTEMS = {"graphreader": (GRAPHREADER, lambda model: GraphReader(model, settings(6))),
-           "mkrag": (MKRAG_SAYS, mkrag), "jerr": (JERR_SAYS, lambda model: JERR(model, settings(6)))}
-
-
-def conversation(model, name: str) -> str:
-    """All prompts and replies in order, and the text that the reader gets."""
-    replies, make = SYSTEMS[name]
-    method = make(model)
+def conversation(model, name: str, told: str) -> str:
+    """The prompts that lead to the replies in `told`, these replies, and the text that the reader gets."""
+    replies = re.findall(r"^=== reply\n(.*?)\n\n(?====)", told, re.DOTALL | re.MULTILINE)
+    method = SYSTEMS[name](model)
     read = []
     method.answer_from = lambda question, ids: read.append("".join(map(chr, ids))) or Answer("", [], 0, 0)
     script = Script(method, *replies)
@@ -122,15 +63,15 @@ def conversation(model, name: str) -> str:
                       lambda tokenizer, text: list(map(ord, f"\n* {' '.join(text.split())}")))
         answer = method.answer(method.prepare(STORY), QUESTION)
     assert not script.replies and answer.refused == 0
-    assert [reply.text for reply in answer.trace] == list(replies[-answer.calls:])
+    assert [reply.text for reply in answer.trace] == replies[-answer.calls:]
 
     # GraphReader's instructions are compared with the paper by their hashes, in test_graphreader.py.
-    names = {value: name for name, value in vars(graphreader_prompts).items() if isinstance(value, str)}
+    figures = {value: name for name, value in vars(graphreader_prompts).items() if isinstance(value, str)}
     parts = []
     for prompt, reply in zip(script.heard, replies, strict=True):
-        for figure in sorted(names, key=len, reverse=True):
+        for figure in sorted(figures, key=len, reverse=True):
             if prompt.startswith(f"{figure}\n"):
-                prompt = f"{{{names[figure]}}}{prompt.removeprefix(figure)}"
+                prompt = f"{{{figures[figure]}}}{prompt.removeprefix(figure)}"
         parts.append(f"=== prompt\n{prompt}\n=== reply\n{reply}\n")
     return "\n".join([*parts, f"=== the reader gets{read[0]}\n"])
 
@@ -139,10 +80,11 @@ def conversation(model, name: str) -> str:
 def test_the_story(tiny, name):
     if name == "graphreader":
         pytest.importorskip("snowballstemmer")
-    assert conversation(tiny, name) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    told = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    assert conversation(tiny, name, told) == told
 
 
 if __name__ == "__main__":
-    for name in SYSTEMS:
-        text = conversation(Llama.load(EMBEDDED_MODEL, "cpu"), name)
-        (FOLDER / f"{name}.txt").write_text(text, encoding="utf-8")
+    for file in FOLDER.iterdir():
+        told = file.read_text(encoding="utf-8")
+        file.write_text(conversation(Llama.load(EMBEDDED_MODEL, "cpu"), file.stem, told), encoding="utf-8")
