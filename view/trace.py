@@ -6,13 +6,14 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import asdict
+from inspect import formatannotation
 from pathlib import Path
 from typing import NamedTuple
 
 import pecan
-from core.files import InputError, parse_json, reading, sha256, write_file
-from core.settings import Settings
-from data import Answer
+from core.files import InputError, check_values, parse_json, reading, sha256, write_file
+from core.settings import RULES, Settings
+from data import ENDS, Answer
 from pecan import Node, Step
 from support.disk import read_graph
 from view.recorder import watching
@@ -23,7 +24,6 @@ BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 class Trace(NamedTuple):
     """One question, its answer, and the graph that was searched."""
-    place: str                    # file and line
     graph: str                    # hash of its file, name included
     nodes: list[Node]
     edges: list[tuple[int, int, float]]      # (i, j, e_ij)
@@ -84,10 +84,29 @@ def read_traces(path: str | Path) -> list[Trace]:
             if sha256([file]) != digest:
                 raise InputError(f"{file}: is not the graph of {place}: its hash is different")
             graph = read_graph(file)
+            check_values(row["settings"], RULES, f"{place}: ")
 
             answer = Answer(**row["answer"])
             answer.trace = [Step(**step) for step in answer.trace]
             nodes = [Node(**node) for node in graph["nodes"]]
-            traces.append(Trace(place, digest, nodes, graph["edges"], row["question"], Settings(**row["settings"]),
-                                row["room"], row["c"], row["lengths"], answer))
+            settings = Settings(**row["settings"])
+            traces.append(Trace(digest, nodes, graph["edges"], row["question"], settings, row["room"], row["c"],
+                                row["lengths"], answer))
+            check(traces[-1], place)
     return traces
+
+
+def check(trace: Trace, place: str):
+    """Raise InputError if a value of a step has another type than Step says, or if the parts do not fit each other."""
+    V = len(trace.nodes)
+    for number, step in enumerate(trace.answer.trace, 1):
+        for name, kind in Step.__annotations__.items():
+            value = getattr(step, name)
+            if not isinstance(value, kind):
+                raise InputError(f"{place}: {name} of step {number} is {value!r:.60}, not {formatannotation(kind)}")
+
+    read = [step.node for step in trace.answer.trace]
+    whole = read == trace.answer.nodes and set(read) <= set(range(V)) and trace.answer.end in ENDS
+    numbers = set(map(type, trace.c + trace.lengths)) == {float, int}
+    if not (whole and numbers and len(trace.c) == len(trace.lengths) == V):
+        raise InputError(f"{place}: its nodes and figures are not those of a search in its graph")
