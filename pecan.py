@@ -261,7 +261,7 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
             last_end = None
         elif line.strip():
             start, before = spans.pop() if spans else (position, position)
-            indented = line.startswith(("  ", "\t", " \t"))     # one blank is no indent: some tokenizers add it to a line
+            indented = line.startswith(("  ", "\t", " \t"))     # one blank is none: some tokenizers put it there
             if below_empty_line and not indented and last_end is None and text[start:before].strip():
                 last_end = before
             spans.append((start, end))
