@@ -1,6 +1,6 @@
 """Documents and questions, the files they come from, and the interface of a method. Knows nothing of models.
 
-evaluation/layouts reads the layouts of the paper's data sets. Your own data is JSON lines, one document a line:
+evaluation/layouts.py reads the layouts of the paper's data sets. Your own data is JSON lines, one document a line:
 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
 
@@ -8,9 +8,7 @@ evaluation/layouts reads the layouts of the paper's data sets. Your own data is 
 made from the number of the line.
 """
 import hashlib
-import itertools
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -24,11 +22,11 @@ ID = Rule((str, int), lambda _: True, "a text or a whole number")
 WORDS = Rule((str,), str.strip, "a text that is not blank")
 PASSAGES = Rule((list,), lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts),
                 "a non-empty list of texts, none of them blank")
-OF_DOCUMENT = {"id": ID, "questions": Rule((list,), lambda _: True, "a list of objects")}
-OF_QUESTION = {"id": ID, "question": WORDS, "answers": TEXTS}
+DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), lambda _: True, "a list of objects")}
+QUESTION_RULES = {"id": ID, "question": WORDS, "answers": TEXTS}
 
 # For a question with options. A reply may name an option by its letter; `gold` is the place of the right option.
-OF_OPTIONS = {"options": Rule((list,), lambda texts: 0 < len(texts) <= 26, "a list of 1 to 26 texts"),
+OPTION_RULES = {"options": Rule((list,), lambda texts: 0 < len(texts) <= 26, "a list of 1 to 26 texts"),
               "gold": Rule((int,), lambda n: n >= 0, "the place of an option, from 0 on")}
 
 
@@ -54,7 +52,7 @@ class Document:
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False, allow_nan=False).encode()).hexdigest()
 
 
-# --- methods and answers ----------------------------------------------------------------------------------------------
+# --- methods and answers --------------------------------------------------------------------------------------------
 
 # Why reading ended.
 ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
@@ -126,18 +124,13 @@ def read_text(path: str | Path) -> Document:
 
 def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
     """The documents of a JSON lines file, at most `limit`; InputError names the line and what is wrong with it."""
-    documents = list(itertools.islice(iterate_jsonl(Path(path)), limit))
-    if not documents:
-        raise InputError(f"{path}: holds no document")
-    return documents
-
-
-def iterate_jsonl(path: Path) -> Iterator[Document]:
-    """The documents of a JSON lines file, one at a time; InputError as in read_jsonl."""
-    documents_seen = set()
-    questions_seen = set()
+    path = Path(path) if isinstance(path, str) else path                  # a file in a zip file has its own type
+    documents = []
+    documents_seen, questions_seen = set(), set()
     with reading(path), open_bytes(path) as lines:
         for number, line in enumerate(lines, 1):
+            if len(documents) == limit:
+                break
             if not line.strip():
                 continue
 
@@ -145,7 +138,11 @@ def iterate_jsonl(path: Path) -> Iterator[Document]:
             document = _document(line, where, f"{path.stem}-{number}")
             _check_new([document.id], documents_seen, where)
             _check_new([question.id for question in document.questions], questions_seen, where)
-            yield document
+            documents.append(document)
+
+    if not documents:
+        raise InputError(f"{path}: holds no document")
+    return documents
 
 
 def _check_new(ids: list[str], seen: set[str], where: str):
@@ -158,7 +155,7 @@ def _check_new(ids: list[str], seen: set[str], where: str):
 
 def check_options(values: dict, place: str):
     """Raise InputError, which begins with `place`, if the options or the place of the right one are impossible."""
-    check_values(values, OF_OPTIONS, place)
+    check_values(values, OPTION_RULES, place)
     if values["gold"] >= len(values["options"]):
         raise InputError(f"{place}gold is {values['gold']}, but there are only {len(values['options'])} options, "
                          "numbered from 0")
@@ -169,7 +166,7 @@ def _document(line: bytes, where: str, name: str) -> Document:
     row = {"id": name} | parse_json(line, where, dict)
     if ("text" in row) == ("passages" in row):
         raise InputError(f"{where}: a document has either text or passages")
-    rules = OF_DOCUMENT | ({"text": WORDS} if "text" in row else {"passages": PASSAGES})
+    rules = DOCUMENT_RULES | ({"text": WORDS} if "text" in row else {"passages": PASSAGES})
     check_values(row, rules, f"{where}: ")
 
     document = Document(str(row["id"]), [row["text"]] if "text" in row else row["passages"])
@@ -177,8 +174,8 @@ def _document(line: bytes, where: str, name: str) -> Document:
         if not isinstance(question, dict):
             raise InputError(f"{where}: question {n} is {question!r:.60}; it must be an object")
         question = {"id": f"{document.id}-{n}"} | question
-        check_values(question, OF_QUESTION, f"{where}: question {n}: ")
-        extra = {key: value for key, value in question.items() if key not in OF_QUESTION}
+        check_values(question, QUESTION_RULES, f"{where}: question {n}: ")
+        extra = {key: value for key, value in question.items() if key not in QUESTION_RULES}
         if "options" in extra:
             check_options(extra, f"{where}: question {n}: ")
         document.questions.append(Question(str(question["id"]), question["question"], question["answers"], extra))

@@ -23,13 +23,11 @@ import torch
 
 from core.files import InputError, OutputError, lock, write_file, write_json
 from data import EMBEDDED
-from evaluation import cells, cost, metrics, pictures, tables
-from evaluation.layouts import Dataset
-from evaluation.methods import COMPARE, METHODS
-from evaluation.plan import Run, plan, planned, settle
+from evaluation import cost, metrics, pictures, tables
+from evaluation.datasets import Dataset
+from evaluation.methods import COMPARE, METHODS, Run, plan, planned, settle, unloaded
 from evaluation.runner import Runner, Team
 from model.checkpoint import locate, read_config
-from model.tokenizer import Tokenizer
 from support.command import add_model_options, make_parser, parse_options, user_errors
 
 DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
@@ -42,7 +40,7 @@ def parse(argv) -> argparse.Namespace:
     """The options; InputError if they contradict each other. `methods` names the methods to run; None: all."""
     parser = make_parser("eval.py", __doc__)
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
-                        help="one or several, in a layout of evaluation/layouts (default: the embedded set)")
+                        help="one or several, in a layout of evaluation/layouts.py (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: {DEFAULT_METHODS}; for "
                                          "--table 1 or systems its rows)")
     parser.add_argument("--table", choices=tables.TABLES, help="a table or figure of the paper")
@@ -91,20 +89,20 @@ def parse(argv) -> argparse.Namespace:
 
 # --- print ----------------------------------------------------------------------------------------------------------
 
-def output(args: argparse.Namespace, numbers: dict, shown: list[cells.Table], *notes: str):
+def output(args: argparse.Namespace, numbers: dict, shown: list[tables.Table], *notes: str):
     """Print tables with notes, or the numbers alone as JSON."""
     if args.json:
         print(json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print("\n".join(["\n\n".join(map(cells.as_text, shown)), *notes]))
+        print("\n".join(["\n\n".join(map(tables.as_text, shown)), *notes]))
 
 
 def score_files(args: argparse.Namespace):
     """Print the metrics of prediction files, ours or LongBench's."""
     scores = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
     columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
-    rows = [[path, *cells.measured(scores[path], columns)] for path in scores]
-    output(args, scores, [cells.Table("", ["predictions", *columns], rows)])
+    rows = [[path, *tables.measured(scores[path], columns)] for path in scores]
+    output(args, scores, [tables.Table("", ["predictions", *columns], rows)])
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
@@ -115,7 +113,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
     path = Path(args.output) / f"results{suffix}.json"
     write_json(path, everything)
     shown = tables.tables_of(args.table, results)
-    write_file(path.with_name(f"table{suffix}.txt"), "\n\n".join(map(cells.as_text, shown)) + "\n")
+    write_file(path.with_name(f"table{suffix}.txt"), "\n\n".join(map(tables.as_text, shown)) + "\n")
 
     for failure in failures:
         print(f"not answered: {failure}", file=sys.stderr)
@@ -186,14 +184,14 @@ def main(argv=None) -> int:
 
     team = Team()
     with contextlib.ExitStack() as held:
-        team.first(lambda: held.enter_context(lock(Path(args.output) / "lock")))
+        team.first(lambda: held.enter_context(lock(Path(args.output) / "results")))
         if team.rank == 0:
             print(*(line for dataset in datasets for line in dataset.report.lines()), sep="\n", file=sys.stderr)
         failures = do_all(runs, Runner(team, args.overwrite), results)
         if args.table == "A3":
-            encode = Tokenizer(locate(args.model)).encode
+            _, tokenizer = unloaded(args.model)
             for dataset in datasets:
-                results[dataset.name]["lengths"] = dataset.lengths(encode)
+                results[dataset.name]["lengths"] = dataset.lengths(tokenizer.encode)
         if team.rank == 0:
             show(args, results, failures)
         team.leave()

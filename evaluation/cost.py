@@ -5,17 +5,14 @@ has about half as many tokens as its nodes. Table 1's TFLOPs and the number of n
 suggest about 60 tokens a node. For data sets that the paper does not use, we assume 30 nodes a query.
 """
 import math
-from collections import Counter
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 from core.settings import PAPER, PASS, Settings
 from evaluation import paper
-from evaluation.cells import Table, quantity
-from evaluation.plan import Run
+from evaluation.methods import Run, unloaded
+from evaluation.tables import Table, quantity
 from llama import BLOCK_BYTES, flops_of, length_of
-from model.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
-from model.tokenizer import Tokenizer
+from model.checkpoint import Config, choose_device, tensor_shapes
 from pecan import (
     answer_turn,
     chunks,
@@ -66,8 +63,8 @@ def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
     for dataset, (tokens, *_) in paper.TABLE_A3.items():
         settings = Settings(**PAPER[dataset])
         limit = int(settings.window * settings.summary_share)
-        chunks_of = [min(settings.chunk, tokens - start) for start in range(0, tokens, settings.chunk)]
-        groups = [group for level in construction(chunks_of, settings.window - limit - PROMPT, limit, NODE)
+        lengths = [min(settings.chunk, tokens - start) for start in range(0, tokens, settings.chunk)]
+        groups = [group for level in construction(lengths, settings.window - limit - PROMPT, limit, NODE)
                   for group in level]
         built = sum(generation(config, PROMPT + nodes, summary) for nodes, summary in groups)
         whole = PROMPT + tokens
@@ -85,15 +82,8 @@ def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
 
     rows = [[dataset, row, *map(quantity, cost.values()),
              *(f"{cost[way] / cost['published']:.2f}x" for way in ("flops", "with all logits"))]
-            for dataset, of_rows in costs.items() for row, cost in of_rows.items()]
+            for dataset, by_row in costs.items() for row, cost in by_row.items()]
     return costs, [Table("", ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"], rows)]
-
-
-def unloaded(name: str) -> SimpleNamespace:
-    """A checkpoint without its weights: config and tokenizer."""
-    folder = locate(name)
-    config = read_config(folder)
-    return SimpleNamespace(config=config, tokenizer=Tokenizer(folder, config.vocab))
 
 
 def expected(run: Run, whole_window: int) -> dict[str, int]:
@@ -101,54 +91,53 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
 
     InputError if the window is too small, as in the run.
     """
-    of, settings = run.checkpoints, run.settings
-    model, builder = (unloaded(name) for name in (of.model, of.builder or of.model))
-    config, tokenizer = model.config, model.tokenizer
-    limit, room = room_for_summary(builder.tokenizer, settings)
-    instruction = length_of(summary_prompt(builder.tokenizer, []))       # Table A1 without nodes
+    models, settings, data = run.checkpoints, run.settings, run.dataset
+    config, tokenizer = unloaded(models.model)
+    builder_config, builder_tokenizer = unloaded(models.builder or models.model)
+    width = choose_device(models.device, models.dtype, config.dtype)[1].itemsize
+    limit, room = room_for_summary(builder_tokenizer, settings)
+    instruction = length_of(summary_prompt(builder_tokenizer, []))       # Table A1 without nodes
     turn = length_of(answer_turn(tokenizer, 0))
     node = min(NODE, settings.chunk)
-    nodes = settings.fixed_nodes or paper.FIXED_NODES.get(run.dataset.name, NODES)
+    nodes = settings.fixed_nodes or paper.FIXED_NODES.get(data.name, NODES)
 
-    sums = Counter()
-    batches, searches, wholes = [], [], []                   # tokens, slots (and keys), for bytes_of_pass
-    for document in run.dataset.documents:
-        texts = chunks(builder.tokenizer, document, settings.chunk)
-        tokens = sum(length_of(node_line(tokenizer, None, text)) for text in texts)
-        sums += Counter(documents=1, tokens=tokens)
-
+    total = {"documents": len(data.documents), "tokens": 0, "windows": 0, "calls": 0, "construction": 0,
+             "questions": len(data.questions), "search": 0, "whole": 0}
+    batches, searches, wholes = [], [], []                   # the bytes of each pass
+    for document in data.documents:
         # Stage 1, level by level.
-        level = [length_of(node_line(builder.tokenizer, None, text)) for text in texts]
+        texts = chunks(builder_tokenizer, document, settings.chunk)
+        level = [length_of(node_line(builder_tokenizer, None, text)) for text in texts]
         for groups in construction(level, room, limit, node):
-            prompts = [instruction + nodes for nodes, _ in groups]
-            flops = sum(generation(builder.config, prompt, summary)
-                        for prompt, (_, summary) in zip(prompts, groups))
-            sums += Counter(windows=len(groups), calls=len(groups), construction=flops)
+            longest = instruction + max(tokens for tokens, _ in groups)
             rows = min(settings.batch, len(groups))
-            batches.append((rows * max(prompts), rows * (max(prompts) + limit)))
+            batches.append(bytes_of_pass(builder_config, width, rows * longest, rows * (longest + limit)))
+            total["windows"] += len(groups)
+            total["construction"] += sum(generation(builder_config, instruction + tokens, summary)
+                                         for tokens, summary in groups)
 
+        tokens = sum(length_of(node_line(tokenizer, None, text)) for text in texts)
+        total["tokens"] += tokens
         for question in document.questions:
             # Stage 2: a search that reads the assumed number of nodes.
             opening = length_of(question_prompt(tokenizer, question.text))
             read = min(nodes * node, tokens, room_for_nodes(tokenizer, question.text, settings))
             prompt = opening + read + turn
-            searches.append((min(read, PASS), settings.window, prompt))
             checks = 0 if settings.fixed_nodes else math.ceil(read / node)
-            search = searching(config, prompt, settings.answer_tokens)
-            search += checks * flops_of(config, len(tokenizer.frame.close), opening + read, 1)
+            searches.append(bytes_of_pass(config, width, min(read, PASS), settings.window, prompt))
+            total["calls"] += checks + 1
+            total["search"] += searching(config, prompt, settings.answer_tokens)
+            total["search"] += checks * flops_of(config, len(tokenizer.frame.close), opening + read, 1)
 
             # The whole document, cut to its window.
             prompt = min(opening + tokens + turn, whole_window - settings.answer_tokens)
-            wholes.append((prompt, prompt + settings.answer_tokens))
-            sums += Counter(questions=1, calls=checks + 1, search=search,
-                            whole=generation(config, prompt, settings.answer_tokens))
+            wholes.append(bytes_of_pass(config, width, prompt, prompt + settings.answer_tokens))
+            total["whole"] += generation(config, prompt, settings.answer_tokens)
 
-    _, dtype = choose_device(of.device, of.dtype, config.dtype)
-    shapes = [*tensor_shapes(config).values(), *(tensor_shapes(builder.config).values() if of.builder else ())]
-    return {**sums, "batch": settings.batch, "bytes of weights": dtype.itemsize * sum(map(math.prod, shapes)),
-            "of a batch": max(bytes_of_pass(builder.config, dtype.itemsize, *batch) for batch in batches),
-            "of a search": max(bytes_of_pass(config, dtype.itemsize, *search) for search in searches),
-            "of the whole": max(bytes_of_pass(config, dtype.itemsize, *whole) for whole in wholes)}
+    total["calls"] += total["windows"]
+    weights = [*tensor_shapes(config).values(), *(tensor_shapes(builder_config).values() if models.builder else ())]
+    return {**total, "batch": settings.batch, "bytes of weights": width * sum(map(math.prod, weights)),
+            "of a batch": max(batches), "of a search": max(searches), "of the whole": max(wholes)}
 
 
 def construction(level: list[int], room: int, limit: int, node: int) -> Iterator[list[tuple[int, int]]]:
@@ -189,5 +178,5 @@ def bytes_of_pass(config: Config, width: int, tokens: int, slots: int, keys: int
     computed = 2 * config.width + 2 * config.heads * config.head_width + 2 * config.head_width
     computed += config.hidden * (1 if keys else 3)
     weights = min(config.heads * tokens * keys, BLOCK_BYTES // 4)
-    of_weight = 12 + (width if width < 4 else 0)                      # the scores
-    return width * (cached * slots + computed * tokens) + of_weight * weights
+    weight_width = 12 + (width if width < 4 else 0)                      # the scores
+    return width * (cached * slots + computed * tokens) + weight_width * weights

@@ -1,7 +1,10 @@
-"""Every method that can be run, the rows of every table, and the checkpoints that they need.
+"""Every method that can be run, the rows of every table, and the plan: the runs that a command line asks for.
 
-To register a baseline, add its Row to SYSTEMS.
+To register a baseline, add its Row to SYSTEMS. The plan is made before weights are loaded, except for one number: how
+much a run reads may depend on PECAN's run, and `settle` sets this number after PECAN's run.
 """
+import argparse
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from baselines.bm25 import BM25
+from baselines.common import scaled
 from baselines.dense import Dense
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
@@ -17,12 +21,15 @@ from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from baselines.whole import Whole
-from core.files import InputError
-from core.settings import WHOLE_DOCUMENT, Settings
+from core.files import InputError, read_json
+from core.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
 from evaluation import paper
-from llama import Llama
-from pecan import Pecan
-from support.command import load_models
+from evaluation.datasets import Dataset
+from llama import Llama, flops_of, length_of
+from model.checkpoint import Config, locate, read_config
+from model.tokenizer import Tokenizer
+from pecan import Pecan, answer_turn, node_line, question_prompt
+from support.command import chosen_settings, load_models, max_length
 from support.sbert import load_towers
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------
@@ -63,6 +70,13 @@ class Models:
         return Llama.load(of.scorer, of.device, of.dtype) if of.scorer else self.model
 
 
+def unloaded(name: str) -> tuple[Config, Tokenizer]:
+    """The config and the tokenizer of a checkpoint, without its weights."""
+    folder = locate(name)
+    config = read_config(folder)
+    return config, Tokenizer(folder, config.vocab)
+
+
 def pecan(model: Llama, encoder, builder: Llama | None, settings: Settings) -> Pecan:
     return Pecan(model, encoder, settings, builder)
 
@@ -84,6 +98,11 @@ class Row:
     @property
     def is_pecan(self) -> bool:
         return self.method is pecan
+
+    @property
+    def retrieves_nodes(self) -> bool:
+        """Whether a Top-X method retrieves nodes of a tree instead of chunks."""
+        return self.name == "raptor-ct-x"
 
 
 # In Table 1's order, but PECAN first, because Top-X depends on PECAN's cost.
@@ -163,3 +182,80 @@ def pairs_of_models(model: str, searchers: list[str]) -> list[Row]:
 def name_of(model: str) -> str:
     """The last part of a folder's or repository's name, without a @revision."""
     return Path(model).name if Path(model).is_dir() else Path(model.partition("@")[0]).name
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Run:
+    """One method over one data set."""
+    dataset: Dataset
+    row: Row
+    label: str
+    checkpoints: Checkpoints
+    settings: Settings
+    top_k: int | str | None       # how much is retrieved; None: the method decides
+    file: Path                    # of the answers
+    graphs: Path                  # folder of the documents' graphs and trees
+
+
+def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
+    """The runs that the command line asks for, in order. InputError for a wrong checkpoint or setting."""
+    for checkpoint in (args.encoder, args.scorer, *(args.dragon or ())):
+        if checkpoint:                                           # a wrong name is found now, not after hours
+            read_json(locate(checkpoint) / "config.json")
+    return [planned(args, dataset, row) for dataset in datasets
+            for row in rows_of(args.table, dataset.name, args.model, args.searcher)
+            if args.methods is None or row.name in args.methods]
+
+
+def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
+    checkpoints = Checkpoints(*(getattr(args, name) for name in Checkpoints._fields))._replace(**row.checkpoints)
+    label = row.label
+    if row.is_pecan:
+        label = ", ".join([label, *(f"w/o {name}" for name in args.without)])
+        label += f", {args.nodes} nodes" if args.nodes else ""
+
+    # The window may not exceed the length that the models were made for.
+    names = [checkpoints.model, checkpoints.builder if row.is_pecan else None]
+    longest = max_length(*(read_config(locate(name)) for name in names if name))
+    changes = {name: value for name, value in row.changes.items() if value != "mean"}
+    settings = resolve(locate(checkpoints.model), longest, PAPER.get(dataset.name, {}) | row.paper,
+                       chosen_settings(args), changes)
+
+    top_k = row.top_k
+    if top_k == "X":
+        top_k = args.top or (paper.TOP_X[dataset.name][row.retrieves_nodes] if dataset.name in paper.TOP_X else "X")
+    output = Path(args.output)
+    return Run(dataset, row, label, checkpoints, settings, top_k, output / dataset.name / f"{row.name}.jsonl",
+               Path(args.graphs or output / "graphs"))
+
+
+def settle(run: Run, pecan: dict | None) -> Run:
+    """The run with the number that depends on PECAN; `pecan` is the summary of PECAN's run on the same data set.
+
+    A Top-X search costs as much as a PECAN search or a little more, as in the paper (Table 1 and its caption): X is the
+    least number of full chunks, or of RAPTOR's full nodes, whose prompt costs at least that. (The paper's TFLOPs give
+    the paper's X on all four data sets; of RAPTOR's nodes they give 20, 41, 11, 20 instead of 20, 42, 12, 22.)
+    The number is part of the file's name, because it changes with the number of documents. InputError if PECAN was not
+    run.
+    """
+    if run.top_k != "X" and run.row.changes.get("fixed_nodes") != "mean":
+        return run
+    if pecan is None:
+        raise InputError(f"{run.label} depends on PECAN's result: run PECAN too (--method pecan,"
+                         f"{run.row.name}), or say how much with --top")
+
+    if run.top_k == "X":
+        config, tokenizer = unloaded(run.checkpoints.model)
+        prompt = length_of([*question_prompt(tokenizer, ""), *answer_turn(tokenizer, 0)])
+        line = length_of(node_line(tokenizer, None, ""))
+        line += scaled(100, run.settings) if run.row.retrieves_nodes else run.settings.chunk
+
+        lengths = ((X, prompt + X * line) for X in itertools.count(1))
+        amount = next(X for X, tokens in lengths if flops_of(config, tokens, tokens) >= pecan["flops"])
+        run = replace(run, top_k=amount)
+    else:
+        amount = round(pecan["nodes"])
+        run = replace(run, settings=replace(run.settings, fixed_nodes=amount))
+    return replace(run, file=run.file.with_stem(f"{run.file.stem}-{amount}"))

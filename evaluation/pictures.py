@@ -7,8 +7,8 @@ from pathlib import Path
 
 from core.files import InputError, optional, writing
 from evaluation import paper
-from evaluation.cells import quantity
 from evaluation.methods import rows_of
+from evaluation.tables import quantity
 
 VERMILION, BLUE, BLACK, SKY = "#d55e00", "#0072b2", "#000000", "#56b4e9"
 STYLE = {"font.size": 9, "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True, "errorbar.capsize": 2.5}

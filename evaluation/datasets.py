@@ -1,7 +1,4 @@
-"""A data set on disk: its layout, its documents with their questions, and a report.
-
-A defect is mended, or the row or question that has it is left out. The report counts both.
-"""
+"""A data set on disk: its layout, its documents with their questions, and a report."""
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -10,25 +7,11 @@ from pathlib import Path
 
 from core.files import InputError, parse_json, reading, sha256
 from data import EMBEDDED, Document
-from evaluation.layouts.contents import File, files_below, read_bytes
-from evaluation.layouts.hotpotqa import HotpotQA, TwoWiki
-from evaluation.layouts.layout import Layout
-from evaluation.layouts.longbench import LongBench, choose_longbench_task
-from evaluation.layouts.musique import MuSiQue
-from evaluation.layouts.narrativeqa import TABLE, NarrativeQA, choose_narrativeqa_set
-from evaluation.layouts.own import Own
-from evaluation.layouts.qasper import Qasper
-from evaluation.layouts.quality import QuALITY
-from evaluation.layouts.report import Report
+from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, files_below, read_bytes
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
-# They are tried in this order. The first that recognises a file is its layout.
-LAYOUTS: dict[str, Layout] = {
-    layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
-                                       LongBench(), Own())}
-
 JSON_FILE = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^QuALITY\..*\.(train|dev|test)$"
-TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs", "lock")       # names with another use in an output folder
+TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs")       # names with another use in an output folder
 
 
 class Dataset:
@@ -106,11 +89,11 @@ def find(path: str) -> tuple[str, list[File]]:
     with reading(place):                                    # its folders may be nested too deeply
         files = files_below(Path(place))
     json_files = [file for file in files if re.search(JSON_FILE, file.name)]
-    tables = [file for file in files if file.name == TABLE]
+    tables = [file for file in files if file.name == NarrativeQA.table]
     if tables and not json_files:
-        return choose_narrativeqa_set(path, part, files)
+        return NarrativeQA().choose(path, part, files)
 
-    json_files = choose_longbench_task(path, place, part, json_files)
+    json_files = LongBench().choose(path, place, part, json_files)
     labels = {*map(recognise, json_files), *(NarrativeQA.name for _ in tables)}
     if len(labels) != 1 or None in labels:
         found = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no .json(l) file"

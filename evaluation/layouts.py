@@ -1,0 +1,496 @@
+"""The layouts in which data sets are published, and how files become text.
+
+These are the paper's data sets in their official layouts, LongBench's tasks, and the project's own format. To add a
+layout, write a subclass of `Layout`, as MuSiQue is, and enter it in LAYOUTS at the end. Defects of real files are
+mended, or the row that has one is left out; the report counts both.
+"""
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+from core.files import InputError, check_values, open_bytes, parse_json, reading
+from data import OPTION_RULES, Document, Question, read_jsonl
+from evaluation.paper import DATASETS
+
+File = Path | zipfile.Path        # on disk or in a zip file
+
+
+@dataclass
+class Report:
+    """The counts of a data set. `skipped` and `problems` hold each reason, how often it occurred and where first."""
+    path: str
+    layout: str = ""              # its name, and the part of it that is read: "NarrativeQA test"
+    sha256: str = ""              # of the files that were read
+    rows: int = 0                 # of the layout: questions, papers (Qasper) or documents (own)
+    documents: int = 0
+    questions: int = 0
+    skipped: dict = field(default_factory=dict)
+    problems: dict = field(default_factory=dict)
+
+    def skip(self, reason: str, where: str):
+        """Count something that is left out."""
+        self.skipped.setdefault(reason, {"count": 0, "first": where})["count"] += 1
+
+    def problem(self, reason: str, where: str):
+        """Count a defect of something that is kept."""
+        self.problems.setdefault(reason, {"count": 0, "first": where})["count"] += 1
+
+    def lines(self) -> list[str]:
+        """The report in words."""
+        found = [f"{entry['count']} times: {reason} (first: {entry['first']})"
+                 for reason, entry in (self.skipped | self.problems).items()]
+        return [f"{self.path}: {self.layout}, {self.rows} rows, sha256 {self.sha256[:16]}: "
+                f"{self.documents} documents, {self.questions} questions", *(f"  {line}" for line in found)]
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def files_below(root: File) -> list[File]:
+    """The files of a folder or a zip file, in the order of their names; or the file itself."""
+    if isinstance(root, Path) and root.is_file() and root.name.endswith(".zip"):      # a zip in a zip is a file
+        with reading(root, "not a readable zip file"):
+            root = zipfile.Path(root)
+    if not root.is_dir():
+        return [root]
+
+    children = sorted(root.iterdir(), key=lambda child: child.name)
+    return [file for child in children for file in files_below(child)]
+
+
+def read_bytes(file: File) -> bytes:
+    """The content of a file, unpacked if it is gzipped."""
+    with reading(file), open_bytes(file) as stream:
+        return stream.read()
+
+
+def json_rows(file: File, report: Report) -> Iterator[tuple[str, object]]:
+    """Yield each row with its place. Rows are the items of one list, or lines. Lines that are not JSON are skipped."""
+    content = read_bytes(file)
+    if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
+        for number, row in enumerate(parse_json(content, file, list)):
+            yield f"{file.name}, row {number}", row
+        return
+
+    for number, line in enumerate(content.splitlines(), 1):
+        where = f"{file.name}, line {number}"
+        if not line.strip():
+            continue
+
+        try:
+            row = parse_json(decode(line, report, where), where)
+        except InputError:
+            report.skip("not valid JSON", where)
+        else:
+            yield where, row
+
+
+# --- encodings ------------------------------------------------------------------------------------------------------
+
+def decode(content: bytes, report: Report, where: str) -> str:
+    """Bytes as text: UTF-8, or latin-1 if they are not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        report.problem("not UTF-8, read as latin-1", where)
+        return content.decode("latin-1")
+
+
+def mend(text: str, report: Report, where: str) -> str:
+    """Repair text whose UTF-8 was once read as latin-1 or Windows-1252; return other text unchanged."""
+    for wrong in ("latin-1", "cp1252"):
+        try:
+            mended = text.encode(wrong).decode("utf-8")
+        except UnicodeError:
+            continue
+
+        if mended != text:
+            report.problem(f"UTF-8 that was read as {wrong}, mended", where)
+        return mended.removeprefix("\ufeff")
+    return text.removeprefix("\ufeff")
+
+
+# --- HTML -----------------------------------------------------------------------------------------------------------
+
+# The start of a script without tags. The script ends with a comment or an empty line.
+SCRIPT = re.compile(r"\s*+(?:<!--\s*+)?(?:if\s*+\(window\b|var |function\b|document\.)")
+SCRIPT_END = re.compile(r"-->|\n[^\S\n]*+\n")
+
+
+class Page(HTMLParser):
+    """The text of a page, without scripts, styles and the title."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.text = ""
+        self.hidden = None            # the tag whose content is not text
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        if tag in ("script", "style", "title"):
+            self.hidden = tag
+        if tag in ("p", "br", "div", "tr", "pre", "li", "h1", "h2", "h3"):
+            self.text += "\n"
+
+    def handle_endtag(self, tag):
+        if tag == self.hidden:
+            self.hidden = None
+
+    def handle_data(self, data):
+        if self.hidden is None:
+            self.text += data
+
+
+def plain_text(text: str, report: Report, where: str) -> str:
+    """The text of a story, without HTML and without a script before it."""
+    if re.search(r"<(html|body|pre|script|!doctype)\b", text[:5000], re.I):
+        report.problem("a page in HTML; only its text was kept", where)
+        text = Page(text).text
+
+    # Some pages have lost their tags, but not the script.
+    begins = SCRIPT.match(text)
+    ends = begins and SCRIPT_END.search(text, begins.end())
+    if ends:
+        report.problem("JavaScript before the text, left out", where)
+        text = text[ends.end():]
+    return text
+
+
+# --- the contract of a layout ---------------------------------------------------------------------------------------
+
+class Layout:
+    """A form in which data sets are published: how we recognise it, find its rows, and read a row.
+
+    Unless a subclass says otherwise, a file holds one list of rows or one row a line, and the first row has all `keys`.
+    """
+    name: str                     # one word
+    keys: set                     # a row that has them is of this layout
+
+    def recognise(self, row: dict) -> str | None:
+        """`name` if a file's first row has this layout, else None. If the row names a part, it follows the name."""
+        return self.name if self.keys <= row.keys() else None
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
+
+        Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.skip.
+        """
+        return (row for file in files for row in json_rows(file, report))
+
+    def document(self, where: str, row: object, report: Report) -> Document:
+        """The document of a row with its questions, made by `checked`.
+
+        The contents of a row need no checks here. After a KeyError, TypeError, ValueError, AttributeError or IndexError
+        the row is skipped and counted, because it has another form. So is a row whose document has no passages.
+        """
+        raise NotImplementedError
+
+
+def exactly(kind: type, value):
+    """The value, if it is of this kind: a str, list, dict or bool; TypeError otherwise.
+
+    Without this check a wrong value goes unnoticed: a text becomes a list of letters, None the word "None", and the
+    text "false" counts as true.
+    """
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is not a {kind.__name__}")
+    return value
+
+
+def texts(value) -> list[str]:
+    """The value, if it is a list of texts; TypeError otherwise."""
+    return [exactly(str, text) for text in exactly(list, value)]
+
+
+def paragraph(title: str, text: str) -> str:
+    """A paragraph with its title on a line above it.
+
+    The paper does not say whether titles are read. We read them: the questions of HotpotQA and MuSiQue name things by
+    the titles of their articles, and a paragraph often says only "he" or "the film". LongBench also prints both data
+    sets with titles. (The nodes in PECAN's Figure A1 have no titles, but they are from a single story.)
+    """
+    return f"{exactly(str, title)}\n{exactly(str, text)}"
+
+
+def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:
+    """The document that a layout returns: encodings are mended, and empty texts are left out.
+
+    `passages` and `questions` are as in the row. A repeated answer is kept once. A question without a text or an
+    answer, or of another form, is left out and counted.
+    """
+    document = Document(name, [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
+
+    for question in questions:
+        try:
+            texts([question.text, *texts(question.answers)])
+            exactly(int if type(question.id) is int else str, question.id)
+        except TypeError as error:
+            report.skip(f"a question of another form ({error})", where)
+            continue
+
+        text = mend(question.text, report, where).strip()
+        answers = list(dict.fromkeys(mend(answer, report, where).strip() for answer in question.answers))
+        if "" in answers:
+            report.problem("an empty answer, left out", question.id)
+            answers.remove("")
+
+        if answers and text:
+            document.questions.append(Question(str(question.id), text, answers, question.extra))
+        elif text:
+            report.skip("a question without an answer", question.id)
+        else:
+            report.skip("an empty question", question.id)
+    return document
+
+
+# --- the data sets of the paper -------------------------------------------------------------------------------------
+
+class NarrativeQA(Layout):
+    """A table of questions, qaps.csv, and a file DOCUMENT.content for each story.
+
+    The columns of the table are document_id, set (train, valid or test), question, answer1, answer2. PATH:SET reads
+    only one of the three sets.
+    """
+    name = "NarrativeQA"
+    keys = {"qaps.csv"}           # a file's name, because rows are not JSON
+    table = "qaps.csv"
+
+    def choose(self, path: str, part: str, files: list[File]) -> tuple[str, list[File]]:
+        """The layout with the chosen set ("" for all three), and its files; InputError if there is no such set."""
+        if part not in ("", "train", "valid", "test"):
+            raise InputError(f"{path}: NarrativeQA's sets are train, valid and test")
+        return f"{self.name} {part}".strip(), [file for file in files if file.name == self.table
+                                               or ".content" in file.name]
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        """A row is a document: its questions and the file of its story. Rows are in the order of the table."""
+        part = report.layout.removeprefix(self.name).strip()
+        stories = {file.name.split(".")[0]: file for file in files if ".content" in file.name}
+
+        questions = {}                # id of a document -> its questions
+        for file in files:
+            if file.name == self.table:
+                self.read_table(file, part, questions, report)
+
+        for name in questions:
+            if name in stories:
+                yield name, (questions[name], stories[name])
+            else:
+                report.skip("a document whose story is missing", name)
+
+    def read_table(self, file: File, part: str, questions: dict[str, list[Question]], report: Report):
+        """Add the questions of one set ("" for all three) to `questions`."""
+        text = decode(read_bytes(file), report, str(file))
+        with reading(file, "not a readable table"):
+            table = csv.DictReader(io.StringIO(text))
+            missing = {"document_id", "set", "question", "answer1", "answer2"} - set(table.fieldnames or [])
+            if missing:
+                raise InputError(f"{file}: has no column {sorted(missing)[0]}")
+
+            # The first line holds the names of the columns.
+            for number, row in enumerate(table, 2):
+                if None in row:
+                    report.skip("a row with too many columns", f"{file.name}, row {number}")
+                elif part in ("", row["set"]):
+                    name = row["document_id"]
+                    question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
+                    questions.setdefault(name, []).append(question)
+
+    def document(self, where: str, row: tuple[list[Question], File], report: Report) -> Document:
+        questions, story = row
+        text = plain_text(decode(read_bytes(story), report, where), report, where)
+        return checked(where, where, [text], questions, report)
+
+
+class Qasper(Layout):
+    """A file holds one object. It maps the id of each paper to the paper and its questions.
+
+        {id: {"title": ..., "abstract": ..., "full_text": [{"section_name": ..., "paragraphs": [...]}, ...],
+              "qas": [{"question_id": ..., "question": ..., "answers": [{"answer": {...}}, ...]}, ...]}, ...}
+    """
+    name = "Qasper"
+    keys = {"full_text", "abstract"}          # of its first paper
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        for file in files:
+            yield from parse_json(read_bytes(file), file, dict).items()
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""
+        sections = []
+        for section in row["full_text"]:
+            sections += [section.get("section_name") or "", *texts(section["paragraphs"])]
+
+        parts = [part for part in (row["title"], row["abstract"], *sections) if part and part.strip()]
+        questions = [Question(asked["question_id"], asked["question"],
+                              [self.gold(given["answer"]) for given in asked["answers"]]) for asked in row["qas"]]
+        return checked(where, where, ["\n".join(parts)], questions, report)
+
+    def gold(self, answer: dict) -> str:
+        """An annotator's answer, written as Qasper's own scorer writes it."""
+        if exactly(bool, answer["unanswerable"]):
+            return "Unanswerable"
+        if answer["extractive_spans"]:
+            return ", ".join(texts(answer["extractive_spans"]))
+        if answer["free_form_answer"]:
+            return answer["free_form_answer"]
+        if answer["yes_no"] is None:
+            return ""
+        return "Yes" if exactly(bool, answer["yes_no"]) else "No"
+
+
+class HotpotQA(Layout):
+    """A file holds one list of questions, each with its paragraphs.
+
+        [{"_id": ..., "question": ..., "answer": ..., "supporting_facts": [...],
+          "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
+
+    JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
+    {"title": [title, ...], "sentences": [[sentence, ...], ...]}.
+    """
+    name = "HotpotQA"
+    keys = {"question", "context", "supporting_facts"}
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        context = row["context"]
+        if isinstance(context, dict):
+            context = list(zip(context["title"], context["sentences"], strict=True))
+        passages = []
+        for title, sentences in context:
+            text = "".join(texts(sentences))
+            if text.strip():
+                passages.append(paragraph(title, text))
+            else:
+                report.skip("an empty paragraph", where)
+
+        name = row["_id"] if "_id" in row else row["id"]
+        question = Question(name, row["question"], [row.get("answer") or ""])
+        return checked(where, name, passages, [question], report)
+
+
+class MuSiQue(Layout):
+    """JSON lines of questions, each with its paragraphs.
+
+        {"id": ..., "question": ..., "answer": ..., "answer_aliases": [...], "answerable": true,
+         "paragraphs": [{"idx": 0, "title": ..., "paragraph_text": ...}, ...]}
+
+    Paragraphs are identified by idx, because titles repeat. A test set has no answers.
+    """
+    name = "MuSiQue"
+    keys = {"paragraphs", "question"}
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        paragraphs = sorted(row["paragraphs"], key=lambda row: row["idx"])
+        passages = [paragraph(row["title"], row["paragraph_text"]) for row in paragraphs]
+
+        questions = []
+        answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
+        if exactly(bool, row.get("answerable", True)):
+            questions.append(Question(row["id"], row["question"], answers))
+        else:
+            report.skip("a question that its paragraphs do not answer", where)
+        return checked(where, row["id"], passages, questions, report)
+
+
+# --- other data sets ------------------------------------------------------------------------------------------------
+
+class TwoWiki(HotpotQA):
+    """2WikiMultihopQA has HotpotQA's form plus "evidences"."""
+    name = "2WikiMultihopQA"
+    keys = HotpotQA.keys | {"evidences"}
+
+
+class QuALITY(Layout):
+    """JSON lines, each with an article and one writer's questions about it. A question has four options.
+
+        {"article_id": ..., "set_unique_id": ..., "title": ..., "article": ...,
+         "questions": [{"question": ..., "options": [4 texts], "gold_label": 1 to 4, ...}, ...]}
+
+    Several lines may hold the same article; they become one document. A test set has no labels.
+    """
+    name = "QuALITY"
+    keys = {"article", "article_id", "questions"}
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        """The options follow a question's text as lines "(A) ..". The answer is the text of the right option.
+
+        For the accuracy, `extra` has the options and gold, the place of the right one.
+        """
+        questions = []
+        for number, asked in enumerate(row["questions"]):
+            options = [" ".join(option.split()) for option in texts(asked["options"])]
+            lines = [f"({chr(ord('A') + n)}) {option}" for n, option in enumerate(options)]
+            gold = asked.get("gold_label")
+            extra = {}
+            answers = []
+            if gold is not None:
+                extra = {"options": options, "gold": gold - 1}
+                answers = [options[gold - 1]]
+                check_values(extra, OPTION_RULES)
+
+            questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
+                                      answers, extra))
+        return checked(where, str(row["article_id"]), [exactly(str, row["article"])], questions, report)
+
+
+class LongBench(Layout):
+    """JSON lines of questions, each with its context. Each task has a file TASK.jsonl.
+
+        {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
+
+    Some copies say "question" instead of "input". Four tasks are data sets of the paper. PATH:TASK reads any task from
+    data.zip, except tasks without questions (they want a summary).
+    """
+    name = "LongBench"
+    keys = {"context", "answers"}
+    tasks = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA"}
+
+    def recognise(self, row: dict) -> str | None:
+        task = str(row.get("dataset") or "")
+        if not self.keys <= row.keys() or not task.isprintable():
+            return None
+        return f"{self.name} {self.tasks.get(task, task)}".strip()
+
+    def choose(self, path: str, place: str, task: str, files: list[File]) -> list[File]:
+        """The files to read: the task's file. Without a task all files, unless they are the whole of LongBench.
+
+        Raises InputError if a task must be named, or if there is no file of this name.
+        """
+        by_task = {file.name.removesuffix(".jsonl"): [file] for file in files}
+        if not task and not by_task.keys() >= {name.lower() for name in DATASETS}:
+            return files
+        if task not in by_task:
+            raise InputError(f"{path}: LongBench's tasks are chosen by name: {place}:TASK, with TASK one of "
+                             f"{', '.join(sorted(by_task) or self.tasks)}")
+        return by_task[task]
+
+    def document(self, where: str, row: dict, report: Report) -> Document:
+        """A context of several documents is cut into its passages."""
+        passages = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
+        name = str(row.get("_id") or where)
+        question = Question(name, row.get("input") or row["question"], row["answers"])
+        return checked(where, name, passages, [question], report)
+
+
+class Own(Layout):
+    """The project's own format: JSON lines of documents with their questions. It is described and read in data.py."""
+    name = "own"
+    keys = {"questions"}
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        """A row is a document. Nothing is mended or skipped: a mistake in your own data is an InputError."""
+        return ((document.id, document) for file in files for document in read_jsonl(file))
+
+    def document(self, where: str, row: Document, report: Report) -> Document:
+        return row
+
+
+# They are tried in this order. The first that recognises a file is its layout.
+LAYOUTS: dict[str, Layout] = {
+    layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
+                                       LongBench(), Own())}
