@@ -37,7 +37,7 @@ from core.files import (
 from core.settings import RULES, Settings, resolve
 from core.text import bullets, split
 from data import read_jsonl
-from evaluation.layouts import Dataset
+from evaluation.datasets import Dataset
 from evaluation.metrics import read_predictions
 from model.checkpoint import read_tensors
 from pecan import Graph

@@ -24,7 +24,8 @@ import pecan
 from core.files import InputError
 from core.settings import Settings
 from data import EMBEDDED
-from evaluation import paper, plan, runner
+from evaluation import methods as plan
+from evaluation import paper, runner
 from evaluation.methods import rows_of
 from evaluation.runner import Runner, Team
 from llama import length_of
