@@ -278,11 +278,10 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     return []
 
 
-def tokens_of(span: tuple[int, int], token_ends: list[int]) -> list[int]:
-    """The places x of the tokens that have a character in span = (start, end); token x ends before token_ends[x]."""
+def tokens_of(span: tuple[int, int], token_spans: list[tuple[int, int]]) -> list[int]:
+    """The places x of the tokens that share a character with span = (start, end); see Tokenizer.spans."""
     start, end = span
-    starts = [0, *token_ends[:-1]]
-    return [x for x, (first, last) in enumerate(zip(starts, token_ends)) if first < end and last > start]
+    return [x for x, (first, last) in enumerate(token_spans) if first < end and last > start]
 
 
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
@@ -293,11 +292,11 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
 
     With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
     """
-    text, token_ends = tokenizer.ends(ids)
+    text, token_spans = tokenizer.spans(ids)
     places = {}                                             # text of a bullet -> the places of its tokens
     for start, end in bullets(text, complete=len(ids) < limit):
         bullet = " ".join(text[start:end].split())
-        places.setdefault(bullet, tokens_of((start, end), token_ends))
+        places.setdefault(bullet, tokens_of((start, end), token_spans))
     if tree:
         places = {" ".join(places): sorted(set().union(*places.values()))}
     return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in places.items() if x]

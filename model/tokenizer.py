@@ -5,6 +5,7 @@ Only JSON and sentencepiece files are read. Special tokens are recognised in the
 """
 import datetime
 import json
+import re
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,12 @@ TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # a template prints "" for one that is not set
 KEPT_TEXTS = 1 << 16                         # the ids of this many texts are kept
 KEPT_LENGTH = 1 << 13                        # characters; ids of longer texts are not kept
+
+
+# Byte-level BPE writes each byte as one character: a printable one as itself, all others from U+0100 on.
+PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
+BYTES = {chr(byte): byte for byte in PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(OTHERS)}
 
 
 class Frame(NamedTuple):
@@ -131,9 +138,40 @@ class Tokenizer:
         """Text of `ids`, special tokens left out."""
         return self.special.decode(ids, skip_special_tokens=True)
 
-    def ends(self, ids: list[int]) -> tuple[str, list[int]]:
-        """The text of `ids`, and for every token the number of characters up to its end."""
-        return self.decode(ids), [len(self.decode(ids[:n])) for n in range(1, len(ids) + 1)]
+    def spans(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
+        """The text of `ids`, and for every token the characters (start, end) with which it shares a byte.
+
+        A character may take several tokens, and a token may hold parts of several characters. A special token has no
+        characters: its span is empty. A byte that belongs to no character shows as U+FFFD.
+        """
+        pieces = []                                         # the bytes of each token
+        begun = False
+        for token in ids:
+            alone, twice = self.decode([token]), self.decode([token, token])
+            if "\ufffd" in alone:
+                pieces.append(self._broken(token, alone))
+            else:                                           # some decoders strip the first blank of a text
+                pieces.append((twice.removeprefix(alone) if begun else alone).encode())
+            begun = begun or bool(twice)
+
+        # Python shows each byte that belongs to no character as one surrogate.
+        text = b"".join(pieces).decode(errors="surrogateescape")
+        owners = [n for n, character in enumerate(text) for _ in character.encode(errors="surrogateescape")]
+        spans = []
+        end = 0                                             # bytes so far
+        for piece in pieces:
+            start, end = end, end + len(piece)
+            spans.append((owners[start], owners[end - 1] + 1) if piece else (0, 0))
+        return re.sub("[\udc80-\udcff]", "\ufffd", text), spans
+
+    def _broken(self, token: int, alone: str) -> bytes:
+        """The bytes of a token that is no text `alone`, because it holds a part of a character."""
+        name = self.special.id_to_token(token)
+        if re.fullmatch("<0x[0-9A-F]{2}>", name):           # byte fallback, as in Llama 2
+            return bytes.fromhex(name[3:5])
+        if all(character in BYTES for character in name):   # byte-level BPE, as in Llama 3
+            return bytes(BYTES[character] for character in name)
+        return alone.encode()                               # U+FFFD itself
 
     def unknown(self, text: str) -> float:
         """The share of a text's tokens that stand for something the vocabulary lacks."""

@@ -9,16 +9,19 @@ import os
 import shutil
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import sentencepiece
 import tokenizers
+import torch
 import transformers.utils.chat_template_utils
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import write_checkpoint
+from oracle import TINY, write_checkpoint
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from core.files import InputError
 from core.text import split
@@ -29,9 +32,11 @@ from pecan import (
     ASK,
     SUMMARISE,
     answer_turn,
+    information_points,
     node_line,
     question_prompt,
     summary_prompt,
+    tokens_of,
 )
 
 # --- templates, tokenizers and conversations ------------------------------------------------------------------------
@@ -330,15 +335,63 @@ def test_a_text_is_never_cut_or_padded(bpe, tmp_path):
         assert Tokenizer(folder).encode(NASTY, specials) == Tokenizer(bpe).encode(NASTY, specials)
 
 
-def test_token_ends_tile_the_text(bpe):
-    """Bullets are found in text, and their attention in tokens. The ends connect the two.
+# --- the tokens of a bullet -----------------------------------------------------------------------------------------
 
-    Some letters here take several tokens.
-    """
-    t = Tokenizer(bpe)
-    text, ends = t.ends(t.encode("* Tom bursts.\n* Élan ☃ his"))
-    assert text == "* Tom bursts.\n* Élan ☃ his" and ends == sorted(ends) and ends[-1] == len(text)
+@pytest.fixture(scope="module", params=["byte-level BPE", "byte fallback", "words"])
+def any_kind(request, tmp_path_factory):
+    """A tokenizer, and a function that gives the bytes of each token."""
+    folder = tmp_path_factory.mktemp("kind") if request.param != "words" else TINY
+    write = {"byte-level BPE": write_bpe, "byte fallback": write_sentencepiece}.get(request.param)
+    if write:
+        write(folder)
+    t = Tokenizer(folder)
+    alphabet = {character: byte for byte, character in bytes_to_unicode().items()}
 
+    def bytes_of(ids):
+        if not write:                                        # by characters: a word takes one token
+            texts = [t.decode(ids[:n]) for n in range(len(ids) + 1)]
+            return [after.removeprefix(before).encode() for before, after in zip(texts, texts[1:])]
+        names = ["" if t.decode([i, i]) == "" else t.special.id_to_token(i) for i in ids]
+        if write == write_bpe:
+            return [bytes(alphabet[character] for character in name) for name in names]
+        return [bytes([int(name[3:5], 16)]) if name.startswith("<0x") else name.replace("▁", " ").encode()
+                for name in names]
+    return t, bytes_of
+
+
+CHARACTERS = "東京👍🏽e\u0301☃é\ufffd *\nTom."
+
+
+@given(st.text(CHARACTERS, max_size=30), st.lists(st.integers(0, 40), max_size=3), st.integers(0, 9), st.integers(1, 9))
+def test_the_tokens_of_a_bullet_share_a_byte_with_it(any_kind, text, places, start, length):
+    """A special token that decoding skips belongs to none, also in the middle of a character."""
+    t, bytes_of = any_kind
+    ids = list(t.encode(text))
+    for place in places:
+        ids.insert(place, t.encode(t.special_names["eos_token"], specials=True)[0])
+    text, spans = t.spans(ids)
+    assert text == t.decode(ids)
+
+    pieces = bytes_of(ids)
+    lead = len(b"".join(pieces)) - len(text.encode())        # Llama 2 decodes without the blank before a text
+    starts = [n - lead for n in accumulate(map(len, pieces), initial=0)]
+    first, last = len(text[:start].encode()), len(text[:start + length].encode())
+    assert tokens_of((start, min(start + length, len(text))), spans) == [
+        x for x, piece in enumerate(pieces) if piece and starts[x] < last and starts[x + 1] > first]
+
+
+@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece])
+def test_edges_of_bullets_whose_characters_take_many_tokens(tmp_path, write):
+    """The first bullet attends to node 0 alone, the second to node 1 alone."""
+    write(tmp_path)
+    t = Tokenizer(tmp_path)
+    lines = [t.encode("* 東京は日本の首都です\n"), t.encode("* 京都は古い都です👍🏽")]
+    a = torch.cat([torch.eye(2)[n].expand(len(ids), 2) for n, ids in enumerate(lines)])
+    points = information_points(t, [*lines[0], *lines[1]], a, 999, False)
+    assert [point.e for point in points] == [[1, 0], [0, 1]]
+
+
+# --- blanks, other files of the folder ------------------------------------------------------------------------------
 
 def test_a_tokenizer_that_puts_a_blank_before_any_text(tmp_path):
     """sentencepiece, and so Llama 2, reads "Tom" as " Tom".
