@@ -7,8 +7,11 @@ evaluation/layouts.py reads the layouts of the paper's data sets. Your own data 
 `text` is one long text. A list of texts, `passages`, can replace it; no chunk then mixes two passages. A missing id is
 made from the number of the line.
 """
+import codecs
 import hashlib
+import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -122,23 +125,29 @@ def read_text(path: str | Path) -> Document:
     return Document(Path(path).name, [text])
 
 
+def json_lines(path) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the content of each line that is not blank, of a file on disk or in a zip file.
+
+    A byte order mark is no content. A gzipped file is unpacked. InputError if the file cannot be read.
+    """
+    with reading(path), open_bytes(path) as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.removeprefix(codecs.BOM_UTF8).strip()
+            if line:
+                yield number, line
+
+
 def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
     """The documents of a JSON lines file, at most `limit`; InputError names the line and what is wrong with it."""
     path = Path(path) if isinstance(path, str) else path                  # a file in a zip file has its own type
     documents = []
     documents_seen, questions_seen = set(), set()
-    with reading(path), open_bytes(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if len(documents) == limit:
-                break
-            if not line.strip():
-                continue
-
-            where = f"{path}, line {number}"
-            document = _document(line, where, f"{path.stem}-{number}")
-            _check_new([document.id], documents_seen, where)
-            _check_new([question.id for question in document.questions], questions_seen, where)
-            documents.append(document)
+    for number, line in itertools.islice(json_lines(path), limit):
+        where = f"{path}, line {number}"
+        document = _document(line, where, f"{path.stem}-{number}")
+        _check_new([document.id], documents_seen, where)
+        _check_new([question.id for question in document.questions], questions_seen, where)
+        documents.append(document)
 
     if not documents:
         raise InputError(f"{path}: holds no document")

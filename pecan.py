@@ -573,15 +573,17 @@ class Search:
 class Pecan:
     """Both stages as one method (data.Method).
 
-    `model` searches and answers, `encoder` gives the similarity. `builder` builds the graph (Table 2); without one,
-    `model` does.
+    `model` searches and answers, `encoder` gives the similarity. `builder` builds the graph (Table 2) with the settings
+    `construction`; without them, `model` does, with `settings`.
     """
 
-    def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None):
+    def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None,
+                 construction: Settings | None = None):
         self.model = model
         self.encoder = encoder
         self.settings = settings
         self.builder = builder or model
+        self.construction = construction or settings
 
     @classmethod
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":
@@ -597,7 +599,7 @@ class Pecan:
     def identity(self, document: Document) -> dict:
         """What a graph depends on. It is the head of the graph's file."""
         return {"document": document.hash, "model": self.builder.fingerprint,
-                "settings": self.settings.construction_settings()}
+                "settings": self.construction.construction_settings()}
 
     def file_name(self, document: Document) -> str:
         """The name under which this document's graph is kept: a hash of document, building model and settings."""
@@ -614,7 +616,7 @@ class Pecan:
             graph = Graph([Node(**node) for node in stored["nodes"]], stored["edges"], stored["flops"])
         else:
             with kept(path, file_name(**identity), summarise) as kept_or_new:
-                graph = build(self.builder, document, self.settings, kept_or_new, progress)
+                graph = build(self.builder, document, self.construction, kept_or_new, progress)
                 if path is not None:
                     write_graph(path, identity | {"flops": graph.flops}, list(map(vars, graph.nodes)), graph.edges)
 

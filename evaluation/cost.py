@@ -92,13 +92,14 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
     InputError if the window is too small, as in the run.
     """
     models, settings, data = run.checkpoints, run.settings, run.dataset
+    built = run.construction or settings                     # the settings of stage 1
     config, tokenizer = unloaded(models.model)
     builder_config, builder_tokenizer = unloaded(models.builder or models.model)
     width = choose_device(models.device, models.dtype, config.dtype)[1].itemsize
-    limit, room = room_for_summary(builder_tokenizer, settings)
+    limit, room = room_for_summary(builder_tokenizer, built)
     instruction = length_of(summary_prompt(builder_tokenizer, []))       # Table A1 without nodes
     turn = length_of(answer_turn(tokenizer, 0))
-    node = min(NODE, settings.chunk)
+    node = min(NODE, built.chunk)
     nodes = settings.fixed_nodes or paper.FIXED_NODES.get(data.name, NODES)
 
     total = {"documents": len(data.documents), "tokens": 0, "windows": 0, "calls": 0, "construction": 0,
@@ -106,11 +107,11 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
     batches, searches, wholes = [], [], []                   # the bytes of each pass
     for document in data.documents:
         # Stage 1, level by level.
-        texts = chunks(builder_tokenizer, document, settings.chunk)
+        texts = chunks(builder_tokenizer, document, built.chunk)
         level = [length_of(node_line(builder_tokenizer, None, text)) for text in texts]
         for groups in construction(level, room, limit, node):
             longest = instruction + max(tokens for tokens, _ in groups)
-            rows = min(settings.batch, len(groups))
+            rows = min(built.batch, len(groups))
             batches.append(bytes_of_pass(builder_config, width, rows * longest, rows * (longest + limit)))
             total["windows"] += len(groups)
             total["construction"] += sum(generation(builder_config, instruction + tokens, summary)
@@ -136,7 +137,7 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
 
     total["calls"] += total["windows"]
     weights = [*tensor_shapes(config).values(), *(tensor_shapes(builder_config).values() if models.builder else ())]
-    return {**total, "batch": settings.batch, "bytes of weights": width * sum(map(math.prod, weights)),
+    return {**total, "batch": built.batch, "bytes of weights": width * sum(map(math.prod, weights)),
             "of a batch": max(batches), "of a search": max(searches), "of the whole": max(wholes)}
 
 

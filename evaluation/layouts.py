@@ -4,6 +4,8 @@ These are the paper's data sets in their official layouts, LongBench's tasks, an
 layout, write a subclass of `Layout`, as MuSiQue is, and enter it in LAYOUTS at the end. Defects of real files are
 mended, or the row that has one is left out; the report counts both.
 """
+import codecs
+import contextlib
 import csv
 import io
 import re
@@ -14,7 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from core.files import InputError, check_values, open_bytes, parse_json, reading
-from data import OPTION_RULES, Document, Question, read_jsonl
+from data import OPTION_RULES, Document, Question, json_lines, read_jsonl
 from evaluation.paper import DATASETS
 
 File = Path | zipfile.Path        # on disk or in a zip file
@@ -70,17 +72,13 @@ def read_bytes(file: File) -> bytes:
 
 def json_rows(file: File, report: Report) -> Iterator[tuple[str, object]]:
     """Yield each row with its place. Rows are the items of one list, or lines. Lines that are not JSON are skipped."""
-    content = read_bytes(file)
-    if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
-        for number, row in enumerate(parse_json(content, file, list)):
+    if next(json_lines(file), (0, b""))[1].startswith(b"["):
+        for number, row in enumerate(parse_json(read_bytes(file), file, list)):
             yield f"{file.name}, row {number}", row
         return
 
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in json_lines(file):
         where = f"{file.name}, line {number}"
-        if not line.strip():
-            continue
-
         try:
             row = parse_json(decode(line, report, where), where)
         except InputError:
@@ -91,26 +89,36 @@ def json_rows(file: File, report: Report) -> Iterator[tuple[str, object]]:
 
 # --- encodings ------------------------------------------------------------------------------------------------------
 
+def windows_1252(error: UnicodeError) -> tuple[str | bytes, int]:
+    """An error handler: bytes that are not UTF-8 are Windows-1252, and the reverse; the five undefined become U+FFFD.
+
+    In the reverse, a control character between U+0080 and U+009F is the byte of the same number, as in latin-1.
+    """
+    part = error.object[error.start:error.end]
+    if isinstance(error, UnicodeDecodeError):
+        return part.decode("cp1252", "replace"), error.end
+    return part.encode("latin-1"), error.end
+
+
+codecs.register_error("windows-1252", windows_1252)
+
+
 def decode(content: bytes, report: Report, where: str) -> str:
-    """Bytes as text: UTF-8, or latin-1 if they are not UTF-8."""
+    """Bytes as text: UTF-8, and Windows-1252 where they are not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        report.problem("not UTF-8, read as latin-1", where)
-        return content.decode("latin-1")
+        report.problem("not UTF-8, read as Windows-1252", where)
+        return content.decode("utf-8-sig", "windows-1252")
 
 
 def mend(text: str, report: Report, where: str) -> str:
     """Repair text whose UTF-8 was once read as latin-1 or Windows-1252; return other text unchanged."""
-    for wrong in ("latin-1", "cp1252"):
-        try:
-            mended = text.encode(wrong).decode("utf-8")
-        except UnicodeError:
-            continue
-
+    with contextlib.suppress(UnicodeError):
+        mended = text.encode("cp1252", "windows-1252").decode("utf-8")
         if mended != text:
-            report.problem(f"UTF-8 that was read as {wrong}, mended", where)
-        return mended.removeprefix("\ufeff")
+            report.problem("UTF-8 that was read as another encoding, mended", where)
+        text = mended
     return text.removeprefix("\ufeff")
 
 
@@ -119,6 +127,12 @@ def mend(text: str, report: Report, where: str) -> str:
 # The start of a script without tags. The script ends with a comment or an empty line.
 SCRIPT = re.compile(r"\s*+(?:<!--\s*+)?(?:if\s*+\(window\b|var |function\b|document\.)")
 SCRIPT_END = re.compile(r"-->|\n[^\S\n]*+\n")
+
+
+# Tags that begin or end a line. Others, such as <b>, may stand inside a word.
+BLOCKS = set("address article aside blockquote br caption center dd details dialog dir div dl dt fieldset figcaption "
+             "figure footer form h1 h2 h3 h4 h5 h6 header hr legend li main menu nav ol optgroup option p pre section "
+             "select summary table tbody td textarea tfoot th thead tr ul".split())
 
 
 class Page(HTMLParser):
@@ -134,12 +148,16 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         if tag in ("script", "style", "title"):
             self.hidden = tag
-        if tag in ("p", "br", "div", "tr", "pre", "li", "h1", "h2", "h3"):
-            self.text += "\n"
+        self.break_line(tag)
 
     def handle_endtag(self, tag):
         if tag == self.hidden:
             self.hidden = None
+        self.break_line(tag)
+
+    def break_line(self, tag):
+        if tag in BLOCKS:
+            self.text += "\n"
 
     def handle_data(self, data):
         if self.hidden is None:
@@ -185,8 +203,8 @@ class Layout:
     def document(self, where: str, row: object, report: Report) -> Document:
         """The document of a row with its questions, made by `checked`.
 
-        The contents of a row need no checks here. After a KeyError, TypeError, ValueError, AttributeError or IndexError
-        the row is skipped and counted, because it has another form. So is a row whose document has no passages.
+        The contents of a row need no checks here. If this raises anything, the row is skipped and counted, because it
+        has another form. So is a row whose document has no passages.
         """
         raise NotImplementedError
 
@@ -351,7 +369,8 @@ class HotpotQA(Layout):
           "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
 
     JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
-    {"title": [title, ...], "sentences": [[sentence, ...], ...]}.
+    {"title": [title, ...], "sentences": [[sentence, ...], ...]}. Where most sentences of a row have no blank before
+    them, as in 2WikiMultihopQA, we put one there.
     """
     name = "HotpotQA"
     keys = {"question", "context", "supporting_facts"}
@@ -360,9 +379,11 @@ class HotpotQA(Layout):
         context = row["context"]
         if isinstance(context, dict):
             context = list(zip(context["title"], context["sentences"], strict=True))
+        blanks = [text[:1].isspace() for _, sentences in context for text in sentences[1:]]
+        between = " " if 2 * sum(blanks) < len(blanks) else ""
         passages = []
         for title, sentences in context:
-            text = "".join(texts(sentences))
+            text = between.join(texts(sentences))
             if text.strip():
                 passages.append(paragraph(title, text))
             else:
@@ -439,22 +460,22 @@ class QuALITY(Layout):
 
 
 class LongBench(Layout):
-    """JSON lines of questions, each with its context. Each task has a file TASK.jsonl.
+    """JSON lines of questions, each with its context. A task has a file TASK.jsonl; PATH:TASK reads it from data.zip.
 
         {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
 
-    Some copies say "question" instead of "input". Four tasks are data sets of the paper. PATH:TASK reads any task from
-    data.zip, except tasks without questions (they want a summary).
+    Some copies say "question" instead of "input". Only English question answering is read, and four of these tasks are
+    data sets of the paper. (LongBench-E's tasks end in _e.) The other tasks have other metrics than ours, or Chinese
+    answers, which our metrics cannot split into words.
     """
     name = "LongBench"
     keys = {"context", "answers"}
-    tasks = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA"}
+    tasks = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA",
+                                                         "multifieldqa_en": "multifieldqa_en"}
 
     def recognise(self, row: dict) -> str | None:
         task = str(row.get("dataset") or "")
-        if not self.keys <= row.keys() or not task.isprintable():
-            return None
-        return f"{self.name} {self.tasks.get(task, task)}".strip()
+        return self.keys <= row.keys() and f"{self.name} {self.tasks.get(task.removesuffix('_e'), task)}".strip()
 
     def choose(self, path: str, place: str, task: str, files: list[File]) -> list[File]:
         """The files to read: the task's file. Without a task all files, unless they are the whole of LongBench.
@@ -464,10 +485,18 @@ class LongBench(Layout):
         by_task = {file.name.removesuffix(".jsonl"): [file] for file in files}
         if not task and not by_task.keys() >= {name.lower() for name in DATASETS}:
             return files
-        if task not in by_task:
+        known = [name for name in sorted(by_task) if name.removesuffix("_e") in self.tasks]
+        if task not in known:
             raise InputError(f"{path}: LongBench's tasks are chosen by name: {place}:TASK, with TASK one of "
-                             f"{', '.join(sorted(by_task) or self.tasks)}")
+                             f"{', '.join(known or self.tasks)}")
         return by_task[task]
+
+    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+        task = report.layout.removeprefix(self.name).strip()
+        if task not in ("", *self.tasks.values()):
+            raise InputError(f"{report.path}: LongBench's task {task!r:.60} is not read, only its English question "
+                             f"answering: {', '.join(self.tasks)}")
+        return super().rows(files, report)
 
     def document(self, where: str, row: dict, report: Report) -> Document:
         """A context of several documents is cut into its passages."""

@@ -29,7 +29,7 @@ from llama import Llama, flops_of, length_of
 from model.checkpoint import Config, locate, read_config
 from model.tokenizer import Tokenizer
 from pecan import Pecan, answer_turn, node_line, question_prompt
-from support.command import chosen_settings, load_models, max_length
+from support.command import chosen_settings, load_models
 from support.sbert import load_towers
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------
@@ -77,8 +77,8 @@ def unloaded(name: str) -> tuple[Config, Tokenizer]:
     return config, Tokenizer(folder, config.vocab)
 
 
-def pecan(model: Llama, encoder, builder: Llama | None, settings: Settings) -> Pecan:
-    return Pecan(model, encoder, settings, builder)
+def pecan(model: Llama, encoder, builder: Llama | None, settings: Settings, construction: Settings | None = None):
+    return Pecan(model, encoder, settings, builder, construction)
 
 
 # --- methods --------------------------------------------------------------------------------------------------------
@@ -194,6 +194,7 @@ class Run:
     label: str
     checkpoints: Checkpoints
     settings: Settings
+    construction: Settings | None                            # the builder's, if another model builds the graphs
     top_k: int | str | None       # how much is retrieved; None: the method decides
     file: Path                    # of the answers
     graphs: Path                  # folder of the documents' graphs and trees
@@ -217,18 +218,20 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
         label += f", {args.nodes} nodes" if args.nodes else ""
 
     # The window may not exceed the length that the models were made for.
-    names = [checkpoints.model, checkpoints.builder if row.is_pecan else None]
-    longest = max_length(*(read_config(locate(name)) for name in names if name))
-    changes = {name: value for name, value in row.changes.items() if value != "mean"}
-    settings = resolve(locate(checkpoints.model), longest, PAPER.get(dataset.name, {}) | row.paper,
-                       chosen_settings(args), changes)
+    builder = checkpoints.builder if row.is_pecan else None
+    names = [checkpoints.model, *filter(None, [builder])]
+    lengths = [read_config(locate(name)).max_length for name in names]
+    sources = (PAPER.get(dataset.name, {}) | row.paper, chosen_settings(args),
+               {name: value for name, value in row.changes.items() if value != "mean"})
+    settings = resolve(locate(checkpoints.model), min(lengths), *sources)
+    construction = resolve(locate(builder), lengths[1], *sources) if builder else None
 
     top_k = row.top_k
     if top_k == "X":
         top_k = args.top or (paper.TOP_X[dataset.name][row.retrieves_nodes] if dataset.name in paper.TOP_X else "X")
     output = Path(args.output)
-    return Run(dataset, row, label, checkpoints, settings, top_k, output / dataset.name / f"{row.name}.jsonl",
-               Path(args.graphs or output / "graphs"))
+    return Run(dataset, row, label, checkpoints, settings, construction, top_k,
+               output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs"))
 
 
 def settle(run: Run, pecan: dict | None) -> Run:

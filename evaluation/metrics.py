@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from core.files import TEXT, TEXTS, check_values, parse_json, reading
-from data import check_options
+from core.files import TEXT, TEXTS, InputError, check_values, parse_json
+from data import check_options, json_lines
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 
@@ -24,9 +24,13 @@ def words(text: str) -> list[str]:
 def exact_match(prediction: str, answers: list[str]) -> float:
     """1 if the prediction has the same words in the same order as some gold answer, else 0.
 
-    GraphReader does not say how it normalises texts; we do it as for F1.
+    GraphReader does not say how it normalises texts; we do it as for F1. An answer that has no words then, such as "A",
+    is compared as it is, so that no empty prediction equals it.
     """
-    return float(any(words(prediction) == words(answer) for answer in answers))
+    def normal(text):
+        return words(text) or text.lower().strip(string.punctuation + string.whitespace)
+
+    return float(any(normal(prediction) == normal(answer) != "" for answer in answers))
 
 
 def f1(prediction: str, answers: list[str]) -> float:
@@ -48,20 +52,43 @@ def f1(prediction: str, answers: list[str]) -> float:
 OPTIONS = ("options", "gold")                                    # their fields in a row
 
 
+# A letter alone, without "not" before it. "a" and "I" before another word are words themselves, unless that word may
+# follow an option's letter.
+LETTER = (r"(?<![\w'’])(?<![Nn]ot )(?<![Nn]ot \()(?!(?-i:[AaIi]\s+(?!(?:is|because|since|as|and|or|but)\b)[a-z]))"
+          r"([{}])(?![\w'’])")
+
+
 def option_of(prediction: str, options: list[str]) -> int | None:
     """The place of the one option that a prediction names; None if it names none or several.
 
-    The first of these forms that occurs decides: "Answer: (C)", "(C)", "C" alone, an option's text alone (compared by
-    the words of F1). The papers do not say how they match replies.
+    The first of these forms that occurs decides. The papers do not say how they match replies.
+
+        an option's text alone (as compared by F1)      He wanted revenge.
+        a letter after "answer" in its sentence         The answer is C.   **Answer:** (C)
+        a letter after "option" or "choice"             Option C is the best one.
+        a letter in brackets                            (C) He wanted revenge
+        a letter at the start, marked or alone          C) He wanted revenge   C: he did   C
+        one option's text inside the reply              He wanted revenge, I think.
+        a capital letter alone                          I think it is C.
     """
     letters = "".join(chr(ord("A") + n) for n in range(len(options)))
-    for form in (rf"Answer:\s*\(([{letters}])\)", rf"\(([{letters}])\)", rf"\A\W*([{letters}])\W*\Z"):
-        found = {letter.upper() for letter in re.findall(form, prediction, re.IGNORECASE)}
-        if found:
-            return letters.index(found.pop()) if len(found) == 1 else None
+    letter = LETTER.format(letters)
+    forms = [rf"(?i)\banswer\b[^.!?\n]*?[\s*]*{letter}", rf"(?i)\b(?:option|choice)\b[^.!?\n]*?{letter}",
+             rf"(?i)\({letter}\)", rf"(?i)\A\W*{letter}(?=\s*(?:[^\w\s,]|\n|\Z))"]
+    by_form = [re.findall(form, prediction) for form in forms]
 
-    same = [n for n, option in enumerate(options) if words(option) == words(prediction)]
-    return same[0] if len(same) == 1 else None
+    said = f" {' '.join(words(prediction))} "
+    texts = [f" {' '.join(words(option))} " for option in options]
+    alone = [letters[n] for n, text in enumerate(texts) if text == said and text.strip()]
+    inside = [text for text in texts if text.strip() and text in said]
+    longest = [letters[texts.index(text)] for text in inside
+               if not any(text != other and text in other for other in inside)]
+
+    for found in (alone, *by_form, longest, re.findall(letter, prediction)):
+        named = {letter.upper() for letter in found}
+        if named:
+            return letters.index(named.pop()) if len(named) == 1 else None
+    return None
 
 
 def has_options(row: dict) -> bool:
@@ -171,15 +198,14 @@ def read_predictions(path: str | Path) -> list[dict]:
 
     InputError names the first line without them, or with impossible options.
     """
-    with reading(path):
-        lines = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
-
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in json_lines(Path(path)):
         place = f"{path}, line {number}"
         row = parse_json(line, place, dict)
         rows.append({"prediction": row.get("pred")} | row)
         check_values(rows[-1], {"prediction": TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
         if has_options(row):
             check_options(row, f"{place}: ")
+    if not rows:
+        raise InputError(f"{path}: holds no prediction")
     return rows

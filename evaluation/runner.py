@@ -81,14 +81,17 @@ class Predictions:
         self.rows[row["id"]] = {name: value for name, value in row.items() if name != "trace"}
 
     def holds(self, document: Document, question: Question) -> bool:
-        """Whether this question is answered; InputError if its id was answered for another text."""
+        """Whether this question is answered; InputError if its id was answered for other data."""
         row = self.rows.get(question.id)
         if row is None:
             return False
 
-        if (row["hash"], row["question"], row["answers"]) != (document.hash, question.text, question.answers):
-            raise InputError(f"{self.path}: question {question.id} was answered for another text; choose another "
-                             "--output, or --overwrite")
+        wanted = {"hash": document.hash, "question": question.text, "answers": question.answers,
+                  **{name: question.extra.get(name) for name in metrics.OPTIONS}}
+        for name, value in wanted.items():
+            if row.get(name) != value:
+                raise InputError(f"{self.path}: question {question.id} was answered for another text (its {name} has "
+                                 "changed); choose another --output, or --overwrite")
         return True
 
     def add(self, row: dict):
@@ -157,14 +160,23 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
 # --- processes ------------------------------------------------------------------------------------------------------
 
 class Team:
-    """The processes of a run: one, or those that torchrun started. All must see the same output folder."""
+    """The processes of a run: one, or those that torchrun started. All must see the same output folder.
+
+    Other programs and clusters set RANK and WORLD_SIZE too. They count only beside TORCHELASTIC_RUN_ID, which torchrun
+    sets.
+    """
 
     def __init__(self):
-        self.rank, self.size, self.local_rank = (int(os.environ.get(name, default)) for name, default in (
-            ("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
-        if self.size > 1:
-            # The first process to finish waits for the last, however long. If one fails, torchrun ends all.
-            dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
+        self.rank, self.size, self.local_rank = 0, 1, 0
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            with reading("torchrun's RANK, WORLD_SIZE and LOCAL_RANK", "cannot be used"):
+                self.rank, self.size, self.local_rank = (
+                    int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+                if not 0 <= self.rank < self.size:
+                    raise ValueError(f"there is no process {self.rank} of {self.size}")
+                if self.size > 1:
+                    # The first process to finish waits for the last, however long. If one fails, torchrun ends all.
+                    dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
 
     def device(self, wanted: str) -> str:
         """The device of this process. If there are several GPUs, each process takes its own."""
@@ -226,6 +238,8 @@ class Runner:
         models = self.load(run)
         used = {name: getattr(models, name) for name in ("model", *run.row.uses)}
         settings = run.settings.search_settings() if run.row.is_pecan else run.settings.reader_settings()
+        if run.construction:
+            settings["construction"] = run.construction.construction_settings()
         return {name: model and model.fingerprint for name, model in used.items()} | {"top": run.top_k} | settings
 
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
@@ -236,7 +250,7 @@ class Runner:
         team = self.team
         setup = team.together(lambda: self.setup(run))[0]
         used = [getattr(self.models, name) for name in ("model", *run.row.uses)]
-        method = run.row.method(*used, run.settings, *filter(None, [run.top_k]))
+        method = run.row.method(*used, run.settings, *filter(None, [run.construction, run.top_k]))
         team.first(lambda: claim_file(run.file, setup, self.overwrite))
         with writing(run.graphs):
             run.graphs.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,9 @@ def ask(argv: list[str] | None = None) -> int:
     document = read_text(args.document)
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    method = Pecan(model, encoder, settings_of(args, model, builder, PAPER.get(args.dataset_settings)), builder)
+    paper = PAPER.get(args.dataset_settings)
+    method = Pecan(model, encoder, settings_of(args, model, builder, paper), builder,
+                   builder and settings_of(args, builder, None, paper))
 
     name = method.file_name(document)
     path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")

@@ -14,7 +14,7 @@ GOOD = {"text": "t", "questions": [QUESTION]}
 def test_both_forms_of_a_document(tmp_path):
     rows = [GOOD | {"questions": [QUESTION | {"kind": "easy"}]},
             {"id": 2, "passages": ["a", "b"], "questions": [QUESTION | {"id": 7}]}]
-    (tmp_path / "mine.jsonl").write_text("\n" + "\n\n".join(map(json.dumps, rows)))
+    (tmp_path / "mine.jsonl").write_text("\ufeff\n" + "\n \n".join(map(json.dumps, rows)), encoding="utf-8")
     one, two = read_jsonl(tmp_path / "mine.jsonl")
     assert (one.id, one.passages, one.questions[0].id, one.questions[0].extra) == \
         ("mine-2", ["t"], "mine-2-0", {"kind": "easy"}), "an id is the line's number in the file"

@@ -22,7 +22,7 @@ from core.files import InputError
 from data import EMBEDDED
 from evaluation import metrics
 from evaluation.datasets import Dataset
-from evaluation.runner import Predictions
+from evaluation.runner import Predictions, Team
 from support.command import user_errors
 from view import ask
 
@@ -173,11 +173,12 @@ def test_other_settings_do_not_mix(tmp_path):
     assert "pecan.setup.json: cannot be read" in run(*arguments).stderr
 
 
-@pytest.mark.parametrize("passage, changes", [("Bob came.", {}), ("Ann came.", {"question": "Who else?"}),
-                                              ("Ann came.", {"answers": ["Tom"]})])
+@pytest.mark.parametrize("passage, changes", [("Bob came.", {}), *(("Ann came.", changes) for changes in (
+    {"question": "Who else?"}, {"answers": ["Tom"]}, {"options": ["Tom", "Ann"]}, {"gold": 0}))])
 def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, passage, changes):
     """A change of any of them is refused. (U+2028 and U+0085 are characters of a text, not line ends.)"""
-    question = {"id": "q", "question": "Who?", "answers": ["Ann", "x\u2028y\u0085z"]}
+    question = {"id": "q", "question": "Who?", "answers": ["Ann", "x\u2028y\u0085z"], "gold": 1,
+                "options": ["Ann", "Tom"]}
     arguments = "--dataset", tmp_path / "mine.jsonl", "--method", "whole", "--output", tmp_path / "r"
     write_lines(tmp_path / "mine.jsonl", [{"passages": ["Ann came."], "questions": [question]}])
     assert run(*arguments).returncode == run(*arguments).returncode == 0
@@ -244,6 +245,40 @@ def test_the_tables_of_the_paper_are_run(three, tmp_path):
     assert [run["setup"]["patience"] for run in data.values()] == list(range(1, 9))
 
 
+def test_the_builders_settings_build_its_graphs(three, tmp_path):
+    """Table 2 compares who searches one graph, though the searcher's own settings differ; so does the estimate."""
+    other = shutil.copytree(ROOT / "tiny", tmp_path / "other")
+    settings = json.loads((other / "pecan.json").read_text())
+    (other / "pecan.json").write_text(json.dumps(settings | {"chunk": 40, "window": 500}))
+    data = "--dataset", three, "--limit", 1
+    done = run(*data, "--table", 2, "--searcher", other, "--output", tmp_path / "r")
+    assert done.returncode == 0, done.stderr
+    graphs = {name: lines_of(tmp_path / "r" / "embedded" / f"{name}.jsonl")[0]["graph"]
+              for name in ("pecan", "pecan-tiny-other", "pecan-other-other")}
+    assert graphs["pecan"] == graphs["pecan-tiny-other"] != graphs["pecan-other-other"]
+    tiny, alone, both = (json.loads(run(*data, "--dry-run", "--json", *options).stdout)["embedded"] for options in (
+        [], ["--model", other], ["--builder", other]))
+    assert tiny["construction"] != both["construction"] == alone["construction"]
+
+
+def test_only_torchrun_makes_a_team(monkeypatch):
+    """Without TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are another program's. Beside it they are numbers that fit."""
+    for rank, size in (("1", "2"), ("", ""), ("x", "1")):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", size)
+        team = Team()
+        assert (team.rank, team.size, team.local_rank) == (0, 1, 0)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    for name, values in {"RANK": "x|1|-1|", "WORLD_SIZE": "|two|0", "LOCAL_RANK": "| "}.items():
+        for value in values.split("|"):
+            for other, good in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "3"), (name, value)):
+                monkeypatch.setenv(other, good)
+            with pytest.raises(InputError, match="torchrun's RANK, WORLD_SIZE and LOCAL_RANK: cannot be used"):
+                Team()
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert Team().local_rank == 3
+
+
 # --- what can go wrong ----------------------------------------------------------------------------------------------
 
 def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
@@ -273,6 +308,18 @@ def test_one_method_that_fails_does_not_end_the_run(tmp_path, monkeypatch):
     nothing = run(*arguments[:-1], tmp_path / "s", "--method", "raptor-ct")
     assert nothing.returncode == 2 and nothing.stdout == ""
     assert nothing.stderr.splitlines()[-1].startswith("error: RAPTOR-CT Top-5 on mine: ")
+
+
+def test_pecan_may_fail_on_one_of_two_data_sets(tmp_path):
+    """Its own table comes without a comparison, the other's with one."""
+    first, long = FIRST["questions"][0], FIRST["questions"][1] | {"question": "Who " * 350}
+    paths = [write_lines(tmp_path / f"{name}.jsonl", [FIRST | {"passages": ["Ann came."], "questions": [question]}])
+             for name, question in (("bad", long), ("good", first))]
+    done = run("--dataset", *paths, "--output", tmp_path / "r", "--method", "pecan,whole")
+    assert done.returncode == 1 and done.stderr.count("not answered: ") == 1
+    bad, pecan, whole = (line.split() for line in done.stdout.splitlines()[1:4])
+    assert (bad[:2], pecan[:2], whole[:2]) == (["bad", "whole"], ["good", "PECAN"], ["good", "whole"])
+    assert "-" == bad[-1] and "(" not in " ".join(bad) and whole[-1].endswith(")")
 
 
 def test_a_document_that_cannot_be_prepared_is_reported_once(three, undisturbed, tmp_path):

@@ -25,20 +25,29 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=14).map(" ".join)
 
 @pytest.mark.parametrize("prediction, answers, wanted", [
     ("The Casa-Loma.", ["casaloma", "x"], 1), ("Loma Casa", ["Casa Loma"], 0), ("Casa Loma in Toronto", ["Casa Loma"],
-    0), ("casa loma", ["Toronto", "a Casa Loma"], 1)])
+    0), ("casa loma", ["Toronto", "a Casa Loma"], 1), ("", ["A"], 0), ("The", ["A"], 0), ("a.", ["A"], 1),
+    ("", ["?"], 0)])
 def test_exact_match_by_hand(prediction, answers, wanted):
     assert exact_match(prediction, answers) == wanted
 
 
-OPTIONS = ["Ann", "The old mill.", "C", "A dog"]
+OPTIONS = ["He was ill", "He wanted money", "He wanted revenge.", "A dog bit him"]
+REPLIES = {
+    0: "A|a|A)|Answer: A|The answer is A because he was ill.|A is correct.|a. He was ill",
+    1: "(B), I mean (b)|It is (B), he wanted money.",
+    2: "C|c.|(c)|C)|Answer: C|answer: (C)|The answer is C.|The correct answer is: **C**|**Answer:**\nC|Choice C|[C]|"
+       "(C) He did|C) He wanted revenge|C. He did|C: he did|C - he did|**C**\n\nHe did|C, as he did|Option C is best.|"
+       "(A) is wrong. The answer is C.|(B) is wrong. Answer: (C) He did|A is wrong, the answer is C|"
+       "The answer is not A but C.|The answer is $\\boxed{C}$.|I think it's C.|C is the right one.|he wanted revenge|"
+       "Because he wanted revenge, I think.",
+    3: "Answer: a dog bit him|A dog bit him|The answer is that a dog bit him.",
+    None: "|(E)|(A) or (B)|B or C|A dog barked|I think a dog did it|He was ill or he wanted money|Not (C)|None of them|"
+          "Answer: (A), no: Answer: (B)|I'd say D'Artagnan"}
 
 
-@pytest.mark.parametrize("prediction, wanted", [
-    ("(B) is wrong. Answer: (C) C", 2), ("(c)", 2), ("It is (B), the old mill.", 1), ("B", 1), (" b.", 1), ("B)", 1),
-    ("old mill", 1), ("a dog", 3), ("Answer: a dog", None), ("(A) or (B)", None), ("Ann or a dog", None), ("", None),
-    ("(E)", None), ("B is right", None), ("Answer: (A), no: Answer: (B)", None),
-    ("(B), I mean (b)", 1)])
+@pytest.mark.parametrize("wanted, prediction", [(n, reply) for n in REPLIES for reply in REPLIES[n].split("|")])
 def test_options_by_hand(prediction, wanted):
+    """A reply that means an option counts, however it is written."""
     assert metrics.option_of(prediction, OPTIONS) == wanted
 
 
@@ -86,19 +95,27 @@ def test_scores_of_rows():
     assert found["f1_interval"] == [100, 100] and found["rouge_l_interval"] == interval([100, 50] * 10)
 
 
+GOOD = '{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}'
+
+
 @pytest.mark.parametrize("line", ["{", "[]", '{"pred": "x"}', '{"pred": 1, "answers": ["x"]}',
                                   '{"prediction": "x", "answers": []}',
-                                  '{"pred": "x", "answers": ["x"], "options": [], "gold": 0}',
-                                  '{"pred": "x", "answers": ["x"], "options": ["x"], "gold": "A"}',
-                                  '{"pred": "x", "answers": ["x"], "options": ["x"], "gold": 1}'])
+                                  *(GOOD.replace("null", f'0, "options": {options}, "gold": {gold}')
+                                    for options, gold in (("[]", 0), ('["x"]', '"A"'), ('["x"]', 1)))])
 def test_a_line_that_is_no_prediction(tmp_path, line):
     path = tmp_path / "p.jsonl"
-    path.write_text('{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}\n' + line)
+    path.write_text(GOOD + "\n" + line)
     with pytest.raises(InputError, match="p.jsonl, line 2: (not|holds|options|gold)"):
         read_predictions(path)
 
-    path.write_text(path.read_text().splitlines()[0])
-    assert [(row["prediction"], row["answers"]) for row in read_predictions(path)] == [("x", ["x"])]
+
+def test_a_byte_order_mark_and_empty_lines_are_no_predictions(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(f"\ufeff\r\n\n{GOOD}\r\n \n{GOOD}\n\n".encode())
+    assert [(row["prediction"], row["answers"]) for row in read_predictions(path)] == [("x", ["x"])] * 2
+    path.write_bytes("\ufeff\n\n".encode())
+    with pytest.raises(InputError, match="p.jsonl: holds no prediction"):
+        read_predictions(path)
 
 
 # ROUGE-L of LongBench's prediction files by the package rouge_score. Their F1 is in result.json.

@@ -360,7 +360,8 @@ def test_each_method_is_the_one_that_its_name_says(tmp_path, folder, made):
 
     model, other = sbert.model.fingerprint, method["pecan"].builder.fingerprint
     assert found["pecan"][1] == {"model": model, "encoder": encoder, "builder": other, "top": None} | \
-        found["pecan"][2].settings.search_settings()
+        found["pecan"][2].settings.search_settings() | {
+            "construction": found["pecan"][2].construction.construction_settings()}
     reader = found["bm25"][2].settings.reader_settings()
     assert found["bm25"][1] == {"model": model, "top": 5} | reader
     assert found["longllmlingua"][1] == {"model": model, "scorer": other, "top": None} | reader
@@ -403,10 +404,8 @@ def test_each_process_takes_its_own_gpu(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
         for n in range(4):                                    # of the second machine
-            monkeypatch.setenv("LOCAL_RANK", str(n))
-            monkeypatch.setenv("RANK", str(n + 3))
             team = Team()
-            team.size = 8
+            team.size, team.rank, team.local_rank = 8, n + 3, n
             yield team.device(wanted)
     assert list(devices(4, "auto")) == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
     assert list(devices(2, "cuda")) == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
