@@ -53,34 +53,62 @@ class Reply:
 
 # --- reading replies ------------------------------------------------------------------------------------------------
 
+# Models decorate what they write: **bold**, ### headings, (1) numbers, `code`. SIGNS matches such signs, at most nine:
+# so every pattern takes linear time in any reply.
+SIGNS = r"[^\w\n]{0,9}"
+
+
+def plain(text: str) -> str:
+    """A piece of a reply without the signs around it that decorate or quote it."""
+    text = text.strip(" \t*_`")
+    quoted = re.fullmatch(r'\[([^\[\]]*)\]|"([^"]*)"|“([^“”]*)”', text)
+    return plain(quoted[quoted.lastindex]) if quoted else text
+
+
 def lines_of(reply: str) -> list[str]:
-    """The lines of a list, each once, without markers and stars. If lines are marked, only those count.
+    """The lines of a list, each once, without markers. If lines are marked, only those count.
 
     Headings, which end with a colon, are left out.
     """
     marked = [line[marker.end():] for line in reply.splitlines() if (marker := MARKER.match(line))]
-    lines = dict.fromkeys(line.strip("* \t") for line in marked or reply.splitlines())
+    lines = dict.fromkeys(map(plain, marked or reply.splitlines()))
     return [line for line in lines if line and not line.endswith(":")]
 
 
 def cells_of(reply: str, least: int) -> list[list[str]]:
-    """The lines "a | b | .." of a reply that have at least so many cells, as lists of cells."""
+    """The lines "a | b | .." of a reply that have at least so many cells, as lists of cells; no header of a table."""
     rows = []
     for line in reply.splitlines():
         marker = MARKER.match(line)
-        rows.append([cell.strip("* \t") for cell in line[marker.end() if marker else 0:].strip("| \t").split("|")])
+        rows.append([plain(cell) for cell in line[marker.end() if marker else 0:].strip("| \t").split("|")])
+        if "|" in line and not re.search(r"\w", line):       # the line below a header: |---|---|
+            del rows[-2:]
     return [row for row in rows if len(row) >= least]
 
 
-def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
-    """The texts (a, b) of each "first: a, second: b", on one line or on two, numbered or not, bold or not.
+def labelled(labels: str) -> re.Pattern:
+    """Finds the labels of a reply's parts. `labels` is a regular expression.
 
-    The labels are regular expressions. On the same line, the second label must follow a comma, a semicolon or "?".
+    A label is at the start of a line or after a sign such as a comma, and before a colon: "Node: x, Score: 9". It needs
+    no colon on a line of its own: "### Score". Numbers may stand around it: "2. **Score 1:** 9".
     """
-    sign = r"[\W\d]{0,9}"                                   # a limit, so that the time is linear in any reply
-    form = rf"^{sign}(?:{first}){sign}?:[\s*]*+(.+?)(?:(?<=[,;?])\s|\n){sign}(?:{second}){sign}?:[\s*]*+(.+)"
-    found = re.findall(form, reply, re.IGNORECASE | re.MULTILINE)
-    return [(a.strip("*,; \t"), b.strip("* \t")) for a, b in found]
+    return re.compile(rf"^{SIGNS}(?:\d{{1,2}}\b{SIGNS})?({labels})(?: ?\d{{1,3}})?[^\w\n:]{{0,9}}(?::|(?<=[–—-])\s|$)"
+                      rf"|(?<=[,;.?!|(–—-])[*_` ]{{0,9}}({labels})(?: ?\d{{1,3}})?[*_` ]{{0,9}}:",
+                      re.IGNORECASE | re.MULTILINE)
+
+
+def sections(reply: str, labels: str) -> list[tuple[str, str]]:
+    """(label in lower case, text) of each labelled part of a reply. Its text is its first line."""
+    _, *parts = labelled(labels).split(reply)               # label, or label, text, ..: a pattern has two groups
+    return [((first or second).lower(), plain(text.strip("*_`# \t\n").partition("\n")[0].rstrip("*_`,;(|–—- \t")))
+            for first, second, text in zip(parts[::3], parts[1::3], parts[2::3])]
+
+
+def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
+    """The texts (a, b) of each "first: a, second: b", on one line or on several."""
+    found = sections(reply, f"{first}|{second}")
+    return [(a, b) for (label, a), (other, b) in zip(found, found[1:])
+            if a and b and re.fullmatch(first, label) and re.fullmatch(second, other)]
 
 
 def numbers_of(text: str, known: Container[int]) -> list[int]:

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from baselines.agent import Agent, cells_of, numbers_of, pairs_of, reminder
+from baselines.agent import SIGNS, Agent, cells_of, labelled, numbers_of, pairs_of, plain, reminder
 from baselines.common import pack_paragraphs, scaled
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.files import optional
@@ -66,14 +66,29 @@ def form_of(element: str, stem) -> str:
 
 
 def facts_of(reply: str, chunk: str) -> list[list[str]]:
-    """The facts in a reply to Figure 6, each followed by its key elements. A line is "number. fact | element | .."."""
+    """The facts in a reply to Figure 6, each followed by its key elements.
+
+    A line is "1. fact | element | ..", as in the figure's example, or "[1], [fact], [element | ..]", as in its text.
+    """
     facts = []
-    for fact, *elements in cells_of(reply, 2):
-        fact = re.sub(r"^\[?\d{1,3}[],:]+\s*", "", fact)          # a number that is no marker of a list
-        elements = [element for element in (element.strip(" []") for element in elements) if element]
+    for fact, *elements in cells_of("\n".join(map(without_brackets, reply.splitlines())), 2):
+        fact = re.sub(r"^\W{0,3}\d{1,3}[]),.:]{1,3}\s+", "", fact)          # a number that is no marker of a list
+        if re.fullmatch(r"\d{1,3}\W{0,3}", fact) and len(elements) > 1:
+            fact, *elements = elements
+        elements = list(filter(None, (plain(element.strip("[], ")) for element in elements)))
         if elements and (fact != EXAMPLE or EXAMPLE in chunk):
             facts.append([fact, *elements])
     return facts
+
+
+def without_brackets(line: str) -> str:
+    """A line "[1], [fact], [a | b]" as "1 | fact | a | b"; [a, b] is [a | b]. Other lines stay as they are."""
+    if not line.rstrip(" .*`").endswith("]"):
+        return line
+    head, _, elements = line.rpartition("[")
+    if "|" not in elements:
+        elements = elements.replace(",", "|")
+    return re.sub(r"\]?\s{0,3}[,;|]?\s{0,3}\[", "|", head.rstrip("],;| ")) + "|" + elements
 
 
 class FactGraph:
@@ -114,10 +129,10 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
     """Node -> score in 0..100, from "Node: .., Score: ..". Unknown names are left out; the higher score counts."""
     scores = {}
     for name, said in pairs_of(reply, "node", "score"):
-        score = re.match(r"\[?(-?\d+(?:\.\d+)?)", said)
+        score = re.search(r"-?\d+(?:\.\d+)?", said)
         node = graph.find(name)                             # signs around the name do not matter
         if score and node is not None:
-            scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[1])))
+            scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[0])))
     return scores
 
 
@@ -126,9 +141,11 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
     """The function that a reply calls, and its argument; None unless the reply names exactly one of the stage.
 
-    Only the text after the last "Chosen Action" counts. Arguments of several calls are joined.
+    Only the paragraph after the last "Chosen Action" counts. Arguments of several calls are joined.
     """
-    *found, chosen = re.split("chosen action", reply, flags=re.IGNORECASE)
+    heading = rf"chosen action|^{SIGNS}(?:\d{{1,2}}\b{SIGNS})?(?:next )?action\b"
+    *found, chosen = re.split(heading, reply.replace("\\_", "_"), flags=re.IGNORECASE | re.MULTILINE)
+    chosen = re.split(r"\n[^\S\n]*\n", re.sub(r"^[\W_]*", "", chosen), maxsplit=1)[0]
     calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
     if not found or len({name for name, _ in calls}) != 1:
         return None
@@ -138,8 +155,8 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 def notebook_of(reply: str) -> str:
     """The updated notebook in a reply, up to the next heading; empty if there is none."""
     _, *rest = re.split("updated notebook", reply, maxsplit=1, flags=re.IGNORECASE)
-    heading = re.compile(r"^[* \t]*(?:rationale for|chosen action)", re.IGNORECASE | re.MULTILINE)
-    return heading.split("".join(rest))[0].lstrip("*: ").rstrip("* \t\n").lstrip()
+    heading = labelled(r"rationale(?: (?:for|behind|of)[^\n:.*_]{0,40})?|(?:chosen |next )?action")
+    return heading.split("".join(rest))[0].lstrip("*_`:–—]) ").strip().rstrip("*_`#- \t\n")
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------
@@ -206,7 +223,7 @@ class Walk:
                 self.queue = [chunk, *(i for i in self.queue if i != chunk)]
 
         if name == "read_neighbor_node":
-            node = self.graph.find(argument)
+            node = self.graph.find(re.sub(r"^\s*\w+\s*=", "", argument))       # Toronto, or node="Toronto"
             if node not in self.graph.neighbours[self.node]:
                 return None
             self.node = node

@@ -39,7 +39,7 @@ from baselines.common import line_ids, pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from core.text import split
 from data import Answer, Document, Prepared
-from pecan import room_for_nodes
+from pecan import MARKER, room_for_nodes
 
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
@@ -51,8 +51,11 @@ OPTION = r"(?m)^\([A-Z]\) "       # the beginning of an option's line
 ROUNDS = 100                      # of the search, at least; 10 for each node if that is more
 FOUND = 5                         # k: nodes that the search returns
 DEPTH = 3                         # d: random steps of a simulation
-STOP = set("a an the of in on at to by for from with and or is are was were be do does did what which who whom whose "
-           "when where why how yes no".split())
+STOP = set("a an the of in on at to by for from with and or but as is are was were be do does did has have had can "
+           "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
+           "what which who whom whose when where why how".split())
+VERBS = set("is are was were has have had".split())         # a line with one of these is a sentence
+QUOTES = " \t*_`\"“”[]|.,;:!?"                              # signs around a name
 
 
 # --- nodes and edges (section 3.3) ----------------------------------------------------------------------------------
@@ -63,8 +66,17 @@ def form_of(name: str) -> str:
 
 
 def holds(text: str, phrase: str) -> bool:
-    """Whether a text holds a phrase as whole words, in upper or lower case."""
-    return bool(re.search(rf"(?<!\w){re.escape(form_of(phrase))}(?!\w)", form_of(text)))
+    """Whether a text holds a phrase as whole words, in upper or lower case.
+
+    Chinese and Japanese have no blanks between words, so there a phrase may begin and end anywhere.
+    """
+    letter = r"[^\W\u3040-\u9fff]"
+    return bool(re.search(rf"(?<!{letter}){re.escape(form_of(phrase))}(?!{letter})", form_of(text)))
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a text except very common ones. Each Chinese or Japanese character counts as a word."""
+    return set(re.findall(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+", text.lower())) - STOP
 
 
 @cache
@@ -79,23 +91,39 @@ def simhash(text: str) -> int:
     return sum(1 << bit for bit, vote in votes.items() if 2 * vote > len(shingles))
 
 
-def said_of(reply: str, text: str) -> str:
-    """A reply on one line; "" if it is a single word, such as "No", that the text lacks.
-
-    In Chinese and Japanese each character counts as a word, because no blanks separate words.
-    """
-    words = re.findall(r"[\u3040-\u9fff]|\w+", reply)
-    says = len(words) > 1 or any(word.lower() not in STOP and holds(text, word) for word in words)
-    return " ".join(reply.split()) if says else ""
+def synopsis_of(reply: str, chunk: str) -> str:
+    """A reply on one line; "" if it shares no word with the chunk, as "No" or an apology does."""
+    return " ".join(reply.split()) if words_of(reply) & words_of(chunk) else ""
 
 
 def names_of(reply: str, text: str) -> list[str]:
-    """The names in a reply, one a line. Prose is left out. A single line may list names, separated by commas."""
-    lines = lines_of(reply) if said_of(reply, text) else []
-    if len(lines) == 1:
-        names = re.split(r",\s*(?:and\s)?|:\s", lines[0].rstrip("."))
-        lines = [name for name in names if holds(text, name)] or lines
-    return [line for line in lines if len(line.split()) <= LONGEST_NAME]
+    """The names in a reply that the text holds. Sentences are no names.
+
+    A reply has one name a line. What explains the name is cut off: "**Danko Jones**: a trio". A line can also be a list
+    of names: "People: Danko Jones, Rich Knox".
+    """
+    def is_name(part):
+        words = part.lower().split()
+        return words_of(part) and len(words) <= LONGEST_NAME and not VERBS & set(words[1:]) and holds(text, part)
+
+    copies = {form_of(sentence).rstrip(".!?") for sentence in sentences(text) if len(sentence.split()) > 3}
+    marked = any(map(MARKER.match, reply.splitlines()))
+    names = []
+    for line in lines_of(reply):
+        whole = line.strip(QUOTES).replace("**", "")
+        if form_of(whole) in copies:
+            continue
+        head, *rest = re.split(r"\*\*|:\s|\s[-–—=→|(\[]", line.strip("| "), maxsplit=1)
+        head = head.strip(QUOTES)
+        parts = [part.strip(QUOTES) for part in re.split(r"[,;|]\s|\sand\s", (rest or [line])[0])]
+        held = list(filter(is_name, parts))
+        if is_name(whole):
+            names.append(whole)
+        elif is_name(head) and not words_of(head) <= words_of(ATOMS + ELEMENTS):
+            names.append(head)                              # but the prompt's own words are a label, such as "People"
+        elif rest or len(held) == len(parts) or marked and is_name(parts[0]):
+            names += held
+    return list(dict.fromkeys(names))
 
 
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
@@ -250,7 +278,7 @@ class JERR(Agent):
         tokens = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
         chunks = pack_paragraphs(tokenizer, document, scaled(tokens, self.settings))
         said = self.ask_until([SYNOPSIS + chunk for chunk in chunks],
-                              lambda n, reply: said_of(reply, chunks[n]), SHORTER)
+                              lambda n, reply: synopsis_of(reply, chunks[n]), SHORTER)
         synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
@@ -270,7 +298,8 @@ class JERR(Agent):
 
     def names(self, prompt: str, texts: list[str]) -> list[list[str]]:
         """The names that the model lists for each text; none if its replies are refused."""
-        return self.ask_until([prompt + text for text in texts], lambda n, reply: names_of(reply, texts[n]), BULLETS)
+        return self.ask_until([prompt + text for text in texts],
+                              lambda n, reply: names_of(reply, texts[n]), BULLETS)
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=content)

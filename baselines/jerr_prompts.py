@@ -8,7 +8,7 @@ SYNOPSIS = ("Please shorten the following passage.\nJust give me a shortened ver
 ATOMS = ("List the entities of the following text: people, places, organisations, things, times. One a line, after "
          "\"* \", by their full names.\n\nText:\n")
 ELEMENTS = ("List the core elements of the following text: its key actions, states, causes and ideas, each as a short "
-            "phrase. One a line, after \"* \".\n\nText:\n")
+            "phrase in the text's own words. One a line, after \"* \".\n\nText:\n")
 EDGES = ("Which of these entities are directly related in the text? One relation a line, in the form: entity | "
          "relation | entity. The first causes, owns, contains or acts on the second. Use exactly the words of the list."
          "\n\nEntities:\n")

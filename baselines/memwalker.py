@@ -123,5 +123,6 @@ class MeMWalker(Tree):
                                  last=actions[-1]) for text in latest]
 
         def last_action(reply):                             # the last action that a reply names counts
-            return [int(action) for action in re.findall(r"Action:\s*(-?\d+)", reply)[-1:] if int(action) in actions]
+            named = map(int, re.findall(r"Action\W{0,9}?(-?\d+)", reply)[-1:])
+            return [action for action in named if action in actions]
         return self.ask_fitting(texts, last_action, f"Action is one of {', '.join(map(str, actions))}.")

@@ -25,7 +25,7 @@ import json
 import re
 from itertools import chain
 
-from baselines.agent import Agent, cells_of, lines_of, pairs_of
+from baselines.agent import Agent, cells_of, lines_of, pairs_of, sections
 from baselines.common import highest, line_ids, pack_sentences, scaled
 from baselines.mkrag_prompts import (
     EXTRACT,
@@ -50,7 +50,7 @@ from support.sbert import similarities
 KINDS = "attributes", "relationships", "events"             # of an entity's items
 CHUNK_TOKENS = 500
 EXTRACT_TOKENS = 1024
-WEIGHTS = "0.3", "0.5", "0.7", "1.0", "1"
+WEIGHTS = 0.3, 0.5, 0.7, 1.0
 TAU = 0.5                         # the least weight of a kept entity; also the weight of an entity that gets none
 FEATURE_ITEMS = 2                 # tau_1: an entity with so many items gets feature pairs
 MICRO_ITEMS = 4                   # tau_2: and with so many, micro pairs
@@ -59,6 +59,11 @@ MICRO_TOKENS = 4                  # tokens of a micro pair, at most, for each to
 RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
 ROUNDS = 2                        # of the loop, at most (Table 6)
+
+# In replies: the label of a sub-question, those of a decision, and what says that a decision is none.
+LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^\n:?]{0,9}:[ *_]*"
+DECISIONS = r"(?:\w{1,9} )?answer|rewrit(?:e|ten)[ -]?q(?:uestion)?"
+UNKNOWN = r"(?i)n['’]t\b|\b(?:not|cannot|no|none|nothing|n/?a|insufficient|un(?:known|clear|certain|able|available))\b"
 
 # Words of a time without a year, a date or a clock time. Numbers may stand between them.
 GENERAL = set("""a an the one two three four five six seven eight nine ten some few several many this that these those
@@ -125,8 +130,9 @@ def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str,
 
 
 def weights_of(reply: str) -> dict[str, float]:
-    """Name in lower case -> weight, from lines "entity | weight". Other weights are left out."""
-    return {name.lower(): float(weight) for name, weight, *_ in cells_of(reply, 2) if weight in WEIGHTS}
+    """Name in lower case -> weight, from lines such as "entity | 0.3 (generic)". Other weights are left out."""
+    found = {name.lower(): re.search(r"\d*\.?\d+", " ".join(rest)) for name, *rest in cells_of(reply, 2)}
+    return {name: float(number[0]) for name, number in found.items() if number and float(number[0]) in WEIGHTS}
 
 
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
@@ -149,12 +155,14 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 def decision_of(reply: str, text: str) -> tuple[str, str] | None:
     """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither.
 
-    An answer that says "cannot" does not count if a question follows. A repeated example does not count either.
+    An answer that is unknown, or a rewriting that is not needed, counts only if nothing else is said. A repeated
+    example does not count.
     """
-    found = re.findall(r"\b(Answer|RewriteQ)[*_]*:[ \t*_]*(.*[^\s*_])", reply)
-    if len(found) > 1 and found[0][0] == "Answer" and re.search(r"\b(cannot|can't|not)\b", found[0][1]):
-        found = found[1:]
-    return found[0] if found and not echoes(found[0][1], text) else None
+    found = [("RewriteQ" if label.startswith("rewrit") else "Answer", said)
+             for label, said in sections(reply, DECISIONS) if re.search(r"\w", said)]
+    useful = [(kind, said) for kind, said in found if "?" in said or not re.search(UNKNOWN, said)]
+    [first] = (useful or found or [None])[:1]
+    return first if first and not echoes(first[1], text) else None
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -205,7 +213,8 @@ class MKRAG(Agent):
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The retrieved pairs, in the order of retrieval."""
         [split] = self.ask_until([f"{SPLIT}Question: {question}"],
-                                 lambda n, reply: [line for line in lines_of(reply) if "?" in line], SPLIT_FORM)
+                                 lambda n, reply: [re.sub(LABEL, "", line) for line in lines_of(reply) if "?" in line],
+                                 SPLIT_FORM)
         new = split or [question]
 
         order = []                                          # R

@@ -182,7 +182,7 @@ def shorten(text):
     facts = known(text)
     kept = [f"{sentence(entity, relation, value)}." for (entity, relation), value in facts.items() if relation in KEPT]
     others = dict.fromkeys(ABOUT.format(entity) for entity, relation in facts if relation not in KEPT)
-    return " ".join([*kept, *others]) or "Nothing of note."
+    return " ".join([*kept, *others]) or text.split()[0]
 
 
 def atoms(text):

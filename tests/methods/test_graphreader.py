@@ -73,14 +73,21 @@ def test_forms_and_names():
     assert graph.neighbours == [[1, 2], [0], [0, 3], [2]], "in order of appearance; art is not in party"
 
 
-def test_facts_of_a_reply():
-    reply = ("Facts:\n1. One day, a father and his little son were going home. | father | going home\n"
-             "2. No key element\n3) Casa Loma is a castle. | Casa Loma | [castle] | \nx | []\n"
-             "[104], Toronto. | Toronto\n5, 1911 was the year. | 1911")
-    assert facts_of(reply, "Casa Loma") == [
-        ["Casa Loma is a castle.", "Casa Loma", "castle"], ["Toronto.", "Toronto"], ["1911 was the year.", "1911"]]
-    story = "One day, a father and his little son were going home. They sang."
-    assert facts_of(reply, story)[0][1:] == ["father", "going home"], "the prompt's example counts if it is in the text"
+@pytest.mark.parametrize("line", [
+    "1. It is a castle, he said. | Casa Loma | castle", "[1], [It is a castle, he said.], [Casa Loma | castle]",
+    "[1] [It is a castle, he said.] [Casa Loma, castle]", "1, It is a castle, he said., [Casa Loma | castle]",
+    "[104], It is a castle, he said. | Casa Loma | [castle] | ", "(1) It is a castle, he said. | [Casa Loma | castle]",
+    "**1.** It is a castle, he said. | **Casa Loma** | castle", "– It is a castle, he said. | \"Casa Loma\" | castle",
+    "| No. | Fact | Elements |\n|---|---|---|\n| 1 | It is a castle, he said. | Casa Loma | castle |"])
+def test_facts_as_models_write_them(line):
+    reply = f"Facts:\n2. No key element\nx | []\n{line}\n5, 1911 was the year. | 1911"
+    assert facts_of(reply, "") == [["It is a castle, he said.", "Casa Loma", "castle"], ["1911 was the year.", "1911"]]
+
+
+def test_the_prompts_example_counts_if_it_is_in_the_text():
+    reply = "1. One day, a father and his little son were going home. | father | going home"
+    assert facts_of(reply, "A text.") == []
+    assert len(facts_of(reply, "One day, a father and his little son were going home. They sang.")) == 1
 
 
 # --- replies
@@ -102,22 +109,30 @@ def test_actions(stage, reply, wanted):
     assert action_of(reply, stage) == wanted
 
 
+@pytest.mark.parametrize("reply", [
+    "*Updated Notebook*: a band\n*Rationale for Next Action*: x\n*Chosen Action*: search_more()",
+    "**Updated notebook:**\na band\n\n---\n\n**Rationale for the next action:** x\n**Chosen Action:**\n`search_more()`",
+    "### Updated Notebook\na band\n### Rationale for Next Action\nx\n### Chosen Action\n\nsearch_more()\n\nOK?",
+    "1. Updated Notebook: a band\n2. Rationale: x\n3. Action: search_more()",
+    "(1) Updated Notebook – a band\n(2) Rationale – x\n(3) **Chosen Action** – search\\_more()",
+    "My [Updated Notebook]: a band\n> Rationale behind it: x\nMy chosen action is search_more, not read_chunk."])
+def test_replies_on_a_walk_as_models_write_them(reply):
+    assert (notebook_of(reply), action_of(reply, "chunk")) == ("a band", ("search_more", ""))
+
+
 def test_notebooks():
-    reply = "*Updated Notebook*: updated notebook\n* a band\n*\n*Rationale for Next Action*: x\n*Chosen Action*: y"
-    assert notebook_of(reply) == "updated notebook\n* a band"
-    assert notebook_of("**Updated notebook:**\n* a\n**Rationale for next action:** x") == "* a"
+    assert notebook_of("**Updated Notebook**:\n* updated notebook\n* b\n*\n# Rationale") == "* updated notebook\n* b"
     assert notebook_of("*Chosen Action*: search_more()") == notebook_of("*Updated Notebook*:\n*Chosen Action*: x") == ""
 
 
-def test_scores():
-    graph = FactGraph(BY_HAND, STEM)
-    reply = ("Node: Toronto, Score: 50\nNode: [danko jones], Score: [250]\nNode: Prague, Score: 99\nNode: toronto, "
-             "Score: 70.5\nNode: Casa Loma, Score: -5")
-    assert scores_of(reply, graph) == {3: 70.5, 2: 100, 4: 0}
-    for other in (reply.replace(", Score", "; Score"), reply.replace(", Score", "\nScore"), reply.lower(),
-                  reply.replace("Node:", "1. **Node:**").replace(", Score:", ", **Score**:")):
-        assert scores_of(other, graph) == {3: 70.5, 2: 100, 4: 0}
-    assert scores_of(reply.replace("Score", "Value"), graph) == {}
+@pytest.mark.parametrize("reply", [
+    "Node: Toronto, Score: 50\nNode: [danko jones], Score: [250]\nNode: Prague, Score: 99\nNode: toronto, Score: 70.5",
+    "**Node:** Toronto, **Score**: 70.5\n1. Node 2: Danko Jones; Score: 100/100\nNode: Toronto, Score: -5",
+    "* Node: Toronto (Score: 70.5)\n* Node: Danko Jones – Score: High (100)\nNode: Casa Loma, Sort: 9",
+    "### Node: Toronto\nScore: 70.5\n\nnode\nDanko Jones\nscore\n100",
+    "| Node: Toronto | Score: 70.5 |\n| Node: Danko Jones | Score: 100 |"])
+def test_scores_as_models_write_them(reply):
+    assert scores_of(reply, FactGraph(BY_HAND, STEM)) == {3: 70.5, 2: 100}
 
 
 # --- walks ----------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from baselines.jerr import (
     names_of,
     pages_of,
     relations_of,
-    said_of,
     simhash,
+    synopsis_of,
 )
 from core.settings import Settings
 from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
@@ -118,23 +118,42 @@ def test_the_graph_stays_acyclic():
 
 # --- replies --------------------------------------------------------------------------------------------------------
 
-def test_names_and_relations_in_a_reply():
-    text = "Casa Loma is a castle in Toronto. Nobody, or no one, knows why."
-    prose = "These are the words of a sentence that has thirteen of them exactly."
-    twelve = prose.removesuffix(" exactly.")
-    assert names_of(f"* {twelve}\n* {prose}", text) == [twelve]
-    assert names_of(f"* Casa Loma\n{prose}\nToronto", text) == ["Casa Loma"], "no afterword"
-    assert names_of("Entities: Casa Loma, a castle, and Toronto.", text) == ["Casa Loma", "a castle", "Toronto"]
-    assert names_of("* Toronto", text) == ["Toronto"]
-    assert names_of("* royal betrayal", text) == ["royal betrayal"]
-    assert said_of("Casa\n Loma", text) == "Casa Loma"
-    for refused in ("No", "* no.", "cast", prose, ""):
-        assert names_of(refused, text) == []
-    for chinese in ("孙悟空打败了白骨精。", "* 孙悟空"):
-        assert said_of(chinese, "孙悟空三次打败了白骨精,唐僧却不信他。") == chinese, "there are no blanks between words"
-    node_of = {"casa loma": 0, "toronto": 1}
-    reply = "* Casa Loma | is in | Toronto\nToronto - has - Casa Loma\nToronto | has | Prague\nToronto | Casa Loma"
-    assert relations_of(reply, node_of) == [(0, "is in", 1)]
+TEXT = ("Danko Jones is a hard rock trio from Toronto, Ontario, Canada. Rich Knox released Casa Loma in 1911. Many "
+        "people liked it.")
+
+
+@pytest.mark.parametrize("reply", [
+    "* Danko Jones\n* Toronto", "● Danko Jones\n● Toronto", "(1) Danko Jones\n(2) Toronto",
+    "**1.** Danko Jones\n**2.** Toronto.", "Danko Jones\nToronto\nI hope this helps.", "* \"Danko Jones\"\n* `Toronto`",
+    "1. **Danko Jones**: a hard rock trio\n2. **Toronto**: A city. It is large.",
+    "* Danko Jones – a trio\n* Toronto – a city", "People: Danko Jones\nPlaces: Toronto",
+    "- **Danko Jones** (a trio, from Canada)\n- **Toronto** [city]", "* **Danko Jones** is a trio\n* Toronto, a city",
+    "Here they are:\n\n### People\n* Danko Jones\n\n### Places\n* Toronto\n* Prague",
+    "* **People:** Danko Jones\n* **Places:** Toronto and Prague", "Entities: Danko Jones, Toronto.",
+    "Danko Jones and Toronto", "[\"Danko Jones\", \"Toronto\"]",
+    "| Entity | Type |\n|---|---|\n| Danko Jones | band |\n| Toronto | city |"])
+def test_names_as_models_write_them(reply):
+    assert names_of(reply, TEXT) == ["Danko Jones", "Toronto"]
+
+
+@pytest.mark.parametrize("reply", [
+    "I'm sorry, but I can't help with that.", "* None", "No entities found.", "Sure! Here they are:", "* Prague", "",
+    "Danko Jones is a hard rock trio from Toronto, Ontario, Canada.", "* Rich Knox released Casa Loma in 1911",
+    "The text mentions Danko Jones, a hard rock trio from Toronto.", "* Danko Jones is a hard rock trio", "* Jone"])
+def test_what_names_nothing_is_refused(reply):
+    """Apologies, sentences and names that the text does not hold."""
+    assert names_of(reply, TEXT) == []
+
+
+def test_other_replies():
+    assert names_of("* Toronto, Ontario, Canada", TEXT) == ["Toronto, Ontario, Canada"]
+    chinese = "孙悟空三次打败了白骨精,唐僧却不信他。"
+    assert names_of("* 孙悟空\n* **白骨精**:妖怪", chinese) == ["孙悟空", "白骨精"], "there are no blanks between words"
+    assert synopsis_of("孙悟空打败了\n白骨精。", chinese) == "孙悟空打败了 白骨精。"
+    assert [synopsis_of(reply, TEXT) for reply in ("No", "I'm sorry, I can't help.", "")] == [""] * 3
+    reply = ("* Casa Loma | is in | Toronto\n1. **toronto** | has | \"Casa Loma\"\nToronto - has - Casa Loma\n"
+             "Toronto | has | Prague\nToronto | Casa Loma")
+    assert relations_of(reply, {"casa loma": 0, "toronto": 1}) == [(0, "is in", 1), (1, "has", 0)]
 
 
 @pytest.mark.parametrize("reply, wanted", [

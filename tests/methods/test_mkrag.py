@@ -55,11 +55,6 @@ def test_grains_by_hand():
     assert [grain for grain, _ in requests_of("e", items)] == ["macro", "feature", "feature", "micro"]
 
 
-def test_one_weight_an_entity():
-    """Two attributes of 0.3 do not add up to 0.6."""
-    assert weights_of("villager | 0.3 | minor\nSun Wukong | 1\nZhu | 0.9") == {"villager": .3, "sun wukong": 1.0}
-
-
 def test_entities_of_one_name_are_joined():
     first = {"Danko  Jones ": {"Attributes": {"kind": "band"}, "Events": ["one day - sang"]}}
     second = {"danko jones": {"Attributes": {"kind": "band", "city": "Toronto"}}, "x": ["a list"],
@@ -131,24 +126,39 @@ def test_an_echo_of_the_example_is_no_text(tiny, monkeypatch):
     assert decision_of(rewritten, "Who is Pierre Curie?") == ("RewriteQ", "What did Marie Curie discover?")
 
 
-LABELS = "question|q", "answer|a"
-
-
-def test_pairs_in_a_reply():
-    reply = "1. Question: a?\n   Answer: b\nQuestion: no answer?\nQuestion: c?\n\nAnswer: d e\nAnswer: f"
-    assert pairs_of(reply, *LABELS) == [("a?", "b"), ("c?", "d e")]
-    assert pairs_of("Question: a? Question: b?\nAnswer: c, not Answer: d", *LABELS) == [
-        ("a? Question: b?", "c, not Answer: d")], "the first label of a line counts"
-
-
 @pytest.mark.parametrize("reply", [
     "Question:\nWho sang?\nAnswer:\nDanko.\n\nQuestion:\nWhere?\nAnswer:\nIn Rome.",      # as A.4.2 prints it
     "Q: Who sang?\nA: Danko.\nQ: Where?\nA: In Rome.",                                     # as Table 9 does
     "1. Q: Who sang?; A: Danko.\n2. Q: Where?, A: In Rome.",
-    "**Question 1:** Who sang?\n**Answer 1:** Danko.\n\n**Question 2:** Where?\n**Answer 2:** In Rome.",
-    "Here they are:\n\n1. **Question**: Who sang? **Answer**: Danko.\n2. **Q**: Where?\n   **A**: In Rome."])
-def test_forms_of_pairs(reply):
-    assert pairs_of(reply, *LABELS) == [("Who sang?", "Danko."), ("Where?", "In Rome.")]
+    "Here they are:\n\n1. **Question**: Who sang? **Answer**: Danko.\n2. **Q**: Where?\n   **A**: In Rome.",
+    "### Question 1\nWho sang?\n### Answer 1\nDanko.\n---\n### Question 2\n**Where?**\n### Answer 2\nIn Rome.\n\nOK?",
+    "(1) Question – Who sang?\n    Answer – Danko.\n(2) Q2: Where? A2: In Rome.\nQuestion: When?",
+    "| Question: Who sang? | Answer: Danko. |\n| Question: Where? | Answer: In Rome. |"])
+def test_pairs_as_models_write_them(reply):
+    assert pairs_of(reply, "question|q", "answer|a") == [("Who sang?", "Danko."), ("Where?", "In Rome.")]
+
+
+@pytest.mark.parametrize("reply", [
+    "RewriteQ: Where is it?\nAnswer: x", "Answer: unknown\nRewriteQ: Where is it?", "**RewriteQ:** \"Where is it?\"",
+    "Answer: It is not known.\nRewriteQ: Where is it?\nAnswer: x", "1. Answer: N/A\n2. Rewrite Question: Where is it?",
+    "### Answer\nI don't know.\n### RewriteQ\nWhere is it?", "Answer: -\n(2) RewriteQ – **Where is it?**"])
+def test_rewritings_as_models_write_them(reply):
+    assert decision_of(reply, "") == ("RewriteQ", "Where is it?")
+
+
+@pytest.mark.parametrize("reply, wanted", [
+    ("**Answer: not Rome** ", "not Rome"), ("Final Answer: **Rome**\n\nExplanation: x", "Rome"),
+    ("### Answer\n\nRome", "Rome"), ("RewriteQ: none\nAnswer: Rome", "Rome"), ("Answer: unknown", "unknown"),
+    ("Rome", None), ("RewriteQ: ", None)])
+def test_answers_as_models_write_them(reply, wanted):
+    assert decision_of(reply, "") == (wanted and ("Answer", wanted))
+
+
+@pytest.mark.parametrize("reply", [
+    "x | 0.3 (generic)", "* **x** | **0.3**", "1. x | 0.3 – it is vague", "x | Weight: 0.3 | minor\ny | 0.9\nz | none",
+    "| Entity | Weight |\n|---|---|\n| X | 0.3. |"])
+def test_weights_as_models_write_them(reply):
+    assert weights_of(reply) == {"x": .3}
 
 
 def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp_path, monkeypatch):
@@ -184,14 +194,6 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
     assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.refused == 0
     assert len(asked) == len(set(asked)) == prepared.calls
     assert "one? more" not in prepared.texts, "no more pairs than lines"
-
-
-def test_decisions():
-    for reply, wanted in (("Like Curie\nRewriteQ: Why not?\nAnswer: x", ("RewriteQ", "Why not?")),
-                          ("**Answer: not Rome** ", ("Answer", "not Rome")), ("Casa Loma", None),
-                          ("Answer: it is not known.\nRewriteQ: Where?\nAnswer: x", ("RewriteQ", "Where?")),
-                          ("Answer: cannot be derived.\nRewriteQ: From where?", ("RewriteQ", "From where?"))):
-        assert decision_of(reply, "") == wanted
 
 
 # --- retrieval and loop ---------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
 
 @pytest.mark.parametrize("replies, read, refused", [
     # An answer at once; no third round; a rewritten question that was asked before; no text; neither word; an essay
-    ((QUESTIONS[0], "Answer: Curie"), [0], 0),
+    (("1. **Sub-question 1:** " + QUESTIONS[0], "Answer: Curie"), [0], 0),
     ((QUESTIONS[0], "RewriteQ: Which castle is there?", "RewriteQ: other?"), [0, 1], 0),
     ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[0]}"), [0], 0),
     ((QUESTIONS[0], *["RewriteQ: "] * 3), [0], 3),
@@ -265,11 +267,3 @@ def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
     answer = method.answer(Prepared([f"{q} {a}" for q, a in pairs], graph=pairs, index=torch.eye(3)), "Curie?")
     assert answer.flops == tiny.flops - before + method.encoder.flops > tiny.flops - before
     assert (answer.nodes, answer.calls, answer.refused) == (read, len(replies), refused) and not script.replies
-
-
-def test_refusals_leave_no_pairs_and_no_chunks(tiny, settings):
-    method = MKRAG(tiny, TokenMean(tiny), settings)
-    Script(method, *["the text copied back"] * 3)
-    prepared = method.prepare(Document("x", ["text"]))
-    answer = method.answer(prepared, "Q?")
-    assert (prepared.texts, prepared.refused, answer.text, answer.end, answer.calls) == ([], 3, "", "none", 0)
