@@ -3,7 +3,7 @@
     python -m view.annotate -o docs/annotated.html
 
 Prose, code and line numbers come from the two files. The paper's statements come from the tables of README.md and
-tests/README.md, formulas from formulas.jinja. The tensors are those of a run of the embedded model on tiny/story.txt.
+tests/README.md, formulas from formulas.jinja. The values are those of a run of the embedded model on tiny/story.txt.
 """
 import ast
 import re
@@ -21,20 +21,22 @@ from data import read_text
 from llama import Llama
 from support.command import EMBEDDED_MODEL, make_parser, parse_options, user_errors
 from support.token_mean import TokenMean
+from view.heat import heat
 from view.page import check_name, render
 from view.recorder import record
 
 ROOT = Path(__file__).parents[1]
 STORY = EMBEDDED_MODEL / "story.txt"
-QUESTION = "Where does Selma live?"
+QUESTION = "When did Selma move?"
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 
-# A paragraph with this text gets a mark in the margin.
-SILENT = re.compile(r"paper\s+does\s+not\s+say")
+# What is marked as our choice: a sentence with these words, or all from a question ("What if ...?") up to it.
+SILENT = re.compile(r"((?:What\b[^?]*\?[^?]*?|[^\s.?][^.?]*)paper\s+does\s+not\s+say[^.:]*[.:]\)?)")
 
 # Parts of a line of prose that get a form: code, a link, an index, or a word that may be the name of a definition.
-INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)\)|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
+INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)?[^)]*\)"
+                    r"|\b(\w|sum|mean)(&#39;)?_(\w+(?:&#39;)?|{[^}]+})|\w[\w.]*\w")
 
 # A line of the file, as HTML, that is a docstring or a comment.
 SAID = re.compile('^ *<span class="(docstring|comment)')
@@ -143,8 +145,8 @@ def in_line(text: str, names: dict[str, str]) -> str:
         code, words, address, letter, prime, index = match.groups()
         if code:
             return f"<code>{linked(code)}</code>"
-        if address:
-            return f'<a href="{address}">{words}</a>'
+        if words:                                           # a link within the repository leads nowhere from a page
+            return f'<a href="{address}">{words}</a>' if address else words
         return f"<i>{letter}</i>{prime or ''}<sub>{re.sub('[{}_]', '', index)}</sub>" if letter else linked(match[0])
     return Markup(INLINE.sub(made, str(escape(text))))
 
@@ -156,7 +158,9 @@ def prose(text: str, names: dict[str, str]) -> str:
         if part.startswith(("    ", "```")):
             html += Markup("<pre>{}</pre>\n").format(textwrap.dedent(part.strip("`")))
         else:
-            html += Markup('<p class="{}">{}</p>\n').format("silent" * bool(SILENT.search(part)), in_line(part, names))
+            pieces = [in_line(piece, names) for piece in SILENT.split(part)]
+            pieces[1::2] = [Markup('<span class="silent">{}</span>').format(piece) for piece in pieces[1::2]]
+            html += Markup("<p>{}</p>\n").format(Markup("").join(pieces))
     return html
 
 
@@ -204,11 +208,21 @@ def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
     return [(in_line(words, {}), name.findall(code), rest) for words, code, *rest in cells]
 
 
-def tensors() -> list[list[str]]:
-    """The tensors of a run of the embedded model on its story."""
+def example() -> dict:
+    """The values of a run of the embedded model on its story, and the heat table of the node that led to the answer."""
     model = Llama.load(EMBEDDED_MODEL, "cpu")
     settings = resolve(model.folder, model.config.max_length)
-    return record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
+    run = record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
+    table = heat(model, run.graph, run.source, settings, style=False)
+    texts = [(i, run.graph.nodes[i].text) for i in (run.node, run.source)]
+    return {"question": QUESTION, "texts": texts, "tensors": run.rows, "heat": Markup(table)}
+
+
+def halves(drawing: str) -> list[str]:
+    """The README's drawing, cut between its two stages: on a telephone they stand one below the other."""
+    lines = drawing.splitlines()
+    middle = lines[0].index("STAGE 2")
+    return ["\n".join(part) for part in zip(*((line[:middle].rstrip(), line[middle:]) for line in lines))]
 
 
 def annotated() -> str:
@@ -222,9 +236,9 @@ def annotated() -> str:
         names |= {full.removeprefix(f"{file}."): full for full in defined}
         files[file] = blocks_of(file, source, names, links_of(tree, defined, names, classes), defined)
 
-    about = read("README.md").split("\n## ")[0].partition("\n")[2]
-    return render("annotate", about=prose(about, {}), files=files, tensors=tensors(), question=QUESTION,
-                  paper=table("README.md", "paper"),
+    about, drawing, after = read("README.md").split("\n## ")[0].partition("\n")[2].split("```\n")
+    return render("annotate", about=prose(about, {}), after=prose(after, {}), stages=halves(drawing), files=files,
+                  paper=table("README.md", "paper"), **example(),
                   statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC"))
 
 

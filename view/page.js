@@ -31,6 +31,11 @@ function figure(value) {
   return Math.abs(value) < 0.001 ? value.toExponential(2) : Number(value.toPrecision(3)).toString();
 }
 
+// A share of 1, with two digits: .90
+function short(e) {
+  return e.toFixed(2).replace(/^0/, "");
+}
+
 function shown(value, name) {
   const made = element("span", figure(value), name);
   made.dataset.value = String(value);
@@ -49,7 +54,7 @@ function nodeButton(node) {
 // Level 1 is the left column, as in Figure A1. A point is at the mean height of its sources, if there is room.
 function layout() {
   const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : row > 3 ? 1 : 0.4;
-  const width = Math.max(by("scroll").clientWidth - 44, top * 140), wide = widthOf(width, top);
+  const width = Math.max(by("scroll").clientWidth - 44, top * 200), wide = widthOf(width, top);
   const column = top > 1 ? (width - wide) / (top - 1) : 0;
   const middle = [];
   boxes = [];
@@ -78,7 +83,7 @@ function layout() {
 }
 
 function widthOf(width, top) {
-  return Math.min(0.8 * width / top, 360);
+  return Math.min(0.68 * width / top, 360);           // the rest is for the figures on the arrows
 }
 
 // Set the heights of a column at least `pitch` apart, as near to the wanted heights as possible (least squares).
@@ -155,17 +160,27 @@ function drawEdges() {
   drawFlow();
 }
 
-// Draw where r of the current node flows: r times e_ij along each edge, into z of its sources.
-function drawFlow() {
-  by("edges").querySelectorAll(".flow").forEach(path => path.remove());
+// What enters the node of this step from the nodes read before it: [node, r, e], the largest r x e first. The sum of r x e
+// is its z (equation 1).
+function inflow() {
   const step = query.steps[at - 1];
+  if (!step || !step.candidates) return [];
+  const r = new Map(query.steps.slice(0, at - 1).map(s => [s.node, s.r]));
+  return above[step.node].filter(([i]) => r.has(i)).map(([i, e]) => [i, r.get(i), e]).sort((a, b) => b[1] * b[2] - a[1] * a[2]);
+}
+
+function drawFlow() {
+  document.querySelectorAll("#edges .flow, #figures text").forEach(part => part.remove());
+  const step = query.steps[at - 1], parts = inflow(), sum = parts.reduce((total, [, r, e]) => total + r * e, 0);
   by("edges").classList.toggle("calm", Boolean(step));
-  if (!step) return;
-  for (const [j, e] of below[step.node]) {
-    const path = shape("path", { d: curveOf(step.node, j), class: "flow" });
-    path.style.strokeWidth = 0.5 + 5.5 * e / maximum + "px";
-    path.style.opacity = 0.25 + 0.75 * e / maximum;
+  for (const [i, r, e] of parts) {
+    const path = shape("path", { d: curveOf(i, step.node), class: "flow" });
+    path.style.strokeWidth = 1 + 5 * r * e / sum + "px";
     by("edges").append(path);
+    if (r * e < 0.01 * sum) continue;                 // the list beside the graph has all figures
+    const x = (boxes[i].x + boxes[step.node].x + boxes[step.node].width) / 2;         // between the columns
+    const { y } = path.getPointAtLength(path.getTotalLength() * 0.35);
+    by("figures").append(shape("text", { x, y: y - 6 }, `${figure(r)} × ${short(e)}`));
   }
 }
 
@@ -174,6 +189,17 @@ function threshold() {
 }
 
 // --- a step ----------------------------------------------------------------------------------------------------------
+
+// The address of the page names question and step, so that a link can lead there.
+function address() {
+  const found = new URLSearchParams(location.hash.slice(1));
+  return [(Number(found.get("question")) || 1) - 1, Number(found.get("step")) || 0];
+}
+
+function follow() {
+  const [n, step] = address();
+  choose(data.questions[n] ? n : 0, step);
+}
 
 function show(wanted) {
   at = Math.max(0, Math.min(query.steps.length + 1, wanted));
@@ -184,39 +210,67 @@ function show(wanted) {
   by("back").disabled = by("first").disabled = at === 0;
   by("forward").disabled = by("last").disabled = done;
   by("says").textContent = sentence(step, done);
-  by("reads").textContent = step && !done ? graph.texts[step.node] : "";
   by("hint").hidden = at > 0;
   by("answer-box").hidden = !done;
   by("answer").classList.toggle("long", query.answer.text.length > 60);
   by("answer").textContent = query.answer.text;
   by("end").textContent = query.answer.end;
 
-  const read = new Set(query.steps.slice(0, at).map(s => s.node)), open = new Set(candidates.map(([node]) => node));
+  const order = new Map(query.steps.slice(0, at).map((s, k) => [s.node, k + 1]));
+  const open = new Set(candidates.map(([node]) => node)), sources = new Set(inflow().map(([node]) => node));
+  const found = done ? query.steps.find(s => holds(s.node)) : undefined;
   buttons.forEach((button, i) => {
-    const now = step && !done && step.node === i;
-    button.classList.toggle("read", read.has(i));
+    const now = done ? found && found.node === i : step && step.node === i;
+    const state = now && done ? "has the answer" : now ? "read now" : order.has(i) ? "read" : open.has(i) ? "candidate" : "not read";
+    button.classList.toggle("read", order.has(i));
     button.classList.toggle("now", Boolean(now));
+    button.classList.toggle("source", sources.has(i));
     button.classList.toggle("candidate", open.has(i) && !now);
-    const state = now ? "read now" : read.has(i) ? "read" : open.has(i) ? "candidate" : "not read";
+    button.dataset.order = order.get(i) || "";
     button.setAttribute("aria-label", `Node ${i} of level ${graph.levels[i]}, ${state}: ${button.title}`);
   });
-  if (step && !done) {
-    reveal(step.node);
-    tabTo(step.node);
+  quote(done ? found && found.node : step && step.node, done ? query.answer.text : "");
+  const shownNode = done ? found && found.node : step && step.node;
+  if (shownNode !== undefined) {
+    reveal(shownNode);
+    tabTo(shownNode);
   }
   drawFlow();
   drawCurve();
   drawCandidates(candidates, step);
+  drawInflow(step);
   drawRelevance(query.steps.slice(0, at), done ? null : step && step.node);
   drawSpent(done ? query.answer : step);
   drawSettings();
+  history.replaceState(null, "", `#question=${data.questions.indexOf(query) + 1}&step=${at}`);
+}
+
+// Whether a node's text has the answer, word for word.
+function holds(node) {
+  return graph.texts[node].toLowerCase().includes(query.answer.text.toLowerCase());
+}
+
+// The text of a node, with the answer in it marked.
+function quote(node, words) {
+  const text = node === undefined ? "" : graph.texts[node], start = words ? text.toLowerCase().indexOf(words.toLowerCase()) : -1;
+  const end = start < 0 ? text.length : start + words.length;
+  by("reads").replaceChildren(text.slice(0, Math.max(start, 0)), start < 0 ? text : element("mark", text.slice(start, end)), text.slice(end));
 }
 
 function sentence(step, done) {
   if (!step) return "The question is read. Nothing of the document is known yet.";
-  if (done) return `${query.steps.length} of ${graph.texts.length} nodes were read.`;
-  const why = step.candidates ? "has the highest final score and is read." : "belongs to the top level, where every search starts.";
-  return `Node #${step.node} of level ${step.level} ${why}`;
+  if (done) {
+    const found = query.steps.find(s => holds(s.node));
+    const where = found ? `#${found.node} has the answer, word for word.` : "No node that was read has the answer word for word.";
+    return `${query.steps.length} of ${graph.texts.length} nodes were read. ${where}`;
+  }
+  if (!step.candidates) return `#${step.node} belongs to the top level, where every search starts.`;
+  const [source] = inflow(), fromC = shareOfC(step.node), fromZ = step.score - fromC;
+  const why = source && fromZ >= fromC
+    ? `#${step.node} is read because #${source[0]}, which matters to the question (r ${figure(source[1])}), took ${short(source[2])} of its text from it.`
+    : `#${step.node} is read because its text is similar to the question (c ${figure(step.c)}).`;
+  const { attention, similarity } = query.settings;
+  return attention && similarity ? `${why} Of its score of ${figure(step.score)}, ${figure(fromZ)} is from z and ${figure(fromC)} from c.` : why;
 }
 
 function reveal(node) {
@@ -255,23 +309,43 @@ function drawCurve() {
 }
 
 // The final score is the share of z plus the share of c; an ablation has only one of them.
+function shareOfC(node) {
+  const { attention, similarity } = query.settings, c = Math.max(query.c[node], 0);
+  const sum = query.c.reduce((total, other) => total + Math.max(other, 0), 0) || 1;
+  return !similarity ? 0 : attention ? c / sum : c;
+}
+
 function drawCandidates(candidates, step) {
-  const sum = query.c.reduce((total, c) => total + Math.max(c, 0), 0) || 1;
-  const { attention, similarity } = query.settings;
-  const ofC = node => !similarity ? 0 : attention ? Math.max(query.c[node], 0) / sum : Math.max(query.c[node], 0);
   const highest = Math.max(...candidates.map(([, , score]) => score), 1e-300);
   by("choice").hidden = candidates.length === 0;
   by("candidates").replaceChildren(...candidates.map(([node, z, score]) => {
     const row = element("li", "", node === step.node ? "now" : ""), bar = element("span", "", "bar"), figures = element("span", "", "figure");
-    const c = element("i", "", "c"), ofZ = element("i", "", "z");
-    ofZ.style.width = Math.max(0, score - ofC(node)) / highest * 100 + "%";
-    c.style.width = ofC(node) / highest * 100 + "%";
+    const c = element("i", "", "c"), ofZ = element("i", "", "z"), button = nodeButton(node);
+    ofZ.style.width = Math.max(0, score - shareOfC(node)) / highest * 100 + "%";
+    c.style.width = shareOfC(node) / highest * 100 + "%";
     bar.append(ofZ, c);
     figures.append(shown(score, "score"), shown(z, "z-value"), shown(query.c[node], "c-value"));
     figures.title = `final score ${score}, z ${z}, c ${query.c[node]}`;
-    row.append(nodeButton(node), bar, figures);
+    button.append(element("span", graph.texts[node]));
+    row.append(button, bar, figures);
     return row;
   }));
+}
+
+// z of the node that is read, as a sum.
+function drawInflow(step) {
+  const parts = at > query.steps.length ? [] : inflow();
+  by("inflow-box").hidden = parts.length === 0;
+  by("inflow-title").textContent = step ? `What enters #${step.node}: r × e` : "";
+  by("inflow").replaceChildren(...parts.map(([i, r, e]) => {
+    const row = element("li"), bar = element("span", "", "bar"), figures = element("span", "", "figure"), filled = element("i", "", "z");
+    filled.style.width = r * e / step.z * 100 + "%";
+    bar.append(filled);
+    figures.append(shown(r, "r"), " × ", shown(e, "weight"), " = ", shown(r * e, "part"));
+    row.append(nodeButton(i), bar, figures);
+    return row;
+  }));
+  by("inflow-sum").replaceChildren(...(parts.length ? ["Together they are its z, ", shown(step.z, "z-sum"), "."] : []));
 }
 
 function drawRelevance(steps, now) {
@@ -357,9 +431,9 @@ function draw() {
   drawEdges();
 }
 
-function choose(n) {
+function choose(n, step = 0) {
   query = data.questions[n];
-  at = 0;
+  at = step;
   document.title = query.question;
   by("question").textContent = query.question;
   by("questions").value = n;
@@ -400,6 +474,7 @@ by("threshold").addEventListener("input", drawEdges);
 by("height").addEventListener("input", draw);
 by("scroll").addEventListener("scroll", () => { by("heads").style.setProperty("--x", -by("scroll").scrollLeft + "px"); });
 window.addEventListener("resize", draw);
+window.addEventListener("hashchange", follow);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawEdges);
 document.addEventListener("keydown", event => {
   const typing = ["INPUT", "SELECT"].includes(event.target.tagName) || by("details").open;
@@ -414,4 +489,4 @@ document.addEventListener("keydown", event => {
   event.preventDefault();
   show(moves[event.key]);
 });
-choose(0);
+follow();

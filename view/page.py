@@ -49,15 +49,20 @@ def source_hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-def render(name: str, **values) -> str:
-    """Fill in an HTML template, with the style and the script of the same name inside."""
+def fill_in(template: str, **values) -> str:
+    """A template of this folder with its values. Only what a template for HTML does not mark as safe is escaped."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER),
                                      autoescape=jinja2.select_autoescape(["html.jinja"]),
                                      undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    style = (FOLDER / f"{name}.css").read_text(encoding="utf-8")
+    return environment.get_template(template).render(values)
+
+
+def render(name: str, **values) -> str:
+    """Fill in an HTML template, with the style and the script of the same name inside."""
+    style = fill_in(f"{name}.css")
     script = (FOLDER / f"{name}.js").read_text(encoding="utf-8")
-    return environment.get_template(f"{name}.html.jinja").render(
-        style=style, script=script, style_hash=source_hash(style), script_hash=source_hash(script), **values)
+    return fill_in(f"{name}.html.jinja", style=style, script=script, style_hash=source_hash(style),
+                   script_hash=source_hash(script), **values)
 
 
 def check_name(path: str):
@@ -81,7 +86,7 @@ def main(argv=None) -> int:
     for path in args.traces:
         traces += read_traces(path)
     write_file(args.output, page(traces))
-    print(f"{args.output}: {len(traces)} questions", file=sys.stderr)
+    print(f"{args.output}: {len(traces)} question{'s' * (len(traces) > 1)}", file=sys.stderr)
     return 0
 
 

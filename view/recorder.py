@@ -1,4 +1,4 @@
-"""Record the tensors of a run for the annotated page, from token ids to the node that is read next.
+"""Record the tensors of a run for the annotated page, from the tokens of a prompt to the last node that is read.
 
 The functions of the method are watched from outside while they run, so files, functions, shapes and values come from
 the running code. Only names and equations of tensors are written here.
@@ -6,8 +6,8 @@ the running code. Only names and equations of tensors are written here.
 import inspect
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -16,7 +16,7 @@ import pecan
 from core.settings import Settings
 from data import Document
 
-SHOWN = 4                         # values shown of a tensor
+SHOWN = 8                         # values shown of a tensor
 
 
 @contextmanager
@@ -36,9 +36,15 @@ def watching(owner, name: str, heard):
         setattr(owner, name, function)
 
 
+def pieces(tokenizer, ids: list[int]) -> list[str]:
+    """The text of each token."""
+    text, ends = tokenizer.ends(ids)
+    return [text[start:end] for start, end in zip([0, *ends], ends)]
+
+
 # --- what to look at --------------------------------------------------------------------------------------------------
 
-# A function, the tensors of a call (found in its result and its arguments), and their descriptions.
+# A function, the values of a call (found in its result and its arguments), and their descriptions.
 FORWARD = [
     (llama, "rope_tables", lambda tables, *_: [tables[0]], "cos: cos(position x frequency) [B, 1, T, K]"),
     (llama, "rms_norm", lambda y, *_: [y], "normed: x / rms(x) x weight [B, T, D]"),
@@ -48,76 +54,76 @@ FORWARD = [
     (llama.Cache, "averaging_matrix", lambda matrix, *_: [matrix], "averaging: 1 / N_j on the tokens of j [B, P, N]"),
     (llama.Llama, "forward", lambda result, *_: [] if result[1] is None else result,
      "hidden: last hidden states, normalised [B, T, D]", "a(x, j): attention of token x to node j [B, T, N]"),
+    (llama.Llama, "logits", lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),
 ]
 STAGE_1 = [
-    (pecan, "pack", lambda groups, *_: [groups[0]], "group: nodes of the first group [N]"),
-    (pecan, "summary_prompt", lambda prompt, tokenizer, texts: [llama.ids_of(prompt)] if texts else [],
-     "ids: Table A1 with the nodes [T]"),
     *FORWARD,
-    (llama.Llama, "logits", lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),
-    (llama.Llama, "generate", lambda result, *_: [result[0][0], result[1][0]],
-     "reply: token ids of the first summary", "a(x, j): a row for each token written [tokens, N]"),
-    (pecan, "edge_weights", lambda e, a, places: [places, e],
-     "places: of the first IP's tokens in its reply", "e_ij: mean of a(x, j) over these tokens, normalised [N]"),
-    (pecan, "build", lambda graph, *_: [graph.E], "E: e_ij from node i down to j [|V|, |V|]"),
+    (llama.Llama, "generate", lambda result, model, *_: [pieces(model.tokenizer, result[0][0]), result[1][0]],
+     "reply: the tokens of the summary", "a(x, j): a row for each of these tokens [tokens, N]"),
+    (pecan, "summary_prompt", lambda prompt, tokenizer, texts: [pieces(tokenizer, llama.ids_of(prompt))],
+     "prompt: Table A1 with the nodes [T]"),
 ]
-RETRIEVAL = [
-    (llama.Llama, "logits", lambda logits, *_: [logits], "logits: after the user's turn [1, vocabulary]"),
-    (pecan.Search, "check", lambda _, search: [search.trace[-1].p_yes], "p_yes: softmax over Yes and No (3.2.1)"),
-    (pecan, "final_scores", lambda scores, E, r, c, *_: of_nodes(r, c, *scores),
-     "nodes: two of S, and the two with the best scores outside S", "r: relevance, 0 outside S",
-     "c: cosine of query and node", "z: Eᵀr (equation 1)",
-     "score: z / sum z + max(c, 0) / sum max(c, 0), the sums over all nodes"),
+STAGE_2 = [
     *FORWARD,
-    (pecan.Search, "visit", lambda _, search, nodes, **why: OF_STEP(search.trace[-len(nodes)]),
-     "node: the node that is read", "position: the query has position 1",
-     "r_i: position x mean attention (Appendix C)"),
-]
-START = [
     (pecan, "similarities", lambda c, *_: [c], "c: cosine of query and node [|V|]"),
-    (pecan, "question_prompt", lambda prompt, *_: [llama.ids_of(prompt)], "ids: Table A2 up to its first node [T]"),
-    *RETRIEVAL,
+    (pecan, "question_prompt", lambda prompt, tokenizer, _: [pieces(tokenizer, llama.ids_of(prompt))],
+     "prompt: Table A2 up to its first node [T]"),
+    (pecan, "final_scores", lambda scores, E, r, c, *_: reasons(E.to_dense(), r, c, *scores),
+     "j: the node outside S with the highest score", "i: the nodes of S with an edge to j",
+     "r_i: their relevance", "e_ij: their edges to j, from the column of E", "z_j: the sum of r_i e_ij (equation 1)",
+     "sum z: over all nodes", "c_j: cosine of query and node", "sum max(c, 0): over all nodes",
+     "score: z_j / sum z + max(c_j, 0) / sum max(c, 0)"),
+    (pecan, "relevance", lambda r, *arguments: [*arguments, r], "attention: of the node to the question, a(i, q)",
+     "position: the question has position 1", "r: their product (Appendix C)"),
+    (pecan.Search, "visit", lambda _, search, nodes, **why: [[search.graph.nodes[nodes[0]].text]], "text: of the node"),
+    (pecan.Search, "check", lambda _, search: [search.trace[-1].p_yes], "p_yes: softmax over Yes and No (3.2.1)"),
 ]
-OF_STEP = attrgetter("node", "position", "r")
 
 
-def of_nodes(r, c, z, score) -> list[torch.Tensor]:
-    """Four nodes, and the values of each tensor for them: two of S, and the two best outside S."""
-    outside = (r == 0).nonzero()[:, 0]
-    best = outside[score[outside].argsort(descending=True, stable=True)]
-    nodes = torch.cat([r.nonzero()[:2, 0], best[:2]])
-    return [nodes, *(x[nodes] for x in (r, c, z, score))]
+def reasons(E, r, c, z, score) -> list:
+    """Why the best node outside S is read next: what enters it, and the parts of its score."""
+    j = score.masked_fill(r > 0, -1).argmax()
+    i = (E[:, j] * r).nonzero()[:, 0]
+    return [j, i, r[i], E[i, j], z[j], z.sum(), c[j], c.clamp(min=0).sum(), score[j]]
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
 
-def record(model, encoder, settings: Settings, document: Document, question: str) -> list[list[str]]:
-    """The tensors of a construction, a start and two retrieved nodes, even if a verdict is Yes.
+class Run(NamedTuple):
+    """A construction and a search with their values, each [section, function, name, shape, values, what they are]."""
+    graph: pecan.Graph
+    node: int                     # the last node that was read
+    source: int                   # the visited node that gave it most of its z
+    rows: list[list]
 
-    Each is [section, function, name, shape, values, equation], for example ["Stage 1: from token ids to E",
-    "pecan.edge_weights", "e_ij", "[5]", "0.05391 0.01517 0.802 0.08375 ..", "mean of a(x, j) ..."].
-    """
-    rows = {}
-    with section(rows, "Stage 1: from token ids to E", STAGE_1):
-        graph = pecan.build(model, document, settings)
 
-    encoding = (type(encoder), "encode", lambda vectors, *_: [vectors], "vectors: unit vectors of the nodes [|V|, D]")
-    with section(rows, "Stage 2: the question and the top level", [encoding, *START]):
-        vectors = encoder.encode([node.text for node in graph.nodes])
-        c = pecan.similarities(vectors, encoder.encode([question])[0])
+def record(model, encoder, settings: Settings, document: Document, question: str) -> Run:
+    """Run both stages. Stage 1 shows the summary that has the source of the last node; stage 2 the last node's step."""
+    graph = pecan.build(model, document, settings)
+    vectors = encoder.encode([question, *(node.text for node in graph.nodes)])
+    second = {}
+    with section(second, "Stage 2", STAGE_2):
+        c = pecan.similarities(vectors[1:], vectors[0])
         search = pecan.Search(model, graph, question, c, settings)
-        search.start()
+        search.run()
 
-    for number in (1, 2):
-        with section(rows, f"Stage 2: retrieval {number}", RETRIEVAL):
-            search.check()
-            search.next()
-    return [[*key, *row] for key, row in rows.items()]
+    E = graph.E.to_dense()
+    node = search.visited[-1]
+    source = (E[:, node] * search.r).argmax().item()
+    group = E[source].nonzero()[:, 0].tolist()
+    rows = {}
+    with section(rows, "Stage 1", STAGE_1):
+        limit, _ = pecan.room_for_summary(model.tokenizer, settings)
+        pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit)
+    note(rows, "Stage 1", pecan.build, lambda *_: [E[source, group], E[:, node]],
+         [f"row {source} of E: from #{source} to the nodes of its group",
+          f"column {node} of E: from all nodes to #{node}, those above 0"])
+    return Run(graph, node, source, [[*key, *row] for key, row in (rows | second).items()])
 
 
 @contextmanager
 def section(rows: dict, title: str, watched: list):
-    """Add the tensors of the functions that run within the block, each tensor of a section once."""
+    """Keep the values of the functions that run within the block; those of a later call replace an earlier call's."""
     with ExitStack() as stack:
         for owner, name, values_of, *labels in watched:
             note_call = partial(note, rows, title, getattr(owner, name), values_of, labels)
@@ -126,19 +132,22 @@ def section(rows: dict, title: str, watched: list):
 
 
 def note(rows: dict, title: str, function, values_of, labels: list[str], *call, **named):
-    """Add those tensors of a call that are not in the rows yet."""
+    """Keep the values of a call."""
     code = inspect.unwrap(function).__code__
     place = f"{Path(code.co_filename).stem}.{code.co_qualname}"
     for label, value in zip(labels, values_of(*call, **named)):
-        name, equation = label.split(": ")
+        name, what = label.split(": ")
         if value is not None:                               # an empty reply has no attention
-            tensor = torch.as_tensor(value)
-            rows.setdefault((title, place, name), [str(list(tensor.shape)), few(tensor), equation])
+            value = value if isinstance(value, list) else torch.as_tensor(value)
+            shape = [len(value)] if isinstance(value, list) else list(value.shape)
+            rows[title, place, name] = [str(shape), few(value), what]
 
 
-def few(tensor: torch.Tensor) -> str:
-    """The first values. Decimals have four digits; of many decimals, only those other than 0 are shown."""
-    values = tensor.values() if tensor.is_sparse else tensor.flatten()
-    shown = values[values != 0] if values.is_floating_point() and len(values) > SHOWN else values
-    text = " ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in shown[:SHOWN].tolist())
-    return text + " .." * (len(values) > SHOWN) if text else "0"
+def few(value: torch.Tensor | list[str]) -> list[str]:
+    """The values, or the first ones of more than SHOWN, of decimals those other than 0. Decimals have four digits."""
+    if isinstance(value, list):
+        values = [repr(text)[1:-1] for text in value if text]
+    else:
+        values = value[value != 0] if value.is_floating_point() and value.numel() > SHOWN else value.flatten()
+        values = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in values.tolist()]
+    return values[:SHOWN] + [".."] * (len(values) > SHOWN)

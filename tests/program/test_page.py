@@ -81,11 +81,11 @@ def test_a_page_replaces_only_pages(tmp_path):
 @pytest.fixture
 def opened(browser, tmp_path):
     """A function that opens the page of some traces, and returns a function that evaluates an expression there."""
-    def open_page(traces):
+    def open_page(traces, fragment=""):
         (tmp_path / "page.html").write_text(page(traces), encoding="utf-8")
-        browser.get((tmp_path / "page.html").as_uri())
+        browser.get("about:blank")
+        browser.get((tmp_path / "page.html").as_uri() + fragment)
         return lambda expression, *arguments: browser.execute_script(f"return {expression}", *arguments)
-    browser.get("about:blank")
     browser.get_log("browser")                              # messages of an earlier page
     yield open_page
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -93,7 +93,7 @@ def opened(browser, tmp_path):
 
 
 def test_every_figure_of_every_step(opened, traces):
-    """Each figure is there with three digits."""
+    """Each figure is there with three digits. What enters a node adds up to its z, and is drawn."""
     run = opened(traces)
 
     def texts(selector):
@@ -104,11 +104,12 @@ def test_every_figure_of_every_step(opened, traces):
 
     for n, trace in enumerate(traces):
         run("choose(arguments[0])", n)
+        nodes = trace.answer.nodes
         for number, step in enumerate(trace.answer.trace, 1):
             run("show(arguments[0])", number)
             read = trace.answer.trace[:number][::-1]
             candidates = step.candidates or []
-            assert texts("#step") == [f"step {number} of {len(trace.answer.trace)}"]
+            assert texts("#step") == [f"step {number} of {len(nodes)}"]
             assert texts("#reads") == [trace.nodes[step.node].text]
             assert values("#candidates .score") == [score for _, _, score in candidates]
             assert values("#candidates .z-value") == [z for _, z, _ in candidates]
@@ -117,10 +118,28 @@ def test_every_figure_of_every_step(opened, traces):
             assert values("#relevance .attention") == [row.to_query for row in read]
             assert values("#verdict .p_yes") == [step.p_yes] * bool(step.verdict)
             assert values("#spent span") == [number, step.tokens, step.flops / 1e9, step.cached]
-            assert run("buttons.flatMap((b, i) => b.classList.contains('read') ? [i] : [])") == sorted(
-                trace.answer.nodes[:number])
+            assert run("buttons.map(b => b.dataset.order)") == [
+                str(nodes.index(i) + 1) if i in nodes[:number] else "" for i in range(len(trace.nodes))]
+
+            r = {row.node: row.r for row in read[1:] if candidates}
+            parts = sorted(((r[i] * e, i, e) for i, j, e in trace.edges if j == step.node and i in r), reverse=True)
+            assert values("#inflow .part") == [part for part, _, _ in parts]
+            assert values("#inflow-sum .z-sum") == [step.z] * bool(parts)
+            assert run("document.querySelectorAll('#edges .flow').length") == len(parts)
+            if parts and parts[0][0] > .99 * step.z and step.c <= 0:
+                assert f"#{step.node} is read because #{parts[0][1]}, which" in texts("#says")[0]
         run("show(arguments[0])", number + 1)
         assert texts("#answer, #end") == [trace.answer.text, ENDS[trace.answer.end]]
+        assert [text.lower() for text in texts("#reads mark")] in ([], [trace.answer.text.lower()])
+
+
+def test_a_link_leads_to_a_step(opened, traces):
+    """The address names question and step, and follows them."""
+    run = opened(traces, "#question=2&step=3")
+    assert run("[query === data.questions[1], at]") == [True, 3]
+    run("show(4)")
+    assert run("location.hash") == "#question=2&step=4"
+    assert opened(traces, "#question=9&step=x")("[data.questions.indexOf(query), at]") == [0, 0]
 
 
 def test_hostile_text_is_shown_and_not_run(opened, traces):
