@@ -31,7 +31,9 @@ from model.checkpoint import locate, read_config
 from support.command import add_model_options, make_parser, parse_options, user_errors
 
 DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
-NOTE = ("F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps. FLOPs are counted, not timed.")
+NOTE = "F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps.\nFLOPs are counted, not timed."
+LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that were cut;\ndiff: F1 less PECAN's, on the "
+          "same questions (intervals are in the results).")
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------
@@ -124,7 +126,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
     refused = [f"{run['label']} on {name}: {run['refused']} of {run['calls']} replies had no usable form"
                for name in results for run in results[name]["runs"].values() if run["refused"]]
-    output(args, everything, shown, *([] if args.table == "A3" else [NOTE]), *refused, f"Results: {path}")
+    output(args, everything, shown, *{None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE]), *refused, f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------
