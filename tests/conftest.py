@@ -1,8 +1,6 @@
 """Fixtures that all test files share: models, a document with its graph, and settings of random examples."""
 import os
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,24 +9,17 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
-ROOT = Path(__file__).parents[1]
-ROOMS = "numerics", "methods", "program", "documents"
-sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / room) for room in ("", *ROOMS))]
+import hypothesis
+import torch
+from chromium import open_browser
+from oracle import TINY, hugging_face, write_checkpoint
 
-# Byte code is always kept. Without it every copy of mutations.py would compile all files again.
-sys.dont_write_bytecode = False
-
-import hypothesis  # noqa: E402
-import torch  # noqa: E402
-from chromium import open_browser  # noqa: E402
-from oracle import hugging_face, write_checkpoint  # noqa: E402
-
-import llama  # noqa: E402
-from core.settings import resolve  # noqa: E402
-from data import Document  # noqa: E402
-from llama import Llama  # noqa: E402
-from pecan import build  # noqa: E402
-from support.token_mean import TokenMean  # noqa: E402
+import llama
+from core.settings import resolve
+from data import Document
+from llama import Llama
+from pecan import build
+from support.token_mean import TokenMean
 
 # The same examples in every run, so a red test is red again. Other examples: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -38,22 +29,6 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000
 hypothesis.settings.register_profile("unshrunk", hypothesis.settings.get_profile("same"),
                                      phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
 hypothesis.settings.load_profile("same")
-
-
-# --- the lines that run ----------------------------------------------------------------------------------------------
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item):
-    """Count only the lines that fast tests run, because counting slows tests and fixtures down."""
-    coverage = getattr(item.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
-    if coverage is None or not item.get_closest_marker("slow"):
-        return (yield)
-
-    coverage.pause()
-    try:
-        return (yield)
-    finally:
-        coverage.resume()
 
 
 # --- a random checkpoint --------------------------------------------------------------------------------------------
@@ -94,7 +69,7 @@ def ids():
 @pytest.fixture(scope="session")
 def tiny():
     """The embedded model."""
-    return Llama.load(ROOT / "tiny", "cpu")
+    return Llama.load(TINY, "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -142,17 +117,17 @@ def similarity(tiny, graph):
 
 @pytest.fixture
 def spy(monkeypatch):
-    """A function that records the calls of a function of llama.py, as a list of (arguments, result)."""
-    def record(name):
+    """A function that records the calls of a function, in llama.py or elsewhere, as a list of (arguments, result)."""
+    def record(name, module=llama):
         calls = []
-        function = getattr(llama, name)
+        function = getattr(module, name)
 
         def recorder(*arguments):
             result = function(*arguments)
             calls.append((arguments, result))
             return result
 
-        monkeypatch.setattr(llama, name, recorder)
+        monkeypatch.setattr(module, name, recorder)
         return calls
     return record
 

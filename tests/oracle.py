@@ -118,17 +118,18 @@ def relative(ours, wanted) -> float:
 
 
 def rounding(model) -> float:
-    """What rounding may change in a value that a model read in other parts, on another device or in another dtype.
+    """How much of a value may be rounding, if a model reads it in other parts, on another device, in another dtype.
 
     It follows from the dtype and the number of sums. Each of the L layers adds twice to the residual stream. Each time,
     the new stream is rounded to the dtype, by at most u = eps / 2 of itself. What was added is a sum of D products in
     float32 (in float64, if that is the dtype), whose D roundings have random signs and add up to sqrt(D) of one. The
-    2 L errors have random signs, too. The relative error is thus sqrt(2 L) (u + sqrt(D) u'), u' = 2^-24 for float32.
+    2 L errors have random signs, too, and the value that we compare with has as many of its own. So the relative
+    difference is sqrt(4 L) (u + sqrt(D) u'), u' = 2^-24 for float32.
 
-    Measured on SmolLM2 (L = 30, D = 576), with AVX-512, with AVX2, with neither, and on one or two threads, in u: the
-    formula allows 7.7 in bfloat16 and float16, and 194 in float32. Values of the last layer are off by 6.3 and 24,
+    Measured in u, with AVX-512, with AVX2, with neither, on one thread and on two: for SmolLM2 (L = 30, D = 576) the
+    formula allows 11 in bfloat16 and float16, and 274 in float32. Values of the last layer are off by 6.3 and 24,
     logits by 4.4 and 18, keys by 3.2 and 13. Attention and r are means over layers, heads and tokens, so they are off
     by less: 1.8 and 7. A wrong position, mask or node moves them by more than a tenth.
     """
     u = torch.finfo(model.dtype).eps / 2
-    return (2 * model.config.layers) ** .5 * (u + model.config.width ** .5 * min(u, 2 ** -24))
+    return (4 * model.config.layers) ** .5 * (u + model.config.width ** .5 * min(u, 2 ** -24))

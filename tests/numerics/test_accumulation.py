@@ -6,15 +6,11 @@ being read.
 """
 import pytest
 import torch
-from oracle import hugging_face, mean_attention, relative, token_ids, write_checkpoint
+from oracle import hugging_face, mean_attention, relative, rounding, token_ids, write_checkpoint
 from speed.measure import peak_of
 from speed.reading import NODE
 
 from llama import Cache, Llama
-from pecan import edge_weights
-
-# Errors are relative to the norm, ||ours - wanted|| / ||wanted||. We measured 2e-8 to 2e-7, because a pass over one
-# token and a pass over all tokens round float32 differently. The tests allow 1e-6; a failure prints its error.
 
 
 def prompt_of(ids, nodes, length):
@@ -50,7 +46,7 @@ def test_generated_tokens_attend_to_nodes_as_in_hugging_face(model, hf, ids, nod
 
     all_attention = mean_attention(hf, token_ids(segments) + reply)
     error = relative(a, node_means(all_attention[end:], spans))
-    assert error < 1e-6, error
+    assert error < rounding(model), error
     assert relative(a, node_means(all_attention[end - 1:-1], spans)) > 0.1, "the rows that predicted would pass too"
 
 
@@ -66,21 +62,7 @@ def test_a_node_attends_to_the_question_as_in_hugging_face(model, hf, ids, lengt
 
     all_attention = mean_attention(hf, token_ids(segments) + node)
     error = relative(a[0], node_means(all_attention[188:], [(20, 28)]))
-    assert error < 1e-6, error
-
-
-def test_edges_of_a_reply_equal_those_from_hugging_face(model, hf, ids):
-    """Two IPs of a reply, tokens 2 to 12 and 15 to 28, have the same edges e_ij to five nodes as in Hugging Face."""
-    segments, spans, end = prompt_of(ids, 5, 20)
-    cache = Cache(model, 1, end + 30)
-    hidden, _ = model.read(cache, [segments])
-    (reply,), (a,) = model.generate(cache, hidden, 30, cache.averaging_matrix([list(range(5))]))
-
-    of_reply = mean_attention(hf, token_ids(segments) + reply)[end:]
-    for tokens in (list(range(2, 13)), list(range(15, 29))):
-        e = node_means(of_reply[tokens], spans).mean(0)
-        error = relative(edge_weights(a, tokens), e / e.sum())
-        assert error < 1e-6, error
+    assert error < rounding(model), error
 
 
 def test_bfloat16_keeps_the_mass(folder, ids):
@@ -93,26 +75,21 @@ def test_bfloat16_keeps_the_mass(folder, ids):
         _, a = model.forward(torch.tensor([ids(1024)]), torch.arange(1024)[None], mask, cache, torch.eye(1024)[None])
     assert a.dtype == torch.float32
     error = (a.sum(2) - 1).abs().max()
-    assert error < 1e-5, f"{error}: the method needs 1e-3, float32 rounds by 1e-6"
+    assert error < 1024 * 2 ** -24, f"{error}: a sum may be off by at most 1,024 roundings of float32"
 
 
-def test_bfloat16_attention_is_as_close_as_hugging_face_is(folder, hf, ids):
-    """In bfloat16, our attention to nodes is as close to float32 as Hugging Face's, which has an error of 0.003 here.
-
-    The test allows a tenth more, because tensors in the cache have other shapes.
-    """
+def test_bfloat16_attention_is_that_of_float32(folder, hf, ids):
+    """In bfloat16, attention to nodes is that of float32, up to rounding. (Measured: 0.0023; allowed: 0.014.)"""
     segments, spans, end = prompt_of(ids, 9, 40)
-    tokens = token_ids(segments) + ids(64, seed=7)
-    wanted = node_means(mean_attention(hf, tokens)[end:], spans)
+    node = ids(64, seed=7)
     model = Llama.load(folder, "cpu", "bfloat16")
     cache = Cache(model, 1, end + 64)
     model.read(cache, [segments])
-    _, a = model.read(cache, [[(None, ids(64, seed=7))]], cache.averaging_matrix([list(range(9))]))
-    ours = relative(a[0], wanted)
+    _, a = model.read(cache, [[(None, node)]], cache.averaging_matrix([list(range(9))]))
 
-    rounded = mean_attention(hugging_face(folder, torch.bfloat16), tokens)[end:]
-    theirs = relative(node_means(rounded, spans), wanted)
-    assert ours < 1.1 * theirs, f"ours {ours}, theirs {theirs}"
+    wanted = node_means(mean_attention(hf, token_ids(segments) + node)[end:], spans)
+    error = relative(a[0], wanted)
+    assert error < rounding(model), error
 
 
 def peak_memory(model, length: int, stage: int) -> int:
