@@ -6,7 +6,7 @@ being read.
 """
 import pytest
 import torch
-from oracle import hugging_face, mean_attention, relative, rounding, token_ids, write_checkpoint
+from oracle import mean_attention, relative, rounding, token_ids, write_checkpoint
 from speed.measure import peak_of
 from speed.reading import NODE
 

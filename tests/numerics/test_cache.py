@@ -70,10 +70,10 @@ class Life:
 
     def drop(self, numbers):
         """A row leaves the batch, but never the last one."""
-        dropped = numbers[0] - 1
-        if dropped in self.held and len(self.held) > 1:
-            self.cache.keep_rows([place for place, row in enumerate(self.held) if row != dropped])
-            del self.held[dropped]
+        if len(self.held) > 1:
+            place = numbers[0] % len(self.held)
+            self.cache.keep_rows([n for n in range(len(self.held)) if n != place])
+            del self.held[list(self.held)[place]]
         self.check()
 
     def check(self, hidden=None, probed=(), a=None):
@@ -87,7 +87,8 @@ class Life:
 
             logits, attention, whole = read(self.model, [*ids, *probed])
             for ours, wanted in zip(self.cache.keys + self.cache.values, whole.keys + whole.values):
-                assert ((ours[n, :, :len(ids)] - wanted[0, :, :len(ids)]).abs() < EXACT).all(), f"row {n} after {self.done}"
+                same = (ours[n, :, :len(ids)] - wanted[0, :, :len(ids)]).abs() < EXACT
+                assert same.all(), f"keys or values of row {n} after {self.done}"
             if hidden is not None:
                 error = (self.model.logits(hidden[n]) - logits[-1]).abs().max()
                 assert error < EXACT, f"row {n} after {self.done}: {error}"
