@@ -24,8 +24,7 @@ from core.files import InputError
 from core.settings import Settings
 from data import Document
 from llama import Llama
-from pecan import Search, build, edge_weights, final_scores
-from pecan import Graph, Node
+from pecan import Graph, Node, Search, build, edge_weights, final_scores
 
 ROWS = 211                                     # rows of the attention table
 CAPACITY = 2048                                # columns of the attention table: positions
@@ -39,7 +38,6 @@ class Scripted(Llama):
         rng = np.random.default_rng(seed)
         config = replace(tiny.config, layers=1, kv_heads=1, heads=1, head_width=2, width=2)
         super().__init__(config, {"model.embed_tokens.weight": torch.zeros(config.vocab, 2)}, tiny.tokenizer)
-        self.fingerprint = "scripted"
         self.looping = seed % 3 == 0                            # the next token depends only on this one
         self.table = rng.integers(0, 9, (ROWS, CAPACITY)) / 8
         self.yes = rng.integers(-3, 2, CAPACITY)                # logits of Yes; No has 0
@@ -262,7 +260,7 @@ def test_searching_equals_the_naive_one(tiny):
         wanted = naive_search(t, model.attend, model.p_yes, texts, level_of, E, question, c, chunk=CHUNK, window=window,
                               answer_tokens=2, **chosen)
         nodes = [Node(level, text) for level, text in zip(level_of, texts)]
-        graph = Graph(nodes, torch.from_numpy(E).to_sparse(), "", "", {})
+        graph = Graph(nodes, [(i, j, E[i, j]) for i, j in np.argwhere(E).tolist()])
         s = Search(model, graph, question, torch.tensor(c), Settings(chunk=CHUNK, window=window, answer_tokens=2,
                                                                      **chosen))
         if wanted is None:
@@ -281,7 +279,7 @@ def test_searching_equals_the_naive_one(tiny):
         # Tokens: the question, the nodes and every probe were run; the cache keeps all but the probes.
         probes = sum(step.p_yes is not None for step in steps) * len(t.frame.close)
         lines = sum(pecan.length_of(s.lines[step.node]) for step in steps)
-        assert s.trace[-1].tokens == model.spent(s.begin)[1] == opening + lines + probes
+        assert s.trace[-1].tokens == model.spent(s.spent_before)[1] == opening + lines + probes
         assert s.cache.lengths == [opening + lines]
         met.update(situations(chosen, levels, level_of, steps, s.trace, end))
 
