@@ -84,8 +84,8 @@ def test_a_search_at_full_size(shape, dtype, layers):
 
 
 def test_the_memory_in_the_documents():
-    """The table of docs/8b.md gives weights plus formula, for groups that fill three quarters of the window."""
-    rows = re.findall(r"^\| ([\d,]+)[^|]* \|(.*)\|$", (ROOT / "docs" / "8b.md").read_text(encoding="utf-8"), re.M)
+    """The table of docs/models.md gives weights plus formula, for groups that fill three quarters of the window."""
+    rows = re.findall(r"^\| ([\d,]+)[^|]* \|(.*)\|$", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"), re.M)
     config = read_config(ROOT / "tests" / "llama-3.1-8b")
     weights = 2 * sum(map(math.prod, tensor_shapes(config).values()))
     assert [row[0] for row in rows] == ["2,048", "4,096", "8,192", "16,384"]

@@ -65,7 +65,8 @@ def test_bullets():
         return [reply[start:end] for start, end in bullets(reply, complete)]
 
     # Markers, and text that only looks like one.
-    assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11") == list("123456789") + ["10", "11"]
+    assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11") == [
+        *"123456789", "10", "11"]
     assert texts("* Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---\n* two") == [
         "Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---", "two"]
 

@@ -13,11 +13,10 @@ from torch.overrides import TorchFunctionMode
 from core.settings import PASS, WINDOW, Settings
 from evaluation.cost import NODE, PROMPT, bytes_of_pass, construction
 from llama import Cache, Llama, length_of
-from pecan import Search, summarise, summary_prompt
+from pecan import Graph, Node, Search, summarise, summary_prompt
 from speed.measure import line, peak_of, random_model
 from speed.reading import NODE as SPAN
 from speed.reading import prompt_of
-from pecan import Graph, Node, edge_matrix
 
 REPLY = 2                         # tokens of a reply; memory does not depend on how many of its slots are written
 
@@ -56,7 +55,7 @@ def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
     """Run a search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
     texts = ["color " * 250] * 2 + ["color " * 10] * 2
     nodes = [Node(1 + n // 2, text) for n, text in enumerate(texts)]
-    graph = Graph(nodes, edge_matrix([(2, 0, .5), (3, 1, .5)], 4), "", "", {})
+    graph = Graph(nodes, [(2, 0, .5), (3, 1, .5)])
     settings = Settings(window=window, answer_tokens=REPLY, confidence=.9)
     search = Search(model, graph, "Who is Ahab?", torch.ones(4), settings)
 
