@@ -1,7 +1,7 @@
 """Methods that ask the model in words: how they ask, how they read its replies, and what they build of a document.
 
-A reply without the wanted form is refused and counted, and the model is asked again. What a method builds of a document
-(a tree of summaries, a graph) is kept on disk, because the model took long to write it.
+What a method builds (a tree of summaries, a graph) is kept on disk, because the model took long to write it. A reply
+without the wanted form is refused and counted, and the model is asked again.
 """
 import json
 import re
@@ -76,7 +76,7 @@ def lines_of(reply: str) -> list[str]:
 
 
 def cells_of(reply: str, least: int) -> list[list[str]]:
-    """The lines "a | b | .." of a reply that have at least so many cells, as lists of cells; no header of a table."""
+    """The cells of the lines "a | b | .." of a reply that have at least so many. A table's header is left out."""
     rows = []
     for line in reply.splitlines():
         marker = MARKER.match(line)
@@ -92,16 +92,19 @@ def labelled(labels: str) -> re.Pattern:
     A label is at the start of a line or after a sign such as a comma, and before a colon: "Node: x, Score: 9". It needs
     no colon on a line of its own: "### Score". Numbers may stand around it: "2. **Score 1:** 9".
     """
-    return re.compile(rf"^{SIGNS}(?:\d{{1,2}}\b{SIGNS})?({labels})(?: ?\d{{1,3}})?[^\w\n:]{{0,9}}(?::|(?<=[–—-])\s|$)"
-                      rf"|(?<=[,;.?!|(–—-])[*_` ]{{0,9}}({labels})(?: ?\d{{1,3}})?[*_` ]{{0,9}}:",
-                      re.IGNORECASE | re.MULTILINE)
+    at_start = rf"^{SIGNS}(?:\d{{1,2}}\b{SIGNS})?({labels})(?: ?\d{{1,3}})?[^\w\n:]{{0,9}}(?::|(?<=[–—-])\s|$)"
+    inside = rf"(?<=[,;.?!|(–—-])[*_` ]{{0,9}}({labels})(?: ?\d{{1,3}})?[*_` ]{{0,9}}:"
+    return re.compile(f"{at_start}|{inside}", re.IGNORECASE | re.MULTILINE)
 
 
 def sections(reply: str, labels: str) -> list[tuple[str, str]]:
-    """(label in lower case, text) of each labelled part of a reply. Its text is its first line."""
-    _, *parts = labelled(labels).split(reply)               # label, or label, text, ..: a pattern has two groups
-    return [((first or second).lower(), plain(text.strip("*_`# \t\n").partition("\n")[0].rstrip("*_`,;(|–—- \t")))
-            for first, second, text in zip(parts[::3], parts[1::3], parts[2::3])]
+    """(label in lower case, text) of each labelled part of a reply. The text is the part's first line."""
+    found = []
+    _, *parts = labelled(labels).split(reply)
+    for at_start, inside, text in zip(parts[::3], parts[1::3], parts[2::3]):           # one of the two labels is None
+        line, _, _ = text.strip("*_`# \t\n").partition("\n")
+        found.append(((at_start or inside).lower(), plain(line.rstrip("*_`,;(|–—- \t"))))
+    return found
 
 
 def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:

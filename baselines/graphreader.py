@@ -1,23 +1,24 @@
 """GraphReader (Li et al., Findings of EMNLP 2024): an agent that walks a graph of atomic facts with a notebook.
 
-Once for a document: the model writes the atomic facts of each chunk of 2000 tokens, and these become a graph (section
-3.2). For a question the model makes a plan and scores all nodes. From each of the 5 best nodes it starts
-a walk of at most 10 calls, with a notebook: it sees a node's facts, may read chunks, and goes to a neighbour. Then it
-reasons over all notebooks (3.3, 3.4).
+Once for a document: the model writes the atomic facts of each chunk of 2000 tokens. Their key elements are the nodes of
+a graph (section 3.2). For a question the model makes a plan and scores all nodes. From each of the 5 best nodes it
+starts a walk of at most 10 calls, with a notebook: it sees a node's facts, may read chunks, and goes to a neighbour.
+Then it reasons over all notebooks (3.3, 3.4).
 
 No code was published. What the paper leaves open:
 - decoding is greedy, so that a row is the same each time; the paper has temperature 0.2. After a refused reply the
   prompt is repeated, below a line that says what is wanted. Three refused replies in a row end a walk. They are not
   calls, because they call no function
 - the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ only in their method
-- an action counts if the text after the last "Chosen Action" names exactly one function that the stage offers. (The
-  first name in a reply could be an echo, because the prompts name all functions.) Arguments of several calls are joined
-- visited neighbours are offered, as in Figure 23. The model decides whether to go back
-- key elements are normalised by rules: lower case, no possessive, no special characters, stemmed words. The paper cites
-  #InsTag, which has more steps. They need 100,000 tags that each occur 20 times or more; a node here has about 2 facts
+- key elements are equal if their words have the same stems; case, possessives and special characters do not matter.
+  The paper cites #InsTag. Its other steps need 100,000 tags that occur 20 times or more; a node here has about 2 facts
 - #InsTag's semantic clusters are left out. The paper's Figure 23 joins "Canada" and "Canadian" (cosine .777 by MiniLM).
   A threshold that allows this also joins "North Carolina" and "South Carolina" (.848)
 - an edge joins two key elements that one fact *lists*; a substring is not enough ("art" in "party")
+- an action counts if the text after the last "Chosen Action" names exactly one function that the stage offers. (The
+  first name in a reply could be an echo, because the prompts name all functions.) Arguments of several calls are joined
+- a chunk before or after the present one is read next, before the rest of the queue. The paper "may insert" it
+- visited neighbours are offered, as in Figure 23. The model decides whether to go back
 - if the names of all nodes do not fit one prompt, several prompts show them, and all scores count. If facts or
   neighbours do not fit, the last ones are left out, then the oldest actions, then the plan
 

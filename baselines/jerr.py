@@ -1,29 +1,40 @@
 """JERR (Chen et al., Findings of EMNLP 2025), a reconstruction: synopses, a graph of entities, and tree search in it.
 
-Once for a document: the model shortens each chunk to a synopsis, and names its entities and core elements. Duplicates
-are joined. The model names the relations, and these become a directed acyclic graph (sections 3.2, 3.3). For a
-question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4). The model sees
-these nodes and all synopses, and names the chunks that it wants to read again. Then it answers.
+Once for a document: the model shortens each chunk to a synopsis, then lists its entities and core elements. Duplicates
+are joined. The model names their relations, which become the edges of a directed acyclic graph (sections 3.2, 3.3). For
+a question: Monte Carlo tree search finds the nodes whose paths hold its keywords (3.4). The model sees these nodes and
+all synopses, and says which chunks it wants to read again. Then it answers.
 
-Our copy of the paper lacks the formulas and prompts. The steps follow its words. The rest is ours:
-- the prompts (jerr_prompts.py)
-- a set removes exact duplicates; the paper's Bloom filter and trie together act as one
-- near duplicates are joined if their SimHash differs in 3 bits at most ("e.g., three bits"). That also joins "Heinkel
-  HD 36" and "HD 38"
-- a node's text is its name and those sentences of the synopses that contain it. With whole synopses all nodes of a
-  chunk would match the same keywords
-- formulas of the search are the standard ones: UCB1 with c = sqrt(2) (Browne et al. 2012, which the paper cites), and
-  a reward from 0 to 1: the share of the keywords that occur on the whole path below the root. This includes a node's
-  own text: otherwise a node with children would gain nothing by its own keyword
-- section 3.4 selects by the "win/visit ratio", Appendix B by UCB; we follow Appendix B. It stops expanding at a
-  "sufficient visit count", but gives no number. We expand a node when it is first selected without children
+Our copy of the paper has no formulas and no prompts. We follow its words; the rest is our choice.
+
+Chunks and names:
+- chunks do not overlap. The paper mentions "an overlap line count", but gives no number
+- a set removes exact duplicates. The paper's Bloom filter and trie together do the same
+- near duplicates are joined if their SimHash differs in at most 3 bits ("e.g., three bits"), although this also joins
+  "Heinkel HD 36" and "HD 38"
+- a name is what the synopsis holds, word for word, and no sentence. A reply without any name (an apology, an invention)
+  is refused, and the model is asked again
+
+Graph and search:
+- a node's text is its name and the sentences of the synopses that contain it. With whole synopses, all nodes of a chunk
+  would match the same keywords
+- an edge has the words of its relations, and no other attributes. The paper does not describe any
 - one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
+- children are selected by UCB1 with c = sqrt(2) (Browne et al. 2012, which the paper cites). Appendix B says UCB,
+  section 3.4 "win/visit ratio"
+- a node is expanded when it is first selected without children. Appendix B waits for a "sufficient visit count", but
+  gives no number
+- the reward is the share of the keywords that occur on the whole path below the root. The selected nodes count, too:
+  otherwise a node with children would gain nothing by its own keyword
+- the paper's Table 4 compares the search with PageRank, which is left out
+
+Answers:
 - the reader gets synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes instead of synopses, but their texts
   are sentences of synopses
 - pages are the numbers in the first square brackets of a reply, as in ReadAgent's published code
-- a reply of one word, such as "No", is refused if the text lacks this word. Without a usable reply, a chunk's beginning
-  is its synopsis, the chunk has no entities or relations, the question's words are the keywords, and no chunk is read
-  again. (Instead, the nodes' chunks could be read. But in the paper the model makes this choice, not the graph.)
+- after three refused replies a chunk's beginning is its synopsis, the chunk has no names or relations, the question's
+  words are the keywords, and no chunk is read again. (The nodes' chunks could be read instead. But in the paper the
+  model makes this choice, not the graph.)
 - options are lines "(A) .." of the question, as the layout of QuALITY writes them. They may give keywords
 """
 import hashlib
@@ -51,6 +62,8 @@ OPTION = r"(?m)^\([A-Z]\) "       # the beginning of an option's line
 ROUNDS = 100                      # of the search, at least; 10 for each node if that is more
 FOUND = 5                         # k: nodes that the search returns
 DEPTH = 3                         # d: random steps of a simulation
+
+# Words that do not tell one text from another.
 STOP = set("a an the of in on at to by for from with and or but as is are was were be do does did has have had can "
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
@@ -58,7 +71,7 @@ VERBS = set("is are was were has have had".split())         # a line with one of
 QUOTES = " \t*_`\"“”[]|.,;:!?"                              # signs around a name
 
 
-# --- nodes and edges (section 3.3) ----------------------------------------------------------------------------------
+# --- synopses and names (sections 3.2, 3.3) -------------------------------------------------------------------------
 
 def form_of(name: str) -> str:
     """The form by which names are compared."""
@@ -79,28 +92,16 @@ def words_of(text: str) -> set[str]:
     return set(re.findall(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+", text.lower())) - STOP
 
 
-@cache
-def simhash(text: str) -> int:
-    """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
-    content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
-    shingles = [content[i:i + 4] for i in range(max(len(content) - 3, 1))]
-    votes = Counter()
-    for shingle in shingles:
-        value = int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:])
-        votes.update(bit for bit in range(64) if value >> bit & 1)
-    return sum(1 << bit for bit, vote in votes.items() if 2 * vote > len(shingles))
-
-
 def synopsis_of(reply: str, chunk: str) -> str:
     """A reply on one line; "" if it shares no word with the chunk, as "No" or an apology does."""
     return " ".join(reply.split()) if words_of(reply) & words_of(chunk) else ""
 
 
 def names_of(reply: str, text: str) -> list[str]:
-    """The names in a reply that the text holds. Sentences are no names.
+    """The names in a reply, one a line, that the text holds.
 
-    A reply has one name a line. What explains the name is cut off: "**Danko Jones**: a trio". A line can also be a list
-    of names: "People: Danko Jones, Rich Knox".
+    An explanation behind a name is cut off, as in "**Danko Jones**: a trio". A line can also list several names, as in
+    "People: Danko Jones, Rich Knox". Lines that are sentences are left out.
     """
     def is_name(part):
         words = part.lower().split()
@@ -113,17 +114,34 @@ def names_of(reply: str, text: str) -> list[str]:
         whole = line.strip(QUOTES).replace("**", "")
         if form_of(whole) in copies:
             continue
-        head, *rest = re.split(r"\*\*|:\s|\s[-–—=→|(\[]", line.strip("| "), maxsplit=1)
+
+        # A name and its explanation, or a label and a list. A label is made of words of the prompt, such as "People".
+        head, *rest = re.split(r"\*\*|:\s|：|\s[-–—=→|(\[]", line.strip("| "), maxsplit=1)
         head = head.strip(QUOTES)
         parts = [part.strip(QUOTES) for part in re.split(r"[,;|]\s|\sand\s", (rest or [line])[0])]
         held = list(filter(is_name, parts))
+
         if is_name(whole):
             names.append(whole)
         elif is_name(head) and not words_of(head) <= words_of(ATOMS + ELEMENTS):
-            names.append(head)                              # but the prompt's own words are a label, such as "People"
+            names.append(head)
         elif rest or len(held) == len(parts) or marked and is_name(parts[0]):
             names += held
     return list(dict.fromkeys(names))
+
+
+# --- nodes and edges (section 3.3) ----------------------------------------------------------------------------------
+
+@cache
+def simhash(text: str) -> int:
+    """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
+    content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
+    shingles = [content[i:i + 4] for i in range(max(len(content) - 3, 1))]
+    votes = Counter()
+    for shingle in shingles:
+        value = int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:])
+        votes.update(bit for bit in range(64) if value >> bit & 1)
+    return sum(1 << bit for bit, vote in votes.items() if 2 * vote > len(shingles))
 
 
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
@@ -298,8 +316,7 @@ class JERR(Agent):
 
     def names(self, prompt: str, texts: list[str]) -> list[list[str]]:
         """The names that the model lists for each text; none if its replies are refused."""
-        return self.ask_until([prompt + text for text in texts],
-                              lambda n, reply: names_of(reply, texts[n]), BULLETS)
+        return self.ask_until([prompt + text for text in texts], lambda n, reply: names_of(reply, texts[n]), BULLETS)
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=content)

@@ -1,24 +1,24 @@
 """MKRAG, a reconstruction: its index holds question-answer pairs about entities, in three grains, instead of chunks.
 
 Once for a document: the model extracts entities with attributes, relationships and events from each chunk. Entities of
-one name are joined, unimportant ones are pruned. The model writes pairs about each of the others: one *macro* pair
+one name are joined, unimportant ones are pruned. The model then writes pairs about each of the others: one *macro* pair
 about everything, a *feature* pair for each kind of item, a *micro* pair for each item (sections 4.1 to 4.4). For a
 question: the model splits it into sub-questions, and each of them retrieves pairs. The model answers, or rewrites the
 question once (4.5).
 
-The paper (anonymous, under review) works with a Chinese model. It publishes neither its two encoders, nor two of its
-five prompts, nor four of its constants. So this row is "MKRAG, prompted, with stand-in encoders". Ours are:
-- most prompts (mkrag_prompts.py)
-- the prompts' examples are about the Curies. A reply that names them, if the text does not, only repeats an example and
-  is left out
-- if an entity has many items, its pairs are asked for in groups of lines. A group has at most as many tokens as a
-  reply, for micro pairs a quarter as many
+The paper (anonymous, under review) works with a Chinese model. It does not publish its two encoders, two of its five
+prompts and four of its constants. So this row is "MKRAG, prompted, with stand-in encoders". Our choices:
+- most prompts (mkrag_prompts.py). Their examples are about the Curies. A reply that names the Curies, if the text does
+  not, repeats an example and is left out
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (in its Table 9 an entity of 7
   items has micro pairs, one of 2 has none)
-- two stand-ins replace its retrieval models: --encoder, and p_yes of Table A2's first turn with a pair as the only node
+- two stand-ins for its encoders: --encoder, and p_yes of Table A2's first turn with a pair as the only node
+- if an entity has many items, its pairs are asked for in groups of lines. A group has at most as many tokens as a
+  reply, for micro pairs a quarter as many
 - an entity has one weight. Equation 5 sums the weight over the attributes. But then a villager with two attributes
   would stay, and Table 7 keeps only core entities at a threshold of 1
-- general times ("one day") are deleted from items. The entity stays, because nothing else is lost
+- the timestamp t_j of equation 4 is the order of an entity's items, which is the document's. Items keep their times,
+  except general ones ("one day"). Section 4.3 prunes the entity or discards the time; here only the time goes
 - a chunk whose replies are refused has no entities. The chunk itself is never indexed: that would be ordinary RAG
 """
 import json
@@ -60,7 +60,7 @@ RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
 ROUNDS = 2                        # of the loop, at most (Table 6)
 
-# In replies: the label of a sub-question, those of a decision, and what says that a decision is none.
+# In replies: the label of a sub-question, the labels of a decision, and words of an answer that is none.
 LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^\n:?]{0,9}:[ *_]*"
 DECISIONS = r"(?:\w{1,9} )?answer|rewrit(?:e|ten)[ -]?q(?:uestion)?"
 UNKNOWN = r"(?i)n['’]t\b|\b(?:not|cannot|no|none|nothing|n/?a|insufficient|un(?:known|clear|certain|able|available))\b"
@@ -212,9 +212,9 @@ class MKRAG(Agent):
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The retrieved pairs, in the order of retrieval."""
-        [split] = self.ask_until([f"{SPLIT}Question: {question}"],
-                                 lambda n, reply: [re.sub(LABEL, "", line) for line in lines_of(reply) if "?" in line],
-                                 SPLIT_FORM)
+        def sub_questions(n, reply):
+            return [re.sub(LABEL, "", line) for line in lines_of(reply) if "?" in line]
+        [split] = self.ask_until([f"{SPLIT}Question: {question}"], sub_questions, SPLIT_FORM)
         new = split or [question]
 
         order = []                                          # R

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from speaker import Script, generations
 
-from baselines.agent import Agent, cells_of, lines_of, reminder, user_turn
+from baselines.agent import Agent, reminder, user_turn
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
@@ -105,12 +105,3 @@ def test_lengths_at_the_papers_chunks(tiny, name, chunk, replies):
     method.answer(method.prepare(Document("d", [text])), "Who sang?")
     assert len(re.findall(r"road\.", heard[0])) == chunk // 2
     assert list(dict.fromkeys(limits)) == replies
-
-
-def test_lists_in_a_reply():
-    assert lines_of("* Casa Loma\n2. Toronto\n\n - x\nCasa Loma\n") == ["Casa Loma", "Toronto", "x"]
-    for reply in ("Here are the entities:\n\n**People**\n* Ann\n* **Mara**\n**Places:**\n* Riga\n\nI hope this helps.",
-                  "**People:**\nAnn\n**Mara**\nPlaces:\nRiga"):
-        assert lines_of(reply) == ["Ann", "Mara", "Riga"]
-    assert cells_of("* a | b\n1. a | b | c\na\n**c** | d\n| e | f |", 2) == [
-        ["a", "b"], ["a", "b", "c"], ["c", "d"], ["e", "f"]]

@@ -241,16 +241,6 @@ def test_walks_do_not_see_each_other(method, tmp_path):
     assert "1. Casa Loma\n2. none" in script.heard[-1] and "Notebook: none" in script.heard[6]
 
 
-def test_refused_replies(method):
-    """If extraction echoes its example, or the starts are no nodes, there is nothing to answer from."""
-    echo = "1. One day, a father and his little son were going home. | father | little son | going home"
-    for extracted, selected in (([echo] * 3, []), (["1. f. | Toronto"], ["The answer is: Danko Jones"] * 3)):
-        script = Script(method, *extracted, "plan", *selected)
-        prepared = method.prepare(Document("story", ["Danko Jones is from Toronto."]))
-        answer = method.answer(prepared, "Which castle?")
-        assert (answer.text, answer.end, prepared.refused + answer.refused) == ("", "none", 3) and not script.replies
-
-
 def test_starts_are_the_best_five_of_all_parts(tiny, method):
     """A list of nodes that does not fit one prompt is shown in parts; scores are pooled, ties go to the first named."""
     graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]], STEM)

@@ -17,7 +17,6 @@ from baselines.mkrag import (
     MKRAG,
     decision_of,
     entities_of,
-    items_of,
     joined,
     requests_of,
     weights_of,
@@ -61,12 +60,6 @@ def test_entities_of_one_name_are_joined():
               "": {"Events": ["sang"]}}
     assert joined([entities_of(json.dumps(value), "") for value in (first, {}, second)]) == {"Danko Jones": [
         ("attributes", "kind | band"), ("events", "sang"), ("attributes", "city | Toronto")]}
-
-
-def test_items_of_any_json():
-    value = {"a": 0, "b": {"c": ["d", "one day - e"]}, "n": None, "o": ["", []]}
-    assert items_of(value) == ["a | 0", "b | c | d", "b | c | e"]
-    assert items_of(["x", ""]) == items_of("x") == ["x"]
 
 
 @pytest.mark.parametrize("event, wanted", [
