@@ -22,7 +22,7 @@ from pecan import MARKER
 from support.disk import file_name, kept
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
-FORMAT = 3                        # of the files
+FORMAT = 4                        # of the files; a new one when replies are read in another way
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
