@@ -2,6 +2,7 @@
 
     python eval.py                                       the embedded model on the embedded set
     python eval.py --dataset mine.jsonl --model smollm2  other data, another Llama
+    python eval.py --dataset hf://datasets/zai-org/LongBench/data.zip:hotpotqa  data from the hub
     python eval.py --table A4                             a table of the paper
     python eval.py --table patience --pictures            a figure of the paper
     python eval.py --table systems                       the systems of other papers, side by side
@@ -15,6 +16,8 @@ import argparse
 import contextlib
 import json
 import platform
+import re
+import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +33,8 @@ from evaluation.runner import Runner, Team
 from model.checkpoint import locate, read_config
 from support.command import add_model_options, make_parser, parse_options, user_errors
 
+ROOT = Path(__file__).parent
+VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
 DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
 NOTE = "F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps.\nFLOPs are counted, not timed."
 LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that were cut;\ndiff: F1 less PECAN's, on the "
@@ -41,8 +46,10 @@ LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that
 def parse(argv) -> argparse.Namespace:
     """The options; InputError if they contradict each other. `methods` names the methods to run; None: all."""
     parser = make_parser("eval.py", __doc__)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
-                        help="one or several, in a layout of evaluation/layouts.py (default: the embedded set)")
+                        help="one or several, in a layout of evaluation/layouts.py, on disk or on the hub: "
+                             "hf://datasets/OWNER/NAME[@REVISION]/FILE[:TASK] (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: {DEFAULT_METHODS}; for "
                                          "--table 1 or systems its rows)")
     parser.add_argument("--table", choices=tables.TABLES, help="a table or figure of the paper")
@@ -107,10 +114,19 @@ def score_files(args: argparse.Namespace):
     output(args, scores, [tables.Table("", ["predictions", *columns], rows)])
 
 
+def commit() -> str | None:
+    """The commit of this code, with "-dirty" behind it if files were changed; None outside of a git checkout."""
+    with contextlib.suppress(OSError):
+        if (ROOT / ".git").exists():
+            command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None
+    return None
+
+
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
     """Write the results as JSON and the table as text; print the table and the unanswered questions."""
-    everything = {"python": platform.python_version(), "torch": torch.__version__, "data": results,
-                  "not answered": failures}
+    everything = {"version": VERSION, "commit": commit(), "python": platform.python_version(),
+                  "torch": torch.__version__, "data": results, "not answered": failures}
     suffix = f"-{args.table}" if args.table else ""
     path = Path(args.output) / f"results{suffix}.json"
     write_json(path, everything)

@@ -1,4 +1,6 @@
-"""A data set on disk: its layout, its documents with their questions, and a report."""
+"""A data set on disk or on the hub: its layout, its documents with their questions, and a report."""
+import difflib
+import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, fi
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
 JSON_FILE = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^QuALITY\..*\.(train|dev|test)$"
+NO_PARQUET = "parquet files are not read; take the data set's JSON or zip file (evaluation/README.md has addresses)"
 TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs")       # names with another use in an output folder
 
 
@@ -22,10 +25,13 @@ class Dataset:
     """
 
     def __init__(self, path: str | Path, limit: int | None = None):
+        address, digest = str(path), None
+        if address.startswith(("hf:", "https:")):
+            path, address, digest = fetch(address)
         label, self.files = find(str(path))
         self.layout = LAYOUTS[label.split()[0]]
         self.name = name_of(label, path)
-        self.report = Report(str(path), label, sha256(self.files))
+        self.report = Report(address, label, digest or sha256(self.files))
 
         found = self._read()
         if not found:
@@ -72,6 +78,41 @@ class Dataset:
                 self.report.skip("a row without text", where)
 
 
+# --- the hub --------------------------------------------------------------------------------------------------------
+
+def fetch(address: str) -> tuple[str, str, str]:
+    """The file at hf://datasets/OWNER/NAME[@REVISION]/FILE[:PART], from the hub or from its cache.
+
+    Returns its local path with the part, the address with the commit that was read, and the file's sha256. Raises
+    InputError if there is no such file, or if it cannot be had.
+    """
+    import huggingface_hub as hub
+    with reading(address, "not an address of the form hf://datasets/OWNER/NAME[@REVISION]/FILE[:PART]"):
+        uri = hub.parse_hf_uri(address)
+        name, *part = uri.path_in_repo.rsplit(":", 1)
+        if uri.type != "dataset" or not name:
+            raise ValueError("it names no file of a data set")
+    if name.endswith(".parquet"):
+        raise InputError(f"{address}: {NO_PARQUET}")
+
+    place = {"repo_id": uri.id, "repo_type": "dataset", "revision": uri.revision}
+    with reading(address, "cannot be fetched from the hub"):
+        try:
+            path = Path(hub.hf_hub_download(filename=name, **place))
+        except hub.errors.GatedRepoError:
+            raise InputError(f"{address}: gated; accept its terms there, and log in with `hf auth login`") from None
+        except hub.errors.LocalEntryNotFoundError:
+            raise InputError(f"{address}: not in the cache, and the hub cannot be reached") from None
+        except hub.errors.EntryNotFoundError:
+            near = difflib.get_close_matches(name, hub.list_repo_files(**place), 5, 0)
+            raise InputError(f"{address}: no such file; names near it: {', '.join(near)}") from None
+
+        commit = path.parents[name.count("/")].name         # .../snapshots/COMMIT/FILE
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return ":".join([str(path), *part]), ":".join([f"hf://datasets/{uri.id}@{commit}/{name}", *part]), digest
+
+
 # --- which layout it is ---------------------------------------------------------------------------------------------
 
 def find(path: str) -> tuple[str, list[File]]:
@@ -90,6 +131,8 @@ def find(path: str) -> tuple[str, list[File]]:
         files = files_below(Path(place))
     json_files = [file for file in files if re.search(JSON_FILE, file.name)]
     tables = [file for file in files if file.name == NarrativeQA.table]
+    if not json_files and any(file.name.endswith(".parquet") for file in files):
+        raise InputError(f"{path}: {NO_PARQUET}")
     if tables and not json_files:
         return NarrativeQA().choose(path, part, files)
 

@@ -3,11 +3,16 @@
 All rows here are made up.
 """
 import gzip
+import hashlib
+import io
 import json
 import zipfile
 from collections import Counter
 
 import pytest
+from hub import COMMIT, serve
+from huggingface_hub import constants
+from test_eval import run
 
 from core.files import InputError
 from evaluation.datasets import Dataset
@@ -206,6 +211,61 @@ def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
     documents = Dataset(lines(tmp_path / "l.jsonl", *rows)).documents
     assert [(document.passages, [(q.text, q.answers) for q in document.questions]) for document in documents] == [
         ([text], [(text, [text])]) for text in ("Élan", fine)]
+
+
+# --- the hub --------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def on_the_hub(tmp_path, monkeypatch):
+    """The files of three repositories of a fake hub, and an empty cache for them."""
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        for task in ("qasper", "hotpotqa", "musique", "narrativeqa"):
+            archive.writestr(f"data/{task}.jsonl", json.dumps(LONGBENCH | {"dataset": task}))
+    files = {"data.zip": zipped.getvalue(), "data/musique_dev.jsonl": json.dumps(MUSIQUE).encode()}
+    with serve({"datasets/an/open": files, "datasets/a/gated": "GatedRepo"}, tmp_path / "cache", monkeypatch):
+        yield files
+
+
+def test_data_sets_on_the_hub(on_the_hub, monkeypatch):
+    """Several at once, the first time from the hub, then from its cache, without a network. The report names commit and
+    sha256."""
+    for address, name, file in (("data.zip:hotpotqa", "HotpotQA", "data.zip"),
+                                ("data/musique_dev.jsonl", "MuSiQue", "data/musique_dev.jsonl")):
+        for offline, revision in ((False, ""), (False, f"@{COMMIT}"), (True, ""), (True, "@main")):
+            monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+            dataset = Dataset(f"hf://datasets/an/open{revision}/{address}")
+            assert dataset.name == name and len(dataset.questions) == 1
+            assert dataset.report.path == f"hf://datasets/an/open@{COMMIT}/{address}"
+            assert dataset.report.sha256 == hashlib.sha256(on_the_hub[file]).hexdigest()
+    both = [f"hf://datasets/an/open/{file}" for file in ("data.zip:qasper", "data/musique_dev.jsonl")]
+    done = run("--dataset", *both, "--dry-run", "--json", "--device", "cpu")
+    assert json.loads(done.stdout).keys() == {"Qasper", "MuSiQue"}
+
+
+@pytest.mark.parametrize("address, words", [
+    ("an/open/data/musique.jsonl", "no such file; names near it: data/musique_dev.jsonl, "),
+    ("an/open/x.parquet", "parquet files are not read; take the data set's JSON or zip file"),
+    ("a/gated/x.jsonl", "gated; accept its terms there, and log in"),
+    ("an/open@v2/data.zip:qasper", "cannot be fetched .*Revision Not Found"),
+    ("no/such/data.zip", "cannot be fetched .*Repository Not Found"), ("an/open", "not an address of the form hf://"),
+    ("open", "not an address of the form hf://datasets/OWNER/NAME.@REVISION./FILE")])
+def test_an_address_that_gives_no_data_set(on_the_hub, address, words):
+    with pytest.raises(InputError, match=f"^hf://datasets/{address}: {words}"):
+        Dataset(f"hf://datasets/{address}")
+
+
+def test_a_cache_alone(tmp_path, monkeypatch):
+    """What the cache holds is read without the hub; what it does not hold is named."""
+    folder = tmp_path / "datasets--an--open"
+    for path, content in (("refs/main", COMMIT), (f"snapshots/{COMMIT}/m.jsonl", json.dumps(MUSIQUE))):
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).write_text(content)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert Dataset("hf://datasets/an/open/m.jsonl").report.path == f"hf://datasets/an/open@{COMMIT}/m.jsonl"
+    with pytest.raises(InputError, match="n.jsonl: not in the cache, and the hub cannot be reached"):
+        Dataset("hf://datasets/an/open/n.jsonl")
 
 
 # --- as a whole -----------------------------------------------------------------------------------------------------

@@ -78,6 +78,9 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
 
     kept = json.loads((folder / "results.json").read_text())
     assert (kept["python"], kept["torch"]) == (platform.python_version(), torch.__version__)
+    assert f"\nversion: {kept['version']}\n" in (ROOT / "CITATION.cff").read_text()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    assert (kept["commit"] or "").removesuffix("-dirty") == head
     pecan = kept["data"]["embedded"]["runs"]["pecan"]
     rows = lines_of(folder / "embedded" / "pecan.jsonl")
     assert pecan["n"] == len(rows) == 12 and pecan["documents"] == 3

@@ -207,7 +207,7 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
                                          for n in range(0, max(nodes) + 1, 5)]
 
 
-def test_scores_from_raw_rows(tmp_path):
+def test_predictions_are_scored_again(tmp_path):
     """Files are scored without a model. U+2028 ends no line."""
     for name in "yx":
         rows = [row | {"more": "\u2028"} for row in raw("mine", name)]
@@ -243,7 +243,7 @@ def levels(lengths: list[int], room: int, limit: int, node: int):
 @pytest.mark.parametrize("name, options, nodes, changes", [
     ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", ["--dtype", "float16", "--batch", 2], 30, {"batch": 2}),
     ("fixed", ["--nodes", 4], 4, {"fixed_nodes": 4})], ids=["HotpotQA", "mine", "fixed"])
-def test_the_dry_run_from_the_text(tiny, tmp_path, monkeypatch, name, options, nodes, changes):
+def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, options, nodes, changes):
     """The estimate follows from the text of a document of several levels. (Each passage is a chunk.)
 
     A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, as many as the window holds, or --nodes, without

@@ -1,0 +1,62 @@
+"""A fake Hugging Face hub on the loopback, as far as the hub's own client asks it for files."""
+import contextlib
+import hashlib
+import json
+import re
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+@contextlib.contextmanager
+def serve(repositories: dict[str, dict[str, bytes] | str], cache: Path, monkeypatch):
+    """Send the hub's client to a fake hub, and give it an empty cache.
+
+    `repositories` maps "datasets/OWNER/NAME" to the contents of its files, or to the hub's code of an error such as
+    "GatedRepo". Each has one commit, COMMIT, and one branch, main.
+    """
+    class Hub(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_HEAD(self):
+            api, repository, revision, name = re.match(
+                r"/(api/)?(\w+/[^/]+/[^/]+)/(?:resolve|tree)/([^/?]+)/?([^?]*)", unquote(self.path)).groups()
+            files = repositories.get(repository, "RepoNotFound")
+            error = files if isinstance(files, str) else "RevisionNotFound" if revision not in ("main", COMMIT) else \
+                "EntryNotFound" if not api and name not in files else None
+            if error:
+                body = b"{}"
+            elif api:
+                body = json.dumps([{"type": "file", "path": path, "size": len(content), "oid": "0"}
+                                   for path, content in files.items()]).encode()
+            else:
+                body = files[name]
+
+            self.send_response({None: 200, "GatedRepo": 403}.get(error, 404))
+            for header, value in {"X-Error-Code": error, "X-Repo-Commit": COMMIT, "Content-Length": len(body),
+                                  "ETag": f'"{hashlib.sha256(body).hexdigest()}"'}.items():
+                if value is not None:
+                    self.send_header(header, str(value))
+            self.end_headers()
+            return body
+
+        def do_GET(self):
+            self.wfile.write(self.do_HEAD())
+
+    from huggingface_hub import constants, hf_api
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    Thread(target=server.serve_forever, args=[.01], daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(hf_api.api, "endpoint", address)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
