@@ -38,8 +38,8 @@ def watching(owner, name: str, heard):
 
 def pieces(tokenizer, ids: list[int]) -> list[str]:
     """The text of each token."""
-    text, ends = tokenizer.ends(ids)
-    return [text[start:end] for start, end in zip([0, *ends], ends)]
+    text, spans = tokenizer.spans(ids)
+    return [text[start:end] for start, end in spans]
 
 
 # --- what to look at --------------------------------------------------------------------------------------------------
