@@ -37,8 +37,8 @@ ROOT = Path(__file__).parent
 VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
 DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
 NOTE = "F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps.\nFLOPs are counted, not timed."
-LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that were cut;\ndiff: F1 less PECAN's, on the "
-          "same questions (intervals are in the results).")
+LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that were cut;\n"
+          "diff: F1 less PECAN's, on the same questions (intervals are in the results).")
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------
@@ -142,7 +142,8 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
     refused = [f"{run['label']} on {name}: {run['refused']} of {run['calls']} replies had no usable form"
                for name in results for run in results[name]["runs"].values() if run["refused"]]
-    output(args, everything, shown, *{None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE]), *refused, f"Results: {path}")
+    notes = {None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE])
+    output(args, everything, shown, *notes, *refused, f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------

@@ -221,6 +221,10 @@ class Llama:
         """FLOPs and tokens so far, less `since`, which an earlier call returned."""
         return self.flops - since[0], self.tokens - since[1]
 
+    def linear(self, x, name):
+        """x [.., in] times the matrix of this name, plus its bias if the checkpoint has one (Qwen2's q, k and v)."""
+        return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))
+
     def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
@@ -248,9 +252,9 @@ class Llama:
 
             # Queries, keys and values. The cache adds the keys and values of the tokens before.
             h = rms_norm(x, w[at + "input_layernorm.weight"], config.norm_eps)
-            q = split_heads(F.linear(h, w[at + "self_attn.q_proj.weight"]), config.head_width)  # [B, H, T, K]
-            k = split_heads(F.linear(h, w[at + "self_attn.k_proj.weight"]), config.head_width)  # [B, KV, T, K]
-            v = split_heads(F.linear(h, w[at + "self_attn.v_proj.weight"]), config.head_width)  # [B, KV, T, K]
+            q = split_heads(self.linear(h, at + "self_attn.q_proj"), config.head_width)     # [B, H, T, K]
+            k = split_heads(self.linear(h, at + "self_attn.k_proj"), config.head_width)     # [B, KV, T, K]
+            v = split_heads(self.linear(h, at + "self_attn.v_proj"), config.head_width)     # [B, KV, T, K]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             if cache is not None:
                 k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
@@ -272,12 +276,12 @@ class Llama:
                     over_heads = weights.mean((1, 2))                                       # [B, block, P]
                     to_tokens = over_heads[:, :, :averaging.shape[1]]                       # [B, block, P']
                     a[:, t] += to_tokens @ averaging / config.layers                        # [B, block, N]
-            x = x + F.linear(out.transpose(1, 2).reshape(B, T, -1), w[at + "self_attn.o_proj.weight"])
+            x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj")
 
             # SwiGLU.
             h = rms_norm(x, w[at + "post_attention_layernorm.weight"], config.norm_eps)
-            gate = F.silu(F.linear(h, w[at + "mlp.gate_proj.weight"]))                     # [B, T, hidden]
-            x = x + F.linear(gate * F.linear(h, w[at + "mlp.up_proj.weight"]), w[at + "mlp.down_proj.weight"])
+            gate = F.silu(self.linear(h, at + "mlp.gate_proj"))                             # [B, T, hidden]
+            x = x + self.linear(gate * self.linear(h, at + "mlp.up_proj"), at + "mlp.down_proj")
 
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 

@@ -93,7 +93,7 @@ def tables_of(table: str | None, results: dict) -> list[Table]:
     """The tables of --table (None: a run without it). Data sets of the paper that were not run come last."""
     if table is None:
         return [overview(dataset, entry["runs"]) for dataset, entry in results.items()]
-    datasets = dict.fromkeys([*results, *(paper.DATASETS if table != "patience" else ())])      # Figure 4 has no numbers
+    datasets = dict.fromkeys([*results, *(paper.DATASETS if table != "patience" else ())])   # Figure 4 has no numbers
 
     if table == "A3":
         return [table_a3(datasets, results)]
