@@ -20,7 +20,7 @@ from speaker import Script, generations
 
 import pecan
 from baselines import longllmlingua, memwalker, raptor
-from baselines.agent import TreeNode
+from baselines.agent import TreeNode, reminder
 from baselines.bm25 import BM25, Okapi, words
 from baselines.common import pack_paragraphs, pack_sentences
 from baselines.dense import Dense
@@ -185,6 +185,15 @@ def test_mixture_has_the_least_bic_and_soft_members(monkeypatch):
     assert all(100 in cluster for cluster in found)
 
 
+def test_a_node_that_belongs_nowhere_keeps_its_likeliest_cluster(monkeypatch):
+    """Twenty components share each of 21 points evenly, so that no probability is above 0.1."""
+    flat = type("Flat", (), {"__init__": lambda self, n, random_state: setattr(self, "n", n),
+                             "fit": lambda self, points: self, "bic": lambda self, points: -self.n,
+                             "predict_proba": lambda self, points: np.full((len(points), self.n), 1 / self.n)})
+    monkeypatch.setattr(sklearn.mixture, "GaussianMixture", flat)
+    assert raptor.mixture(np.zeros((21, 2))) == [list(range(21))]
+
+
 @pytest.mark.slow
 def test_reduction_is_umap():
     import umap
@@ -347,6 +356,12 @@ def test_a_walk_straight_to_the_answer(walk, tiny, settings):
     assert "Summary 0: sum0\nSummary 1: sum1" in second and "read on the way: root\n" in second
     assert "seg1" in leaf and "sum1" not in leaf and "read on the way: root left\n" in leaf and "-1 or -2" in leaf
 
+    # One token less of window leaves the oldest summary out.
+    method = MeMWalker(tiny, Settings(chunk=32))
+    whole = method.length(reminder("Action is one of -1, -2.") + leaf) + method.limit
+    assert walk("Action: 0", "Action: 1", "Action: -2", window=whole)[1][2] == leaf
+    assert walk("Action: 0", "Action: 1", "Action: -2", window=whole - 1)[1][2] == leaf.replace("root left", "left")
+
     method = MeMWalker(tiny, settings)
     method.walk = lambda nodes, question: path
     assert method.answer(Prepared([node.text for node in TOWN], graph=TOWN), "Who?").nodes == [1, 6, 8]
@@ -460,6 +475,11 @@ def test_compression_keeps_within_its_target(tiny, settings, document, monkeypat
     assert method.compress(units[:2], "Who?") == units[:2] and len(rankings) == 1
     method.target -= 1
     assert method.compress(units[:2], "Who?") != units[:2] and len(rankings) == 2
+
+    method.rank = lambda ids, question: [*range(len(ids))]
+    method.most_of_units = sum(len(encode(unit)) for unit in units[:3])
+    method.compress(units, "Who?")
+    assert len(drops[-1][0][0]) == 4, "three units do not exceed the limit"
 
 
 def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, document, question, folder):

@@ -69,9 +69,16 @@ def test_rollouts_are_short_and_follow_the_edges():
 
 
 def test_a_node_is_in_the_tree_once():
-    """Node 3 can be reached from 1 and from 2, but is below one of them. The best nodes have the highest Q; then N, own
-    keywords, and the lower id decide. There are five at most."""
+    """Node 3 can be reached from 1 and from 2, but is below one of them, whose visits count in its UCB. The best nodes
+    have the highest Q; then N, own keywords, and the lower id decide. There are five at most."""
     tree = TreeSearch([set(), set(), {"x"}, set(), set(), set(), set()], [[1, 2], [3], [3], [], [], [], []], 1)
+
+    def ucb(v, visits):
+        above = [u for u, below in tree.children.items() if v in below]
+        assert visits == (tree.N[above[0]] if above else tree.rounds)
+        return TreeSearch.ucb(tree, v, visits)
+
+    tree.ucb = ucb
     for _ in range(20):
         tree.round()
     assert sorted(sum(tree.children.values(), [])) == [1, 2, 3]
