@@ -16,8 +16,7 @@ FOUND = r"^(AssertionError|Failed|ValueError: .*do not fit a cache|.*would becom
 
 # The libraries and the parts of pytest that a process starts with; they take longer to load than most tests to run.
 PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter",
-             "transformers.models.llama.modeling_llama", "transformers.generation", "rank_bm25", "sklearn.mixture",
-             "networkx", "rouge_score.rouge_scorer", "matplotlib.pyplot",
+             "transformers.models.llama.modeling_llama", "transformers.generation", "rouge_score.rouge_scorer",
              *(f"_pytest.{name}" for name in default_plugins)]
 
 # The project's own options would start more processes. The rest turns off things that take longer than most tests: the
@@ -41,9 +40,6 @@ def copy_with(change: tuple[str, str, str] | None, folder: str) -> Path:
     if source.count(old) != 1:
         raise ValueError(f"{file} holds {old!r} {source.count(old)} times; a mutation needs one place")
     (copy / file).write_text(source.replace(old, new), encoding="utf-8")
-    for compiled in (copy / file).parent.glob("__pycache__/*"):
-        if compiled.name.startswith(f"{Path(file).stem}."):
-            compiled.unlink()
     return copy
 
 

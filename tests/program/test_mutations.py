@@ -1,4 +1,4 @@
-"""Each bug of mutations.py has its place, and the command reports which bugs survive.
+"""Each bug of mutations.py has its place and its test, and the command reports which bugs survive.
 
 `python tests/mutations.py` itself shows that the tests catch each bug.
 """
@@ -7,16 +7,16 @@ import re
 import mutations
 import pytest
 from mutant import ROOT
-from mutations import MUTATIONS, main
+from mutations import MUTATIONS, main, place_of
 
 
-def test_every_bug_has_its_place():
-    """Each has exactly one. A change of the source that breaks this is noticed in seconds."""
-    texts = {}
-    for name, (file, old, new, _) in MUTATIONS.items():
-        texts.setdefault(file, (ROOT / file).read_text(encoding="utf-8"))
-        count = texts[file].count(old)
+def test_every_bug_has_its_place_and_its_test():
+    """Each has exactly one. A change of the sources or the tests that breaks this is noticed in seconds."""
+    for name, (file, old, new, test) in MUTATIONS.items():
+        count = (ROOT / file).read_text(encoding="utf-8").count(old)
         assert count == 1 and new != old, f"{name}: {file} holds {old!r} {count} times"
+        place, function = place_of(test).split("::")
+        assert f"\ndef {function}(" in (ROOT / place).read_text(encoding="utf-8"), f"{name}: no {test}"
 
 
 @pytest.mark.slow
