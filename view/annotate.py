@@ -205,7 +205,8 @@ def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
     rows = read(path).split(f"\n| {head} |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [row.strip("| ").split(" | ") for row in rows]
     name = re.compile(rf"`((?:{'|'.join(FILES)})\.[\w.]+)`")
-    return [(in_line(words, {}), name.findall(code), rest) for words, code, *rest in cells]
+    return [(in_line(words, {}), name.findall(code), [in_line(cell, {}) for cell in rest])
+            for words, code, *rest in cells]
 
 
 def example() -> dict:
@@ -236,9 +237,9 @@ def annotated() -> str:
         names |= {full.removeprefix(f"{file}."): full for full in defined}
         files[file] = blocks_of(file, source, names, links_of(tree, defined, names, classes), defined)
 
-    about, drawing, after = read("README.md").split("\n## ")[0].partition("\n")[2].split("```\n")
-    return render("annotate", about=prose(about, {}), after=prose(after, {}), stages=halves(drawing), files=files,
-                  paper=table("README.md", "paper"), **example(),
+    before, drawing, after = read("README.md").split("\n## ")[0].split("```\n")
+    return render("annotate", about=prose(before.split("\n\n")[1], {}), after=prose(after, {}),
+                  stages=halves(drawing), files=files, paper=table("README.md", "paper"), **example(),
                   statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC"))
 
 

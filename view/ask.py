@@ -34,7 +34,8 @@ TEXT = """Answer questions about a long document with PECAN.
 """
 
 
-INDENT = " " * 8                  # before a node's text, below its step
+WIDTH = 80                        # columns of a terminal
+INDENT = " " * 6                  # before a node's text, below its step
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -73,7 +74,7 @@ def describe(step: Step) -> str:
     if step.score is not None:
         why = f"score {step.score:.3f} (z {step.z:.3g}, c {step.c:.3f})"
     check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
-    return f"#{step.node} of level {step.level}  {why}  r {step.r:.3g}{check}"
+    return f"#{step.node} level {step.level}  {why}  r {step.r:.3g}{check}"
 
 
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
@@ -82,8 +83,8 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
              f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})"]
     if steps:
         for step in answer.trace:
-            text = fill(texts[step.node], 100, initial_indent=INDENT, subsequent_indent=INDENT)
-            lines += [f"    {describe(step)}", text]
+            text = fill(texts[step.node], WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+            lines += [f"  {describe(step)}", text]
     return "\n".join(lines)
 
 

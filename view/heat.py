@@ -7,11 +7,12 @@ from view.recorder import pieces, watching
 
 
 def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style: bool = True) -> str:
-    """The table as HTML, for the group of nodes that information point `node` sums up.
+    """The table in HTML, for the summary that has information point `node`.
 
-    A row is a token that the model wrote, a column is a node of the group, a cell is a(x, j). Below the tokens of each
-    information point stand its edges e_ij. `model` built the graph with `settings`; it writes the summary once more.
-    Without `style`, the page that holds the table has view/heat.css.
+    A row is a token that the model wrote, a column is a node of
+    the group, a cell is a(x, j). Below the tokens of each information point stand its edges e_ij. `model` built the
+    graph with `settings`; it writes the summary once more. Without `style`, the page that holds the table has
+    view/heat.css.
     """
     sources = [j for i, j, _ in graph.edges if i == node]
     group = range(min(sources), max(sources) + 1)
@@ -27,5 +28,4 @@ def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style:
     tokens = pieces(model.tokenizer, replies[0])
     bullets = [(i, e, [(tokens[x], row) for x, row in zip(places, rows)])
                for i, (e, rows, places) in zip(points, edges, strict=True)]
-    return fill_in("heat.html.jinja", group=[(j, graph.nodes[j].text) for j in group], bullets=bullets,
-                   style=style)
+    return fill_in("heat.html.jinja", group=[(j, graph.nodes[j].text) for j in group], bullets=bullets, style=style)

@@ -10,7 +10,7 @@ from core.files import InputError
 from data import Answer
 from pecan import Pecan, Step
 from support.token_mean import TokenMean
-from view.ask import as_json, as_text, ask, check_files
+from view.ask import as_json, as_text, ask, check_files, describe
 from view.page import main as page_main
 from view.trace import read_traces, tracing
 
@@ -116,11 +116,12 @@ def test_an_answer_in_words_and_for_a_program():
     answer = Answer("Rome", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
     texts = ["Ann lives in Rome.", "Bob likes tea.", "Ann"]
     words = ["Where?", "  Rome", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
-             "    #2 of level 2  top level  r 1.5e-07  p_yes 0.000 No", "        Ann",
-             "    #0 of level 1  score 0.000 (z 0.0625, c 0.500)  r 0.3  p_yes 0.900 Yes",
-             "        Ann lives in Rome."]
+             "  #2 level 2  top level  r 1.5e-07  p_yes 0.000 No", "      Ann",
+             "  #0 level 1  score 0.000 (z 0.0625, c 0.500)  r 0.3  p_yes 0.900 Yes", "      Ann lives in Rome."]
     assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
 
+    long = Step(1234, 4, 99, .1, .000123, 1, 1, 1, z=1.23e-6, c=-.123, score=.123, p_yes=.999, verdict="Yes")
+    assert len("  " + describe(long)) <= 80
     row = json.loads(as_json(answer, "Where?", texts))
     assert row.pop("steps") == [json.loads(json.dumps(asdict(step) | {"text": texts[step.node]})) for step in steps]
     assert row == {"question": "Where?", "answer": "Rome", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
