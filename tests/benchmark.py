@@ -1,7 +1,6 @@
 """The cost of the method, side by side with transformers in the same process; BENCHMARK.md explains the figures.
 
-    python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, decode, growth,
-                                                          full_size, laptop (default: all)
+    python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, full_size, laptop (default: all)
 
 Times are compared inside one run, because machines differ and are shared. --short takes seconds. Its small
 sizes show that everything runs and that both sides compute the same.
@@ -16,18 +15,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 from speed.full_size import full_size, laptop  # noqa: E402
-from speed.growth import growth  # noqa: E402
 from speed.measure import machine  # noqa: E402
-from speed.reading import decode, stage_1  # noqa: E402
-from speed.searching import one_search  # noqa: E402
+from speed.reading import one_search, stage_1  # noqa: E402
 
-PARTS = {part.__name__: part for part in (stage_1, one_search, decode, growth, full_size, laptop)}
+PARTS = {part.__name__: part for part in (stage_1, one_search, full_size, laptop)}
 
 
 def main(words: list[str]):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(machine(device), end="\n\n")
-    print(f"{'what':50}{'shape':35}{'ours':>12}{'peer':>22}{'ratio':>9}")
+    print(f"{'what':46}{'shape':35}{'ours':>12}{'peer':>22}{'ratio':>9}")
     for name in [word for word in words if word != "--short"] or PARTS:
         PARTS[name](device, "--short" in words)
 

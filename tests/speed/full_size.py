@@ -5,6 +5,7 @@ Without a GPU, memory is counted on PyTorch's meta device, which runs the same c
 import os
 import time
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +16,10 @@ from evaluation.cost import NODE, PROMPT, bytes_of_pass, construction
 from llama import Cache, Llama, length_of
 from pecan import Graph, Node, Search, summarise, summary_prompt
 from speed.measure import line, peak_of, random_model
-from speed.reading import NODE as SPAN
 from speed.reading import prompt_of
 
 REPLY = 2                         # tokens of a reply; memory does not depend on how many of its slots are written
+ROWS = 8                          # groups of a batch
 
 
 class WithoutData(TorchFunctionMode):
@@ -54,8 +55,7 @@ def read_windows(model: Llama, rows: int, window: int = WINDOW) -> tuple[int, in
 def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
     """Run a search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
     texts = ["color " * 250] * 2 + ["color " * 10] * 2
-    nodes = [Node(1 + n // 2, text) for n, text in enumerate(texts)]
-    graph = Graph(nodes, [(2, 0, .5), (3, 1, .5)])
+    graph = Graph([Node(1 + n // 2, text) for n, text in enumerate(texts)], [(2, 0, .5), (3, 1, .5)])
     settings = Settings(window=window, answer_tokens=REPLY, confidence=.9)
     search = Search(model, graph, "Who is Ahab?", torch.ones(4), settings)
 
@@ -74,21 +74,19 @@ def full_size(device: torch.device, short: bool):
     for shape in ("1B",) if short else ("8B",) if on_gpu else ("1B", "8B", "70B"):
         model = random_model(shape, device if on_gpu else "meta", torch.bfloat16)
         for window in (2048,) if short else (2048, 4096, 8192, 16384):
-            with nullcontext() if on_gpu else WithoutData():
-                for rows in (1, 8, 16):
-                    sizes = []
+            sizes = []
+            runs = {f"{ROWS} groups": lambda: sizes.extend(read_windows(model, ROWS, window)),  # noqa: B023
+                    "search": partial(search_to_the_end, model, window)}
+            for what, run in runs.items():
+                with nullcontext() if on_gpu else WithoutData():
                     try:
-                        peak = peak_of(lambda: sizes.extend(read_windows(model, rows, window)),  # noqa: B023
-                                       model.device)
+                        peak = peak_of(run, model.device)
                     except torch.OutOfMemoryError:
-                        print(f"{shape}, window {window:,}, batch {rows}: more than this GPU has")
+                        print(f"{shape}, window {window:,}, {what}: more than this GPU has")
                         continue
-                    said = bytes_of_pass(model.config, model.dtype.itemsize, *sizes)
-                    line("bytes / formula", f"{shape}, window {window:,}, batch {rows}", peak / 2 ** 30,
-                         said / 2 ** 30, "GiB")
-                peak = peak_of(lambda: search_to_the_end(model, window), model.device)  # noqa: B023
-            said = bytes_of_pass(model.config, model.dtype.itemsize, PASS, window, window)
-            line("bytes / formula", f"{shape}, window {window:,}, search", peak / 2 ** 30, said / 2 ** 30, "GiB")
+                passed = (PASS, window, window) if what == "search" else sizes
+                line("bytes / formula", f"{shape}, window {window:,}, {what}", peak / 2 ** 30,
+                     bytes_of_pass(model.config, model.dtype.itemsize, *passed) / 2 ** 30, "GiB")
 
 
 def laptop(device: torch.device, short: bool):
@@ -102,9 +100,9 @@ def laptop(device: torch.device, short: bool):
     speeds = []
     for dtype in (torch.float32, torch.bfloat16):
         model = random_model("embedded" if short else "1B", "cpu", dtype)
-        speeds.append(tokens_a_second(model, *((200, 4) if short else (2048, 16))))
-    for what, (in_float32, in_bfloat16) in zip(("reading", "writing with attention"), zip(*speeds)):
-        line(f"{what}, float32 / bfloat16", "1B, one row", in_float32, in_bfloat16, "tokens/s")
+        speeds.append(tokens_a_second(model, *((192, 4) if short else (2048, 16))))
+    for what, both in zip(("reading", "writing with attention"), zip(*speeds)):
+        line(f"{what}, float32 / bfloat16", "1B, one row", *both, "tokens/s")
     seconds = [read / reading + written / writing for reading, writing in speeds]
     line("ten pages, float32 / bfloat16", f"1B, {read:,} tokens read, {written:,} written", *seconds, "s")
     torch.set_num_threads(threads)
@@ -112,8 +110,8 @@ def laptop(device: torch.device, short: bool):
 
 def tokens_a_second(model: Llama, length: int, reply: int) -> tuple[float, float]:
     """Tokens a second of reading a prompt of nodes, and of writing a reply with attention to them."""
-    nodes, _ = prompt_of(model, length)
-    model.read(Cache(model, 1, SPAN), [nodes[:1]])                    # to warm up
+    nodes = prompt_of(model, length)
+    model.read(Cache(model, 1, length), [nodes[:1]])                  # to warm up
     cache = Cache(model, 1, length + reply)
     start = time.perf_counter()
     hidden, _ = model.read(cache, [nodes])

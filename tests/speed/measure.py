@@ -18,20 +18,17 @@ from model.tokenizer import Tokenizer
 
 TINY = Path(__file__).parents[2] / "tiny"
 
-# vocabulary, width, hidden, layers, query heads, key/value heads, head width
+# The first fields of Config: vocabulary, width, hidden, layers, query heads, key/value heads, head width.
 SIZES = {"embedded": (461, 128, 256, 6, 4, 2, 32),
          "SmolLM2, 6 layers": (49152, 576, 1536, 6, 9, 3, 64),
-         "1B, 2 layers": (128256, 2048, 8192, 2, 32, 8, 64),
-         "8B": (128256, 4096, 14336, 32, 32, 8, 128),
          "1B": (128256, 2048, 8192, 16, 32, 8, 64),
+         "8B": (128256, 4096, 14336, 32, 32, 8, 128),
          "70B": (128256, 8192, 28672, 80, 64, 8, 128)}
 
 
 def random_model(shape: str, device: torch.device | str, dtype: torch.dtype) -> Llama:
     """A Llama with random weights; on the device "meta" it has none. Its replies end at their limit."""
-    vocab, width, hidden, layers, heads, kv_heads, head_width = SIZES[shape]
-    config = Config(vocab=vocab, width=width, hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads,
-                    head_width=head_width, norm_eps=1e-5, max_length=1 << 17, tied=shape not in ("8B", "70B"),
+    config = Config(*SIZES[shape], norm_eps=1e-5, max_length=1 << 17, tied=shape not in ("8B", "70B"),
                     rope_theta=5e5, rope=None, eos=(), dtype=str(dtype).removeprefix("torch."))
     torch.manual_seed(0)
     weights = {}
@@ -41,32 +38,22 @@ def random_model(shape: str, device: torch.device | str, dtype: torch.dtype) -> 
     return Llama(config, weights, Tokenizer(TINY))
 
 
-def random_models(device: torch.device, short: bool, on_cpu: int = 3):
-    """(shape, model) for each shape of the benchmark: the first ones on a CPU; 8B, in bfloat16, on a GPU."""
-    on_gpu = device.type == "cuda"
-    for shape in list(SIZES)[:1] if short else ["8B"] if on_gpu else list(SIZES)[:on_cpu]:
-        yield shape, random_model(shape, device, torch.bfloat16 if on_gpu else torch.float32)
-
-
 # --- clocks ---------------------------------------------------------------------------------------------------------
 
-def seconds(run: Callable, device: torch.device) -> float:
-    """The seconds of one call: the process's own time on a CPU, which others may use too, else the wall clock."""
-    on_gpu = device.type == "cuda"
-    clock = time.perf_counter if on_gpu else time.process_time
-    if on_gpu:
-        torch.cuda.synchronize()
-    start = clock()
-    run()
-    if on_gpu:
-        torch.cuda.synchronize()
-    return clock() - start
-
-
 def in_turns(runs: dict[str, Callable], device: torch.device, times: int) -> dict[str, float]:
-    """The median seconds of each run, called in turns. All have run before, so nothing is warmed up here."""
-    turns = [{name: seconds(run, device) for name, run in runs.items()} for _ in range(times)]
-    return {name: statistics.median(turn[name] for turn in turns) for name in runs}
+    """The median seconds of each run, called in turns. All have run before, so nothing is warmed up here.
+
+    Seconds are the process's own on a CPU, which others may use too, and the wall clock's on a GPU. (A run ends with
+    numbers in Python, so the GPU is done by then.)
+    """
+    clock = time.perf_counter if device.type == "cuda" else time.process_time
+    taken = {name: [] for name in runs}
+    for _ in range(times):
+        for name, run in runs.items():
+            start = clock()
+            run()
+            taken[name].append(clock() - start)
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
 def peak_of(run: Callable, device: torch.device = torch.device("cpu")) -> int:
@@ -129,10 +116,10 @@ class Counted(TorchDispatchMode):
 def machine(device: torch.device) -> str:
     """The machine that the figures were measured on."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else platform.machine()
-    return f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}"
+    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}"
 
 
 def line(what: str, shape: str, ours: float, peer: float, unit: str):
     """Print a line of the table. A ratio above 1 is always in our favour."""
     ratio = ours / peer if unit.endswith("/s") else peer / ours
-    print(f"{what:50}{shape:35}{ours:12,.4g} {unit:9}{peer:12,.4g}{ratio:8.2f}x", flush=True)
+    print(f"{what:46}{shape:35}{ours:12,.4g} {unit:9}{peer:12,.4g}{ratio:8.2f}x", flush=True)
