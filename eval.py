@@ -101,7 +101,7 @@ def parse(argv) -> argparse.Namespace:
 def output(args: argparse.Namespace, numbers: dict, shown: list[tables.Table], *notes: str):
     """Print tables with notes, or the numbers alone as JSON."""
     if args.json:
-        print(json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(numbers, indent=2, allow_nan=False))
     else:
         print("\n".join(["\n\n".join(map(tables.as_text, shown)), *notes]))
 

@@ -1,4 +1,4 @@
-"""Every number and switch of the method, the paper's values, and how a run's settings are found."""
+"""The settings that a user can choose, their ranges, the paper's values, and how those of a run are found."""
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -18,7 +18,7 @@ PAPER = {
     "MuSiQue": {"confidence": 0.55, "answer_tokens": 32},
 }
 
-# The range of each setting. Without room for a summary, no level would be built above the chunks.
+# The range of each setting.
 RULES = {
     **dict.fromkeys(("chunk", "window", "patience", "answer_tokens", "batch"), COUNT),
     **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
@@ -31,7 +31,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Every number and switch of the method. The defaults are the paper's for Llama-3.1-8B, where it gives one.
+    """What a run may choose. The defaults are the paper's for Llama-3.1-8B, where it gives one.
 
     Raises InputError if a value is out of range.
     """

@@ -1,5 +1,6 @@
 """What the command lines share: help and errors, the options that name models and settings, and loading the models."""
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
@@ -28,11 +29,14 @@ def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
 
 
 def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The options. InputError if one is blank (maybe an unset shell variable), or if a count is below 1."""
+    """The options. InputError if one is blank (maybe an unset shell variable) or no UTF-8, or if a count is below 1."""
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
-        if any(isinstance(text, str) and not text.strip() for text in (value if isinstance(value, list) else [value])):
-            raise InputError(f"{name} is blank; leave it out, or give it a value")
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.strip():
+                raise InputError(f"{name} is blank; leave it out, or give it a value")
+            if isinstance(text, str) and text.encode(errors="replace").decode() != text:
+                raise InputError(f"{name} {text!r:.60} is not UTF-8 text; check the encoding of the terminal")
         if name in AT_LEAST_1 and value is not None and value < 1:
             raise InputError(f"--{name} is {value}; it must be at least 1")
     return args
@@ -50,6 +54,9 @@ def user_errors(main, note: str = "") -> int:
         with enough_memory():
             if sys.stdout is None:
                 raise OutputError("standard output is closed: nobody would see the answer")
+            # A terminal need not know every character of an answer. It then shows the number of the character.
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(errors="backslashreplace")
             code = main()
             sys.stdout.flush()
             return code

@@ -1,7 +1,7 @@
 """What is kept on disk for one document: its graph, the replies of a construction that was interrupted, and vectors.
 
     GRAPH.json                      the graph (write_graph describes it), or a baseline's tree
-    GRAPH.json.summaries            the replies so far; only while the graph is being built
+    GRAPH.json.summaries            the replies so far; only while the graph is being built, as is GRAPH.json.lock
     GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder's fingerprint
 
 Files hold plain values; pecan.Graph gives them their meaning.
@@ -159,7 +159,7 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     texts_hash = hash_of(texts)
     file = None if path is None else Path(f"{path}.{hash_of(encoder.fingerprint)}.vectors")
     if file is not None and file.exists():
-        with contextlib.suppress(InputError):
+        with contextlib.suppress(InputError), reading(file):
             tensors, note = read_noted(file)
             stored_hash, flops = note.split()
             if stored_hash == texts_hash:

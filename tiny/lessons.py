@@ -2,7 +2,8 @@
 
 There are three kinds. `reading` has texts in lines, then many questions with short answers: dense practice at finding
 whose fact it is; drills are readings of a few bare facts. `summary` (Table A1) and `search` (Table A2) use the prompts
-of pecan.py. No lesson says where to attend.
+of pecan.py. A lesson has right words only. What training asks of attention is in train.py: a head that finds nothing
+should rest on the first token (sink_loss); no cost says which node to look at.
 """
 from dataclasses import dataclass, field
 from random import Random

@@ -63,27 +63,27 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
         q, k, v, o = (weights[f"{name}self_attn.{letter}_proj.weight"] for letter in "qkvo")
         for h in range(config.heads):
             g, first = divmod(h, config.heads // config.kv_heads)
-            of_q = slice(h * K, (h + 1) * K)
-            of_k = slice(g * K, (g + 1) * K)                # of the key/value head that this head shares
+            rows_q = slice(h * K, (h + 1) * K)
+            rows_k = slice(g * K, (g + 1) * K)              # of the key/value head that this head shares
             if not first:
-                v[of_k] = orthonormal()
-                k[of_k] = orthonormal() * (1.1 if layer else 0.05)
+                v[rows_k] = orthonormal()
+                k[rows_k] = orthonormal() * (1.1 if layer else 0.05)
 
             if layer == 0:
                 # Keys point in one direction, on the fast frequencies, and queries in the same, turned back by h + 1
                 # positions. RoPE turns both by their positions, so that they meet h + 1 tokens apart.
-                k[of_k][FAST, 0] = 6 / constant
-                q[of_q] = 0.02 * normal(K, D)
-                q[of_q][FAST, 0] = 6 / constant * torch.cos((h + 1) * turn)
-                q[of_q][FAST + K // 2, 0] = -6 / constant * torch.sin((h + 1) * turn)
-                o[:, of_q] = 0.1 * orthonormal().T
+                k[rows_k][FAST, 0] = 6 / constant
+                q[rows_q] = 0.02 * normal(K, D)
+                q[rows_q][FAST, 0] = 6 / constant * torch.cos((h + 1) * turn)
+                q[rows_q][FAST + K // 2, 0] = -6 / constant * torch.sin((h + 1) * turn)
+                o[:, rows_q] = 0.1 * orthonormal().T
             else:
                 # W_q = W_k but for a little noise, without the frequencies that would compare positions. W_o W_v is a
                 # projection times 0.1: a token takes over a part of what it matches.
                 if not first:
-                    k[of_k][torch.cat((FAST, FAST + K // 2))] *= 0.1
-                q[of_q] = k[of_k] + 0.01 * normal(K, D)
-                o[:, of_q] = 0.1 * v[of_k].T
+                    k[rows_k][torch.cat((FAST, FAST + K // 2))] *= 0.1
+                q[rows_q] = k[rows_k] + 0.01 * normal(K, D)
+                o[:, rows_q] = 0.1 * v[rows_k].T
     return weights
 
 
@@ -200,9 +200,9 @@ class Training:
         parts = []
         for kind, made in lessons(self.teacher, rng, share).items():
             made.sort(key=lambda lesson: len(lesson.ids))
-            of_kind = [made[n:n + PART] for n in range(0, len(made), PART)]
-            chosen = rng.choice(of_kind) if share >= MIXED else None
-            parts += [(kind, some, len(some) / len(made), some is chosen) for some in of_kind]
+            together = [made[n:n + PART] for n in range(0, len(made), PART)]
+            chosen = rng.choice(together) if share >= MIXED else None
+            parts += [(kind, some, len(some) / len(made), some is chosen) for some in together]
             self.done += sum(len(lesson.ids) for lesson in made)
         for weight, *gradients in zip(self.model.weights.values(), *self.pool.map(self.gradients, *zip(*parts))):
             weight.grad = sum(gradients)

@@ -79,8 +79,10 @@ def describe(step: Step) -> str:
 
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
     """An answer for a reader, with its steps if `steps` is set; `texts` are the texts of all nodes."""
-    lines = [question, f"  {answer.text}", f"  ({len(answer.nodes)} of {len(texts)} nodes read, "
-             f"{answer.flops / 1e9:,.3g} GFLOPs; {ENDS[answer.end]})"]
+    size, unit = (1e12, "TFLOPs") if answer.flops >= 999.5e9 else (1e9, "GFLOPs")
+    flops = float(f"{answer.flops / size:.3g}")             # three digits
+    lines = [question, f"  {answer.text}",
+             f"  ({len(answer.nodes)} of {len(texts)} nodes read, {flops:,g} {unit}; {ENDS[answer.end]})"]
     if steps:
         for step in answer.trace:
             text = fill(texts[step.node], WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
@@ -93,7 +95,7 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
     steps = [asdict(step) | {"text": texts[step.node]} for step in answer.trace]
     found = {"question": question, "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": len(texts),
              "tokens": answer.tokens, "flops": answer.flops, "steps": steps}
-    return json.dumps(found, ensure_ascii=False, allow_nan=False)
+    return json.dumps(found, allow_nan=False)               # ASCII, whatever the terminal knows
 
 
 def ask(argv: list[str] | None = None) -> int:

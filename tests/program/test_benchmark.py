@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_benchmark_in_its_short_form(capsys):
-    """The parts next to transformers first assert that replies, nodes, attention and verdicts equal those of its pass."""
+    """Replies, nodes, attention and verdicts equal those of transformers' pass, or the parts themselves fail."""
     benchmark.main(["--short"])
     lines = capsys.readouterr().out.splitlines()
     assert "cores" in lines[0] and len(lines) == 11 and all(line.endswith("x") for line in lines[3:])

@@ -3,39 +3,36 @@ import itertools
 import json
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from core.files import InputError
-from core.settings import PAPER, WHOLE_DOCUMENT, WINDOW, Settings, resolve
+from core.settings import PAPER, RULES, WHOLE_DOCUMENT, WINDOW, Settings, resolve
 
-SOURCES = ["defaults", "pecan.json", "paper", "options", "run"]          # in rising order of precedence
-VALUES = {"pecan.json": 0, "paper": 0.2, "options": 0.3, "run": 0.4}   # confidences
+# The sources in rising order of precedence, and the confidence that each gives here.
+SOURCES = {"defaults": Settings.confidence, "pecan.json": 0, "paper": 0.2, "options": 0.3, "run": 0.4}
 
 
 def resolved(folder, max_length=100_000, **sources):
-    """Settings from {source: values}; "pecan_json" is written to the checkpoint's folder."""
-    checkpoint = sources.pop("pecan_json", None)
-    if checkpoint is not None:
-        (folder / "pecan.json").write_text(json.dumps(checkpoint))
+    """Settings from {source: values}; "pecan.json" is written to the checkpoint's folder."""
+    (folder / "pecan.json").write_text(json.dumps(sources.pop("pecan.json", {})), encoding="utf-8")
+    sources.pop("defaults", None)
     return resolve(folder, max_length, **sources)
 
 
 @pytest.mark.parametrize("lower, higher", itertools.combinations(SOURCES, 2))
 def test_precedence(tmp_path, lower, higher):
     """If two sources set a value, the higher one wins. If the higher one has None, the lower one's value stays."""
-    def sources(values):
-        return {name.replace(".", "_"): {"confidence": value} for name, value in values.items() if name != "defaults"}
-    both = {lower: VALUES.get(lower), higher: VALUES[higher]}
-    assert resolved(tmp_path, **sources(both)).confidence == VALUES[higher]
-
+    low, high = ({name: {"confidence": SOURCES[name]}} for name in (lower, higher))
+    assert resolved(tmp_path, **low, **high).confidence == SOURCES[higher]
     if higher != "pecan.json":                               # a file has no None
-        wanted = VALUES.get(lower, Settings.confidence)
-        assert resolved(tmp_path, **sources(both | {higher: None})).confidence == wanted
+        assert resolved(tmp_path, **low, **{higher: {"confidence": None}}).confidence == SOURCES[lower]
 
 
 def test_a_source_leaves_alone_what_it_does_not_set(tmp_path):
-    settings = resolved(tmp_path, pecan_json={"chunk": 32}, paper=PAPER["MuSiQue"],
-                        options={"patience": 2, "batch": None}, run={"tree": True})
-    assert settings == Settings(chunk=32, confidence=.55, answer_tokens=32, patience=2, tree=True)
+    found = resolved(tmp_path, **{"pecan.json": {"chunk": 32}}, paper=PAPER["MuSiQue"],
+                     options={"patience": 2, "batch": None}, run={"tree": True})
+    assert found == Settings(chunk=32, confidence=.55, answer_tokens=32, patience=2, tree=True)
 
 
 def test_the_papers_windows_are_cut_to_the_models_length(tmp_path):
@@ -46,7 +43,9 @@ def test_the_papers_windows_are_cut_to_the_models_length(tmp_path):
     assert resolved(tmp_path, 131_072, paper=whole, options={"window": 4096}).window == 4096
 
 
-def test_a_window_that_was_chosen_is_refused_if_it_is_too_large(tmp_path):
-    for source in ({"options": {"window": 600}}, {"run": {"window": 600}}, {"pecan_json": {"window": 600}}):
-        with pytest.raises(InputError, match="window 600 is too large: the model was made for 512 tokens"):
-            resolved(tmp_path, 512, **source)
+@given(st.sampled_from([*RULES, "windw"]), st.sampled_from([0, -1, "8", 1.5, [], 1e999, 10 ** 20, True]))
+def test_a_bad_value_in_pecan_json(tmp_path_factory, name, value):
+    """It is named, with its file; so is a name that is no setting. True is no 1."""
+    assume((name, value) != ("confidence", 0) and not (value is True and type(getattr(Settings, name, 0)) is bool))
+    with pytest.raises(InputError, match=f"pecan.json: ({name} is|not valid JSON|unknown setting windw)"):
+        resolved(tmp_path_factory.getbasetemp(), **{"pecan.json": {name: value}})
