@@ -92,7 +92,7 @@ def as_text(table: Table) -> str:
 def tables_of(table: str | None, results: dict) -> list[Table]:
     """The tables of --table (None: a run without it). Data sets of the paper that were not run come last."""
     if table is None:
-        return [overview(dataset, entry["runs"]) for dataset, entry in results.items()]
+        return [overview(dataset, entry["runs"]) for dataset, entry in results.items() if entry["runs"]]
     datasets = dict.fromkeys([*results, *(paper.DATASETS if table != "patience" else ())])   # Figure 4 has no numbers
 
     if table == "A3":
