@@ -73,16 +73,16 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     """
     letters = "".join(chr(ord("A") + n) for n in range(len(options)))
     letter = LETTER.format(letters)
-    forms = [rf"(?i)\banswer\b[^.!?\n]*?[\s*]*{letter}", rf"(?i)\b(?:option|choice)\b[^.!?\n]*?{letter}",
+    forms = [rf"(?i)\banswer\b[^.!?\n]{{0,99}}?[\s*]{{0,9}}{letter}",
+             rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?{letter}",
              rf"(?i)\({letter}\)", rf"(?i)\A\W*{letter}(?=\s*(?:[^\w\s,]|\n|\Z))"]
     by_form = [re.findall(form, prediction) for form in forms]
 
     said = f" {' '.join(words(prediction))} "
     texts = [f" {' '.join(words(option))} " for option in options]
     alone = [letters[n] for n, text in enumerate(texts) if text == said and text.strip()]
-    inside = [text for text in texts if text.strip() and text in said]
-    longest = [letters[texts.index(text)] for text in inside
-               if not any(text != other and text in other for other in inside)]
+    inside = [n for n, text in enumerate(texts) if text.strip() and text in said]
+    longest = [letters[n] for n in inside if not any(texts[n] != texts[m] and texts[n] in texts[m] for m in inside)]
 
     for found in (alone, *by_form, longest, re.findall(letter, prediction)):
         named = {letter.upper() for letter in found}
