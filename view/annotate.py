@@ -219,13 +219,6 @@ def example() -> dict:
     return {"question": QUESTION, "texts": texts, "tensors": run.rows, "heat": Markup(table)}
 
 
-def halves(drawing: str) -> list[str]:
-    """The README's drawing, cut between its two stages: on a telephone they stand one below the other."""
-    lines = drawing.splitlines()
-    middle = lines[0].index("STAGE 2")
-    return ["\n".join(part) for part in zip(*((line[:middle].rstrip(), line[middle:]) for line in lines))]
-
-
 def annotated() -> str:
     names = {}
     classes = {}
@@ -239,7 +232,7 @@ def annotated() -> str:
 
     before, drawing, after = read("README.md").split("\n## ")[0].split("```\n")
     return render("annotate", about=prose(before.split("\n\n")[1], {}), after=prose(after, {}),
-                  stages=halves(drawing), files=files, paper=table("README.md", "paper"), **example(),
+                  drawing=drawing, files=files, paper=table("README.md", "paper"), **example(),
                   statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC"))
 
 

@@ -54,7 +54,7 @@ function nodeButton(node) {
 // Level 1 is the left column, as in Figure A1. A point is at the mean height of its sources, if there is room.
 function layout() {
   const levels = graph.levels, top = Math.max(...levels), row = Number(by("height").value), gap = row > 12 ? 5 : row > 3 ? 1 : 0.4;
-  const width = Math.max(by("scroll").clientWidth - 44, top * 200), wide = widthOf(width, top);
+  const width = Math.max(by("scroll").clientWidth - 44, top * 190), wide = widthOf(width, top);
   const column = top > 1 ? (width - wide) / (top - 1) : 0;
   const middle = [];
   boxes = [];

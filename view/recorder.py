@@ -45,7 +45,7 @@ def pieces(tokenizer, ids: list[int]) -> list[str]:
 # --- what to look at --------------------------------------------------------------------------------------------------
 
 # A function, the values of a call (found in its result and its arguments), and their descriptions.
-FORWARD = [
+STAGE_1 = [
     (llama, "rope_tables", lambda tables, *_: [tables[0]], "cos: cos(position x frequency) [B, 1, T, K]"),
     (llama, "rms_norm", lambda y, *_: [y], "normed: x / rms(x) x weight [B, T, D]"),
     (llama, "attention", lambda result, q, k, v, *_: [q, k, v, *result[::-1]],
@@ -55,16 +55,12 @@ FORWARD = [
     (llama.Llama, "forward", lambda result, *_: [] if result[1] is None else result,
      "hidden: last hidden states, normalised [B, T, D]", "a(x, j): attention of token x to node j [B, T, N]"),
     (llama.Llama, "logits", lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),
-]
-STAGE_1 = [
-    *FORWARD,
     (llama.Llama, "generate", lambda result, model, *_: [pieces(model.tokenizer, result[0][0]), result[1][0]],
      "reply: the tokens of the summary", "a(x, j): a row for each of these tokens [tokens, N]"),
     (pecan, "summary_prompt", lambda prompt, tokenizer, texts: [pieces(tokenizer, llama.ids_of(prompt))],
      "prompt: Table A1 with the nodes [T]"),
 ]
 STAGE_2 = [
-    *FORWARD,
     (pecan, "similarities", lambda c, *_: [c], "c: cosine of query and node [|V|]"),
     (pecan, "question_prompt", lambda prompt, tokenizer, _: [pieces(tokenizer, llama.ids_of(prompt))],
      "prompt: Table A2 up to its first node [T]"),
@@ -90,7 +86,7 @@ def reasons(E, r, c, z, score) -> list:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 class Run(NamedTuple):
-    """A construction and a search with their values, each [section, function, name, shape, values, what they are]."""
+    """A construction and a search, with their values: [function, name, shape, values, what they are]."""
     graph: pecan.Graph
     node: int                     # the last node that was read
     source: int                   # the visited node that gave it most of its z
@@ -98,11 +94,10 @@ class Run(NamedTuple):
 
 
 def record(model, encoder, settings: Settings, document: Document, question: str) -> Run:
-    """Run both stages. Stage 1 shows the summary that has the source of the last node; stage 2 the last node's step."""
+    """Run both stages, and keep the values of the last node's step and of the summary that has its source."""
     graph = pecan.build(model, document, settings)
     vectors = encoder.encode([question, *(node.text for node in graph.nodes)])
-    second = {}
-    with section(second, "Stage 2", STAGE_2):
+    with recording(STAGE_2) as rows:
         c = pecan.similarities(vectors[1:], vectors[0])
         search = pecan.Search(model, graph, question, c, settings)
         search.run()
@@ -111,27 +106,27 @@ def record(model, encoder, settings: Settings, document: Document, question: str
     node = search.visited[-1]
     source = (E[:, node] * search.r).argmax().item()
     group = E[source].nonzero()[:, 0].tolist()
-    rows = {}
-    with section(rows, "Stage 1", STAGE_1):
+    with recording(STAGE_1) as summary:
         limit, _ = pecan.room_for_summary(model.tokenizer, settings)
         pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit)
-    note(rows, "Stage 1", pecan.build, lambda *_: [E[source, group], E[:, node]],
+    note(rows, pecan.build, lambda: [E[source, group], E[:, node]],
          [f"row {source} of E: from #{source} to the nodes of its group",
           f"column {node} of E: from all nodes to #{node}, those above 0"])
-    return Run(graph, node, source, [[*key, *row] for key, row in (rows | second).items()])
+    return Run(graph, node, source, [[*key, *row] for key, row in (rows | summary).items()])
 
 
 @contextmanager
-def section(rows: dict, title: str, watched: list):
-    """Keep the values of the functions that run within the block; those of a later call replace an earlier call's."""
+def recording(watched: list):
+    """Yield a dict that keeps the values of the functions that run within the block; a later call replaces them."""
+    rows = {}
     with ExitStack() as stack:
         for owner, name, values_of, *labels in watched:
-            note_call = partial(note, rows, title, getattr(owner, name), values_of, labels)
+            note_call = partial(note, rows, getattr(owner, name), values_of, labels)
             stack.enter_context(watching(owner, name, note_call))
-        yield
+        yield rows
 
 
-def note(rows: dict, title: str, function, values_of, labels: list[str], *call, **named):
+def note(rows: dict, function, values_of, labels: list[str], *call, **named):
     """Keep the values of a call."""
     code = inspect.unwrap(function).__code__
     place = f"{Path(code.co_filename).stem}.{code.co_qualname}"
@@ -140,7 +135,7 @@ def note(rows: dict, title: str, function, values_of, labels: list[str], *call, 
         if value is not None:                               # an empty reply has no attention
             value = value if isinstance(value, list) else torch.as_tensor(value)
             shape = [len(value)] if isinstance(value, list) else list(value.shape)
-            rows[title, place, name] = [str(shape), few(value), what]
+            rows[place, name] = [str(shape), few(value), what]
 
 
 def few(value: torch.Tensor | list[str]) -> list[str]:
