@@ -181,6 +181,7 @@ def test_the_heat_table_gives_the_edges(ids):
         assert last == pytest.approx(mean / mean.sum(), abs=.03)
         edges[text(bullet[-1][0]).split()[-1]] = dict(zip(heads, last))
     assert len(edges) > 2 and edges["#65"]["#33"] == max(edges["#65"].values()) > .8
+    assert list(edges["#65"].values()) == pytest.approx(values_of(ids["pecan.build"])["row 65 of E"], abs=.006)
 
 
 def test_the_drawing_of_the_worked_example_has_its_numbers(ids):
