@@ -87,6 +87,7 @@ RUN_BY = {
     "ruff check": "test_ruff_finds_nothing",
     "python tests/mutations.py": ".ci/run",
     "python tests/documents/test_readme.py": "test_lines_and_names",
+    "python tests/documents/test_demo.py": "test_the_notebook_gives_what_it_stores",
     'python pecan.py tiny/story.txt "When did Selma move?" --trace': "test_the_search_in_the_readme",
     'python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl': "test_the_commands_of_view",
     "python -m view.page selma.jsonl -o selma.html": "test_the_commands_of_view",
