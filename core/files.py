@@ -189,9 +189,12 @@ def write_tensors(path: str | Path, tensors: dict, note: str = ""):
 
 
 def read_noted(path: str | Path) -> tuple[dict, str]:
-    """The tensors and the note that write_tensors wrote; InputError if the file cannot be read."""
+    """The tensors and the note that write_tensors wrote; InputError if the file cannot be read.
+
+    The tensors are copies: Windows replaces no file while tensors still lie in it.
+    """
     with reading(path, "not a readable safetensors file"), safe_open(path, framework="pt") as stored:
-        return {name: stored.get_tensor(name) for name in stored.keys()}, stored.metadata()["note"]
+        return {name: stored.get_tensor(name).clone() for name in stored.keys()}, stored.metadata()["note"]
 
 
 def complete_lines(path: str | Path) -> list[bytes]:

@@ -48,7 +48,7 @@ def user_errors(main, note: str = "") -> int:
     An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
     `note` ends the line after an interruption, or if a file could not be written.
     """
-    sys.stderr = sys.stderr or open(os.devnull, "w")            # None if the shell has closed it
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")          # None if the shell has closed it
 
     try:
         with enough_memory():

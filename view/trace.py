@@ -45,8 +45,10 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
     def write(answer, prepared, question):
         search = searches.pop()
-        relative = os.path.relpath(Path(graph).parent.resolve() / Path(graph).name, Path(path).parent.resolve())
-        file = {"file": relative, "hash": sha256([Path(graph)])}
+        file, folder = Path(graph).parent.resolve() / Path(graph).name, Path(path).parent.resolve()
+        if file.anchor == folder.anchor:                     # on Windows they may be on two drives
+            file = Path(os.path.relpath(file, folder))
+        file = {"file": file.as_posix(), "hash": sha256([Path(graph)])}
         room = search.room + search.lengths[search.visited].sum().item()             # before the first node
         line = {"format": FORMAT, "graph": file, "model": method.model.fingerprint,
                 "encoder": method.encoder.fingerprint, "settings": asdict(method.settings), "question": question,

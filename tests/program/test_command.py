@@ -124,7 +124,7 @@ def test_a_terminal_need_not_know_every_character(encoding, monkeypatch):
 
 def test_a_question_that_is_no_utf_8_is_one_line(tmp_path):
     """Before a model is loaded or a graph is built."""
-    question = b"Where is Zo\xeb?"                          # as a Latin-1 terminal gives it
+    question = "Where is Zo\udceb?"                         # what Python makes of a Latin-1 terminal's byte
     done = subprocess.run([sys.executable, str(ROOT / "pecan.py"), STORY, question], cwd=tmp_path, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
     assert done.stderr.startswith(b"error: questions 'Where is Zo") and not os.listdir(tmp_path)

@@ -3,7 +3,6 @@ import contextlib
 import io
 import json
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -343,6 +342,7 @@ def test_a_document_that_cannot_be_prepared_is_reported_once(three, undisturbed,
 
 def test_a_full_disk_ends_the_run(three, tmp_path):
     """No other method is begun. A limit of 4 KiB per file, less than a graph has, takes the place of a full disk."""
+    resource = pytest.importorskip("resource")              # Windows has none
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:

@@ -1,7 +1,6 @@
 """Bad input of each class gives one line that names the place, and nothing is lost. Killed runs go on."""
 import contextlib
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -82,6 +81,7 @@ def test_a_torn_line_is_cut_off_before_the_next(tmp_path):
 
 def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path):
     """A limit of 4 KiB per file takes the place of a full disk."""
+    resource = pytest.importorskip("resource")              # Windows has none
     path = tmp_path / "x.json"
     write_json(path, {"é": 1})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -151,13 +151,13 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent, processes", [(signal.SIGKILL, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2),
-                                             (signal.SIGKILL, 2)])
+@pytest.mark.parametrize("sent, processes", [("SIGKILL", 1), ("SIGINT", 1), ("SIGTERM", 2), ("SIGKILL", 2)])
 def test_a_killed_run_goes_on(sent, processes, alone, tmp_path):
     """The next run ends with the files of an uninterrupted one, byte by byte. A kill may tear the last line of a file;
     this test tears the last line of every file."""
     data, undisturbed = alone
-    command = kill(data, tmp_path / "r", sent, processes, random.Random(sent * processes).uniform(0, 0.5))
+    signal_sent = getattr(signal, sent)
+    command = kill(data, tmp_path / "r", signal_sent, processes, random.Random(signal_sent * processes).uniform(0, 0.5))
     for file in [*tmp_path.glob("r/*/*.jsonl"), *tmp_path.glob("r/graphs/*.summaries")]:
         with open(file, "a") as torn:
             torn.write('{"id": "test-0-3", "predic')
