@@ -22,7 +22,7 @@ from pecan import MARKER
 from support.disk import file_name, kept
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
-FORMAT = 4                        # of the files; a new one when replies are read in another way
+FORMAT = 5                        # of the files; a new one when replies are read in another way
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -53,9 +53,15 @@ class Reply:
 
 # --- reading replies ------------------------------------------------------------------------------------------------
 
-# Models decorate what they write: **bold**, ### headings, (1) numbers, `code`. SIGNS matches such signs, at most nine:
-# so every pattern takes linear time in any reply.
-SIGNS = r"[^\w\n]{0,9}"
+# Models decorate what they write: **bold**, `code`, ### headings, > quotations. These signs begin a line, or touch a
+# word on one side only. Each pattern here takes linear time in any reply.
+DECORATION = re.compile(r"(?m)^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])")
+NUMBERED = r"^[^\w\n]{0,9}(?:\d{1,2}\b[^\w\n]{0,9})?"        # what may stand before a label at the start of a line
+
+
+def cleaned(reply: str) -> str:
+    """A reply without decoration and escapes. The markers of its lists stay."""
+    return DECORATION.sub("", reply.replace("\\", ""))
 
 
 def plain(text: str) -> str:
@@ -65,46 +71,47 @@ def plain(text: str) -> str:
     return plain(quoted[quoted.lastindex]) if quoted else text
 
 
+def unmarked(line: str) -> str:
+    """A line without the marker of a list."""
+    return re.sub(rf"\A(?:{MARKER.pattern})", "", line)
+
+
 def lines_of(reply: str) -> list[str]:
     """The lines of a list, each once, without markers. If lines are marked, only those count.
 
     Headings, which end with a colon, are left out.
     """
-    marked = [line[marker.end():] for line in reply.splitlines() if (marker := MARKER.match(line))]
-    lines = dict.fromkeys(map(plain, marked or reply.splitlines()))
-    return [line for line in lines if line and not line.endswith(":")]
+    lines = reply.splitlines()
+    marked = list(filter(MARKER.match, lines))
+    texts = dict.fromkeys(plain(unmarked(line)) for line in marked or lines)
+    return [text for text in texts if text and not text.endswith(":")]
 
 
 def cells_of(reply: str, least: int) -> list[list[str]]:
     """The cells of the lines "a | b | .." of a reply that have at least so many. A table's header is left out."""
     rows = []
     for line in reply.splitlines():
-        marker = MARKER.match(line)
-        rows.append([plain(cell) for cell in line[marker.end() if marker else 0:].strip("| \t").split("|")])
+        rows.append([plain(cell) for cell in unmarked(line).strip("| \t").split("|")])
         if "|" in line and not re.search(r"\w", line):       # the line below a header: |---|---|
             del rows[-2:]
     return [row for row in rows if len(row) >= least]
 
 
-def labelled(labels: str) -> re.Pattern:
-    """Finds the labels of a reply's parts. `labels` is a regular expression.
+def parts_of(reply: str, labels: str) -> list[tuple[str, str]]:
+    """(label in lower case, text) of each labelled part of a reply. `labels` is a regular expression.
 
-    A label is at the start of a line or after a sign such as a comma, and before a colon: "Node: x, Score: 9". It needs
-    no colon on a line of its own: "### Score". Numbers may stand around it: "2. **Score 1:** 9".
+    A label starts a line, before a colon, a dash or the line's end: "2. Score 1: 9", "### Score". It may also stand
+    between a sign such as a comma and a colon: "Node: x, Score: 9".
     """
-    at_start = rf"^{SIGNS}(?:\d{{1,2}}\b{SIGNS})?({labels})(?: ?\d{{1,3}})?[^\w\n:]{{0,9}}(?::|(?<=[–—-])\s|$)"
-    inside = rf"(?<=[,;.?!|(–—-])[*_` ]{{0,9}}({labels})(?: ?\d{{1,3}})?[*_` ]{{0,9}}:"
-    return re.compile(f"{at_start}|{inside}", re.IGNORECASE | re.MULTILINE)
+    inside = rf"(?<=[\[,;.?!|(–—-])[* ]{{0,3}}(?=(?:{labels}) ?\d{{0,3}}[^\w\n:]{{0,9}}:)"
+    label = rf"(?:{NUMBERED}|{inside})({labels})(?: ?\d{{1,3}})?[^\w\n:]{{0,9}}(?::|(?<=[–—-])\s|$)"
+    _, *parts = re.split(f"(?im){label}", cleaned(reply))
+    return [(name.lower(), text.strip()) for name, text in zip(parts[::2], parts[1::2])]
 
 
 def sections(reply: str, labels: str) -> list[tuple[str, str]]:
-    """(label in lower case, text) of each labelled part of a reply. The text is the part's first line."""
-    found = []
-    _, *parts = labelled(labels).split(reply)
-    for at_start, inside, text in zip(parts[::3], parts[1::3], parts[2::3]):           # one of the two labels is None
-        line, _, _ = text.strip("*_`# \t\n").partition("\n")
-        found.append(((at_start or inside).lower(), plain(line.rstrip("*_`,;(|–—- \t"))))
-    return found
+    """(label, first line of the text) of each labelled part of a reply."""
+    return [(name, plain(text.partition("\n")[0].rstrip(",;([|–—- \t"))) for name, text in parts_of(reply, labels)]
 
 
 def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:

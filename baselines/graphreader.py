@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from baselines.agent import SIGNS, Agent, cells_of, labelled, numbers_of, pairs_of, plain, reminder
+from baselines.agent import NUMBERED, Agent, cells_of, cleaned, numbers_of, pairs_of, parts_of, plain, reminder
 from baselines.common import pack_paragraphs, scaled
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.files import optional
@@ -73,9 +73,6 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
     """
     facts = []
     for fact, *elements in cells_of("\n".join(map(without_brackets, reply.splitlines())), 2):
-        fact = re.sub(r"^\W{0,3}\d{1,3}[]),.:]{1,3}\s+", "", fact)          # a number that is no marker of a list
-        if re.fullmatch(r"\d{1,3}\W{0,3}", fact) and len(elements) > 1:
-            fact, *elements = elements
         elements = list(filter(None, (plain(element.strip("[], ")) for element in elements)))
         if elements and (fact != EXAMPLE or EXAMPLE in chunk):
             facts.append([fact, *elements])
@@ -83,13 +80,14 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
 
 
 def without_brackets(line: str) -> str:
-    """A line "[1], [fact], [a | b]" as "1 | fact | a | b"; [a, b] is [a | b]. Other lines stay as they are."""
-    if not line.rstrip(" .*`").endswith("]"):
+    """A line of facts without its number, and with bars only: "[1], [fact], [a, b]" becomes "fact | a | b"."""
+    line = re.sub(r"^\W{0,4}\d{1,3}\s?[]),.:|*]{1,5}(?:\s|(?=\[))", "", line)
+    if not line.rstrip(" .*`|").endswith("]"):
         return line
-    head, _, elements = line.rpartition("[")
-    if "|" not in elements:
+    fact, _, elements = line.rpartition("[")
+    if "|" not in elements.rstrip("| "):
         elements = elements.replace(",", "|")
-    return re.sub(r"\]?\s{0,3}[,;|]?\s{0,3}\[", "|", head.rstrip("],;| ")) + "|" + elements
+    return f"{fact.strip('[],;| ')}|{elements}"
 
 
 class FactGraph:
@@ -144,10 +142,9 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 
     Only the paragraph after the last "Chosen Action" counts. Arguments of several calls are joined.
     """
-    heading = rf"chosen action|^{SIGNS}(?:\d{{1,2}}\b{SIGNS})?(?:next )?action\b"
-    *found, chosen = re.split(heading, reply.replace("\\_", "_"), flags=re.IGNORECASE | re.MULTILINE)
-    chosen = re.split(r"\n[^\S\n]*\n", re.sub(r"^[\W_]*", "", chosen), maxsplit=1)[0]
-    calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen)
+    *found, chosen = re.split(rf"(?im)chosen action|{NUMBERED}(?:next )?action\b", cleaned(reply))
+    paragraph, *_ = re.split(r"\n[^\S\n]*\n", re.sub(r"^[\W_]*", "", chosen))
+    calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", paragraph)
     if not found or len({name for name, _ in calls}) != 1:
         return None
     return calls[0][0], ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
@@ -155,9 +152,9 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 
 def notebook_of(reply: str) -> str:
     """The updated notebook in a reply, up to the next heading; empty if there is none."""
-    _, *rest = re.split("updated notebook", reply, maxsplit=1, flags=re.IGNORECASE)
-    heading = labelled(r"rationale(?: (?:for|behind|of)[^\n:.*_]{0,40})?|(?:chosen |next )?action")
-    return heading.split("".join(rest))[0].lstrip("*_`:–—]) ").strip().rstrip("*_`#- \t\n")
+    headings = r"updated notebook|rationale(?: (?:for|behind|of)[^\n:.]{0,40})?|(?:chosen |next )?action"
+    books = [text for name, text in parts_of(reply, headings) if name == "updated notebook"]
+    return next(filter(None, books), "").strip("*#- \n")
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------

@@ -92,6 +92,9 @@ def words_of(text: str) -> set[str]:
     return set(re.findall(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+", text.lower())) - STOP
 
 
+LABELS = words_of(ATOMS + ELEMENTS)              # words of the prompts, as in "People: Danko Jones, Rich Knox"
+
+
 def synopsis_of(reply: str, chunk: str) -> str:
     """A reply on one line; "" if it shares no word with the chunk, as "No" or an apology does."""
     return " ".join(reply.split()) if words_of(reply) & words_of(chunk) else ""
@@ -115,18 +118,15 @@ def names_of(reply: str, text: str) -> list[str]:
         if form_of(whole) in copies:
             continue
 
-        # A name and its explanation, or a label and a list. A label is made of words of the prompt, such as "People".
+        # One name, alone or before its explanation.
         head, *rest = re.split(r"\*\*|:\s|：|\s[-–—=→|(\[]", line.strip("| "), maxsplit=1)
-        head = head.strip(QUOTES)
+        one = [name for name in (whole, head.strip(QUOTES)) if is_name(name) and not words_of(name) <= LABELS]
+
+        # Several names: after a label, or a line of nothing else. On a marked line, a description may follow the first.
         parts = [part.strip(QUOTES) for part in re.split(r"[,;|]\s|\sand\s", (rest or [line])[0])]
         held = list(filter(is_name, parts))
-
-        if is_name(whole):
-            names.append(whole)
-        elif is_name(head) and not words_of(head) <= words_of(ATOMS + ELEMENTS):
-            names.append(head)
-        elif rest or len(held) == len(parts) or marked and is_name(parts[0]):
-            names += held
+        several = held if rest or held == parts or marked and parts[0] in held else []
+        names += one[:1] or several
     return list(dict.fromkeys(names))
 
 
@@ -215,7 +215,7 @@ class TreeSearch:
         self.rng = random.Random(0)
         entered = {v for targets in after for v in targets}
         self.roots = [v for v in range(len(held)) if v not in entered]
-        self.children = {}                                  # node -> its children in the tree
+        self.children = [[] for _ in held]                  # of each node, in the tree
         self.in_tree = set(self.roots)
         self.N = [0] * len(held)
         self.W = [0.0] * len(held)
@@ -234,7 +234,7 @@ class TreeSearch:
         options, parent = self.roots, self.rounds
         while options:
             path.append(max(options, key=lambda v: (self.ucb(v, parent), -v)))
-            options, parent = self.children.get(path[-1], []), self.N[path[-1]]
+            options, parent = self.children[path[-1]], self.N[path[-1]]
 
         # Expansion: all successors that are not in the tree; one of them is next.
         new = [v for v in self.after[path[-1]] if v not in self.in_tree]

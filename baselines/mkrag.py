@@ -160,8 +160,10 @@ def decision_of(reply: str, text: str) -> tuple[str, str] | None:
     """
     found = [("RewriteQ" if label.startswith("rewrit") else "Answer", said)
              for label, said in sections(reply, DECISIONS) if re.search(r"\w", said)]
-    useful = [(kind, said) for kind, said in found if "?" in said or not re.search(UNKNOWN, said)]
-    [first] = (useful or found or [None])[:1]
+
+    def says_nothing(decision):
+        return "?" not in decision[1] and bool(re.search(UNKNOWN, decision[1]))
+    first = min(found, key=says_nothing, default=None)
     return first if first and not echoes(first[1], text) else None
 
 

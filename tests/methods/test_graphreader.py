@@ -121,7 +121,7 @@ def test_replies_on_a_walk_as_models_write_them(reply):
 
 
 def test_notebooks():
-    assert notebook_of("**Updated Notebook**:\n* updated notebook\n* b\n*\n# Rationale") == "* updated notebook\n* b"
+    assert notebook_of("**Updated Notebook**:\n- a band\n- a city\n---\n# Rationale") == "a band\n- a city"
     assert notebook_of("*Chosen Action*: search_more()") == notebook_of("*Updated Notebook*:\n*Chosen Action*: x") == ""
 
 

@@ -74,14 +74,14 @@ def test_a_node_is_in_the_tree_once():
     tree = TreeSearch([set(), set(), {"x"}, set(), set(), set(), set()], [[1, 2], [3], [3], [], [], [], []], 1)
 
     def ucb(v, visits):
-        above = [u for u, below in tree.children.items() if v in below]
+        above = [u for u, below in enumerate(tree.children) if v in below]
         assert visits == (tree.N[above[0]] if above else tree.rounds)
         return TreeSearch.ucb(tree, v, visits)
 
     tree.ucb = ucb
     for _ in range(20):
         tree.round()
-    assert sorted(sum(tree.children.values(), [])) == [1, 2, 3]
+    assert sorted(sum(tree.children, [])) == [1, 2, 3]
     tree.N, tree.W = [1, 4, 4, 4, 0, 8, 8], [.5, 2, 2, 1, 0, 0, 0]
     assert tree.best() == [2, 1, 0, 3, 5]
 
