@@ -4,9 +4,11 @@ Their numbers are compared with the packages that define them: rank_bm25, scikit
 """
 import copy
 import json
+import random
 import re
 import textwrap
 from dataclasses import replace
+from itertools import chain, groupby
 from pathlib import Path
 
 import hypothesis
@@ -26,42 +28,18 @@ from baselines.common import pack_paragraphs, pack_sentences
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker
-from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
-from baselines.whole import Whole
 from core.files import InputError
 from core.settings import Settings
-from data import EMBEDDED, Document, Prepared, read_jsonl
+from data import Document, Prepared
 from llama import Llama, flops_of
 from support.token_mean import TokenMean
-
-
-@pytest.fixture(scope="module")
-def document():
-    return read_jsonl(EMBEDDED, 1)[0]
-
-
-@pytest.fixture(scope="module")
-def question(document):
-    return document.questions[0].text
+from tiny.world import make_world
 
 
 @pytest.fixture
 def encoder(tiny):
     return TokenMean(tiny)
-
-
-def record(monkeypatch, owner, name):
-    """Record the calls of owner.name: a list of (arguments, result)."""
-    calls = []
-    original = getattr(owner, name)
-
-    def recorder(*arguments):
-        calls.append((arguments, original(*arguments)))
-        return calls[-1][1]
-
-    monkeypatch.setattr(owner, name, recorder)
-    return calls
 
 
 # --- retrieval ------------------------------------------------------------------------------------------------------
@@ -79,9 +57,9 @@ def test_bm25_reads_the_best_first(tiny, settings):
     document = Document("d", ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!",
                               "Cleo has a dog.", "The road was long.", "Ann has a cat."])
     method = BM25(tiny, settings)
-    answer = method.answer(method.prepare(document), "Where lives Ann?")
     scores = rank_bm25.BM25Okapi([words(text) for text in document.passages]).get_scores(["where", "lives", "ann"])
-    assert answer.nodes == np.argsort(-scores, kind="stable")[:5].tolist() == [2, 1, 0, 7, 3]
+    wanted = np.argsort(-scores, kind="stable")[:5].tolist()
+    assert method.answer(method.prepare(document), "Where lives Ann?").nodes == wanted == [2, 1, 0, 7, 3]
     assert Okapi([[], []]).scores(["ann"]) == [0, 0], "no text has a word"
 
 
@@ -102,15 +80,13 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
     answer = method.answer(prepared, question)
     assert answer.nodes == np.argsort(-(vectors[:-1] @ vectors[-1]))[:5].tolist()
     assert answer.flops == tiny.flops + questions.flops - before
-
-    whole = Document("d", [" ".join(document.passages)])
-    for other in (method, BM25(tiny, settings)):
-        assert other.prepare(whole).texts == pecan.chunks(tiny.tokenizer, whole, 24), "the same chunks as PECAN's"
+    assert prepared.texts == BM25(tiny, settings).prepare(document).texts
+    assert prepared.texts == pecan.chunks(tiny.tokenizer, document, 24), "the chunks of PECAN"
 
 
 # --- the reader -----------------------------------------------------------------------------------------------------
 
-def test_the_reader_reads_what_pecan_would(tiny, settings, question, monkeypatch):
+def test_the_reader_reads_what_pecan_would(tiny, settings, question, spy):
     """The prompt equals that of a search that has read the same texts as nodes. The cache has room for the answer."""
     tokenizer = tiny.tokenizer
     prompt = pecan.question_prompt(tokenizer, question)
@@ -118,7 +94,7 @@ def test_the_reader_reads_what_pecan_would(tiny, settings, question, monkeypatch
         prompt += pecan.node_line(tokenizer, None, text)
     prompt += pecan.answer_turn(tokenizer, tokenizer.first("Yes"))
 
-    reads = record(monkeypatch, tiny, "read")
+    reads = spy("read", tiny)
     texts = ["Ann has a cat.", "Bob  lives\nin Rome."]
     assert BM25(tiny, settings).answer_from_best(question, texts, [1, 0]).nodes == [1, 0]
     (cache, [read]), _ = reads[0]
@@ -153,36 +129,33 @@ def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
     rows = json.loads((Path(__file__).parents[1] / "hotpotqa_3.json").read_text(encoding="utf-8"))
     paragraphs = [(title, "".join(parts)) for row in rows for title, parts in row["context"]]
     passages = list(map("\n".join, paragraphs))
-    ends = {" ".join(passage.split())[-40:] for passage in passages}
     if wrapped:
-        passages = ["\n\n".join(part for title, text in paragraphs
-                                for part in (title, textwrap.fill(text, 60, break_on_hyphens=False)))]
+        passages = ["\n\n".join(f"{title}\n\n{textwrap.fill(text, 60)}" for title, text in paragraphs)]
     chunks = pack(Words(), Document("d", passages), limit)
-    assert " ".join(chunks).split() == " ".join(passages).split() and len(chunks) > 1
-    assert all(len(Words().encode(chunk)) <= limit for chunk in chunks)
+    assert " ".join(chunks).split() == " ".join(passages).split()
+    assert len(chunks) > 1 and all(len(Words().encode(chunk)) <= limit for chunk in chunks)
+    ends = {" ".join(text.split())[-40:] for _, text in paragraphs}
     for chunk in map(" ".join, map(str.split, chunks)):
         assert chunk[-40:] in ends or re.search(r"[.!?]$", chunk), chunk[-80:]
 
 
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------
 
-def test_mixture_has_the_least_bic_and_soft_members(monkeypatch):
+def test_mixture_has_the_least_bic_and_soft_members(spy):
     """There are two clouds of points. One more point lies between them and belongs to both clusters."""
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(-1, .4, (50, 2)), rng.normal(1, .4, (50, 2)), [[0, 0]]])
 
     # We score the fitted mixtures again, but do not fit them again, which would take seconds.
-    fits = record(monkeypatch, sklearn.mixture.GaussianMixture, "fit")
+    fits = spy("fit", sklearn.mixture.GaussianMixture)
     found = raptor.mixture(points)
-    mixtures = [mixture for _, mixture in fits]
-    assert [(mixture.n_components, mixture.random_state) for mixture in mixtures] == [(n, 0) for n in range(1, 50)]
-    assert all(fitted_points is points for (_, fitted_points), _ in fits)
+    assert [(mixture.n_components, mixture.random_state) for (mixture, _), _ in fits] == [(n, 0) for n in range(1, 50)]
+    assert all(fitted is points for (_, fitted), _ in fits)
 
-    best = mixtures[int(np.argmin([mixture.bic(points) for mixture in mixtures]))]
+    best = min((mixture for _, mixture in fits), key=lambda mixture: mixture.bic(points))
     probability = best.predict_proba(points)
-    wanted = [np.flatnonzero(probability[:, k] > 0.1).tolist() for k in range(best.n_components)]
-    assert sorted(found) == sorted(wanted) and len(found) == 2
-    assert all(100 in cluster for cluster in found)
+    assert sorted(found) == sorted(np.flatnonzero(column > .1).tolist() for column in probability.T)
+    assert len(found) == 2 and all(100 in cluster for cluster in found)
 
 
 def test_a_node_that_belongs_nowhere_keeps_its_likeliest_cluster(monkeypatch):
@@ -228,27 +201,27 @@ def test_clusters_inside_of_clusters(monkeypatch):
 
 
 @pytest.mark.slow
-def test_raptors_tree(tiny, settings, encoder, tmp_path, monkeypatch):
+def test_raptors_tree(tiny, settings, encoder, tmp_path, spy):
     """Every chunk can be reached from the top, layers end, and each summary is made from its children. A tree that is
     built again or read from its file is the same."""
-    long = Document("three layers or more", [text for one in read_jsonl(EMBEDDED, 2) for text in one.passages])
+    long = Document("three layers", make_world(random.Random(4), 10, new=True).passages)
     method = Raptor(tiny, encoder, settings)
-    asked = record(monkeypatch, method, "say")
+    asked = spy("say", method)
     prepared = method.prepare(long, tmp_path / "tree.json")
     nodes = prepared.graph
-    levels = [node.level for node in nodes]
-    sizes = [levels.count(level) for level in range(1, levels[-1] + 1)]
-    assert len(sizes) >= 3 and (sizes[-1] <= 11 or len(sizes) == 6) and min(sizes[:-1]) > 11
-    assert prepared.texts[:sizes[0]] == pack_sentences(tiny.tokenizer, long, 8)
-    assert {child for node in nodes for child in node.children} == set(range(len(nodes) - sizes[-1]))
+    layers = [list(layer) for _, layer in groupby(nodes, key=lambda node: node.level)]
+    *below, top = map(len, layers)
+    assert len(layers) >= 3 and top <= 11 < min(below)
+    assert [node.text for node in layers[0]] == pack_sentences(tiny.tokenizer, long, 8)
+    assert {child for node in nodes for child in node.children} == set(range(len(nodes) - top))
 
     prompts = []
-    for node in nodes[sizes[0]:]:
-        below = [nodes[j] for j in node.children]
-        assert {child.level for child in below} == {node.level - 1}
-        assert sum(len(tiny.tokenizer.encode(f"\n\n{child.text}")) for child in below) <= method.most
-        prompts.append(raptor.PROMPT.format("\n\n".join(child.text for child in below)))
-    assert [text for (texts, limit), _ in asked for text in texts] == prompts and asked[0][0][1] == 8
+    for node in chain(*layers[1:]):
+        children = [nodes[j] for j in node.children]
+        assert {child.level for child in children} == {node.level - 1}
+        assert sum(len(tiny.tokenizer.encode(f"\n\n{child.text}")) for child in children) <= method.most
+        prompts.append(raptor.PROMPT.format("\n\n".join(child.text for child in children)))
+    assert [text for (texts, limit), _ in asked for text in texts] == prompts
 
     for path in (None, tmp_path / "tree.json"):              # build it again, then read its file
         again = Raptor(tiny, encoder, settings).prepare(long, path)
@@ -256,7 +229,7 @@ def test_raptors_tree(tiny, settings, encoder, tmp_path, monkeypatch):
 
 
 def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, document, monkeypatch):
-    """Building ends even if clustering makes no layer smaller. A layer of 11 nodes is the last."""
+    """Building ends even if clustering makes no layer smaller."""
     monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [[i] for i in range(len(vectors))])
     method = Raptor(tiny, encoder, settings)
     method.say = lambda texts, limit: [" a\nroad"] * len(texts)
@@ -264,8 +237,6 @@ def test_raptor_ends_after_five_layers_of_summaries(tiny, encoder, settings, doc
     chunks = sum(node.level == 1 for node in nodes)
     assert [node.level for node in nodes] == [level for level in range(1, 7) for _ in range(chunks)]
     assert {node.text for node in nodes[chunks:]} == {"a road"}
-    monkeypatch.setattr(raptor, "SMALL", chunks)
-    assert len(method.prepare(document).graph) == chunks
 
 
 def test_a_cluster_of_raptor_fits_its_prompt(tiny, encoder):
@@ -280,8 +251,7 @@ def test_traversal_and_collapsed_tree(tiny, encoder, settings):
     children = [[]] * 4 + [[0, 1], [1, 2], [3], [4, 5], [6]]
     nodes = [TreeNode(level, "", below) for level, below in zip([1, 1, 1, 1, 2, 2, 2, 3, 3], children)]
     scores = [.1, .9, .2, .8, .3, .7, .75, .5, .4]
-    for top_k, collapsed, wanted in ((3, True, [1, 3, 6]), (1, False, [7, 5, 1]), (2, False, [7, 8, 6, 5, 1, 3]),
-                                     (3, False, [7, 8, 6, 5, 4, 1, 3, 2])):
+    for top_k, collapsed, wanted in ((3, True, [1, 3, 6]), (1, False, [7, 5, 1]), (2, False, [7, 8, 6, 5, 1, 3])):
         assert Raptor(tiny, encoder, settings, top_k, collapsed).retrieve(nodes, scores) == wanted
 
 
@@ -289,38 +259,34 @@ def test_what_names_the_file_of_a_tree(tiny, model, settings, encoder, document)
     """The name depends on document, method, model, lengths and the encoder that clusters, because the tree does."""
     def name(method=Raptor, model=tiny, others=(encoder,), document=document, **changes):
         return method(model, *others, replace(settings, **changes)).file_name(document)
-    assert len({name(), name(document=Document("d", ["x"])), name(MKRAG), name(MeMWalker, others=()), name(model=model),
-                name(chunk=31), name(window=500), name(others=[TokenMean(model)])}) == 8
-    assert name() == name(patience=3, confidence=.9, batch=1), "settings of a search change no tree"
+    assert len({name(), name(document=Document("d", ["x"])), name(MeMWalker, others=()), name(model=model),
+                name(chunk=31), name(window=500), name(others=[TokenMean(model)])}) == 7
+    assert name() == name(confidence=.9, batch=1), "settings of a search change no tree"
 
 
 # --- MeMWalker ------------------------------------------------------------------------------------------------------
 
 def test_memwalkers_tree(tiny, settings, tmp_path):
-    """The tree has segments, a summary of each, parents of up to 8 neighbours, and one root. Its file is read again. It
-    is refused if it is damaged or belongs to another document."""
-    document = Document("d", [f"Page {n}" + " road" * 70 for n in range(9)])
+    """The tree has segments, a summary of each, parents of up to 8 neighbours, and one root. An empty summary is the
+    beginning of its text. A file that is damaged or belongs to another document is refused."""
+    document = Document("d", [f"Page {n}" + " road" * 74 for n in range(9)])
     path = tmp_path / "tree.json"
     method = MeMWalker(tiny, replace(settings, window=10_000))
     segments = pack_sentences(tiny.tokenizer, document, 1000 * 24 // 300)
     n = len(segments)
-    assert 8 < n <= 16
+    left, right = range(n // 2), range(n // 2, n)
     said = [f"s{i} road road road road" for i in range(n)]
     script = Script(method, *said, "left", "  ", " the\n root ")
     nodes = method.prepare(document, path).graph
-
-    half = n // 2
-    right = memwalker.SUMMARIES.format("\n\n".join(said[half:]))
     assert script.heard[:n] == [memwalker.SEGMENT.format(segment) for segment in segments]
-    assert script.heard[n + 1] == right and len(script.heard) == n + 3
-    start = nodes[2 * n + 1].text
-    assert " ".join(said[half:]).startswith(start) and len(tiny.tokenizer.encode(f" {start}")) == 200 * 24 // 300
+    assert script.heard[n + 1] == memwalker.SUMMARIES.format("\n\n".join(said[i] for i in right))
+
+    start = nodes[-2].text
+    assert " ".join(said[i] for i in right).startswith(start) and len(tiny.tokenizer.encode(f" {start}")) == 16
     assert nodes == [*(TreeNode(1, text, []) for text in segments), *(TreeNode(2, said[i], [i]) for i in range(n)),
-                     TreeNode(3, "left", [*range(n, n + half)]), TreeNode(3, start, [*range(n + half, 2 * n)]),
+                     TreeNode(3, "left", [n + i for i in left]), TreeNode(3, start, [n + i for i in right]),
                      TreeNode(4, "the root", [2 * n, 2 * n + 1])]
-    assert method.prepare(document, path).graph == nodes and not script.replies
-    assert [[len(group) for group in memwalker.even_groups(range(m))] for m in (1, 8, 9, 17)] == [
-        [1], [8], [4, 5], [5, 6, 6]]
+    assert [[len(group) for group in memwalker.even_groups(range(m))] for m in (8, 9, 17)] == [[8], [4, 5], [5, 6, 6]]
 
     with pytest.raises(InputError, match="tree.json: is of another document"):
         method.prepare(Document("d", ["Another."]), path)
@@ -338,8 +304,8 @@ TOWN = [TreeNode(1, "seg0", []), TreeNode(1, "seg1", []), TreeNode(1, "seg2", []
 @pytest.fixture
 def walk(tiny):
     """A function that walks TOWN with scripted replies and returns the path and the prompts."""
-    def go(*replies, window=10_000):
-        method = MeMWalker(tiny, Settings(chunk=32, window=window, answer_tokens=8))
+    def go(*replies):
+        method = MeMWalker(tiny, Settings(window=10_000))
         script = Script(method, *replies)
         path = method.walk(TOWN, "who?")
         assert not script.replies
@@ -355,12 +321,6 @@ def test_a_walk_straight_to_the_answer(walk, tiny, settings):
     assert "Summary 0: left\nSummary 1: right" in first and "0 to 1" in first and "read on the way" not in first
     assert "Summary 0: sum0\nSummary 1: sum1" in second and "read on the way: root\n" in second
     assert "seg1" in leaf and "sum1" not in leaf and "read on the way: root left\n" in leaf and "-1 or -2" in leaf
-
-    # One token less of window leaves the oldest summary out.
-    method = MeMWalker(tiny, Settings(chunk=32))
-    whole = method.length(reminder("Action is one of -1, -2.") + leaf) + method.limit
-    assert walk("Action: 0", "Action: 1", "Action: -2", window=whole)[1][2] == leaf
-    assert walk("Action: 0", "Action: 1", "Action: -2", window=whole - 1)[1][2] == leaf.replace("root left", "left")
 
     method = MeMWalker(tiny, settings)
     method.walk = lambda nodes, question: path
@@ -381,8 +341,7 @@ def test_a_walk_turns_back(walk):
 def test_three_invalid_replies_end_a_walk(walk):
     """The count begins again with a valid reply."""
     path, prompts = walk("Action: 2", "I would take the first .", "Action: -1")
-    assert path == [] and "last reply" not in prompts[0]
-    assert prompts[2].startswith("Your last reply could not be used. Action is one of 0, 1.\n\n")
+    assert path == [] and prompts[2] == f"{reminder('Action is one of 0, 1.')}{prompts[0]}"
     assert walk("No.", "No.", "Action: 1", "No.", "No.", "Action: 0", "Action: 0", "Action: -2")[0] == [8, 7, 5, 2]
 
 
@@ -422,14 +381,13 @@ def test_ranking_equals_hugging_face(tiny, tiny_hf, settings, document, question
     assert method.rank(units, question) == pytest.approx(wanted, rel=1e-5)
 
 
-def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
+def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document, question):
     """The same tokens are kept. Windows are shorter than a unit, and each is scored after the tokens kept before it.
 
     Both run in float64, because contrasts of the embedded model can differ by less than the rounding of float32."""
     tokenizer = tiny.tokenizer
     tiny_hf = copy.deepcopy(tiny_hf).double()
     method = LongLLMLingua(tiny, Llama.load(tiny.folder, "cpu", "float64"), settings)
-    question = document.questions[1].text
     units = [tokenizer.encode(unit) for unit in method.prepare(document).texts[:4]]
     method.target = sum(map(len, units)) // 4
 
@@ -455,31 +413,27 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document):
     assert 0 < sum(len(tokenizer.encode(text)) for text in wanted) <= method.target
 
 
-def test_compression_keeps_within_its_target(tiny, settings, document, monkeypatch):
+def test_compression_keeps_within_its_target(tiny, settings, document, spy):
     """Each kept text is a subsequence of its unit, the best unit first. Units that fit are not compressed."""
     encode = tiny.tokenizer.encode
     method = LongLLMLingua(tiny, tiny, settings)
-    rankings, drops = record(monkeypatch, method, "rank"), record(monkeypatch, method, "drop")
+    rankings, drops = spy("rank", method), spy("drop", method)
     units = method.prepare(document).texts
-    texts = method.compress(units, document.questions[0].text)
+    texts = method.compress(units, "Who?")
     assert method.target // 2 < sum(len(encode(text)) for text in texts) <= method.target == 160
 
-    kept = sorted(range(len(units)), key=rankings[0][1].__getitem__)
-    totals = np.cumsum([len(encode(units[i])) for i in kept])
-    assert drops[0][0][0] == [encode(units[i]) for i in kept[:(totals <= 168).sum() + 1]]            # 2100 tokens
-    for text, i in zip(texts, kept):
-        left = iter(encode(units[i]))
+    [(_, perplexity)] = rankings
+    kept = [encode(units[i]) for i in np.argsort(perplexity, kind="stable")]
+    totals = np.cumsum(list(map(len, kept)))
+    assert drops[0][0][0] == kept[:(totals <= 168).sum() + 1], "up to the unit that exceeds 2100 tokens"
+    for text, unit in zip(texts, kept):
+        left = iter(unit)
         assert all(token in left for token in encode(text))
 
     method.target = sum(len(encode(unit)) for unit in units[:2])
     assert method.compress(units[:2], "Who?") == units[:2] and len(rankings) == 1
     method.target -= 1
     assert method.compress(units[:2], "Who?") != units[:2] and len(rankings) == 2
-
-    method.rank = lambda ids, question: [*range(len(ids))]
-    method.most_of_units = sum(len(encode(unit)) for unit in units[:3])
-    method.compress(units, "Who?")
-    assert len(drops[-1][0][0]) == 4, "three units do not exceed the limit"
 
 
 def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, document, question, folder):
@@ -502,31 +456,25 @@ def test_units_are_four_lines(tiny, settings):
 # --- FLOPs by hand --------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, of_texts, of_query", [("bm25", 0, 0), ("sbert", 1, 1), ("raptor", 1, 1),
-                                                      ("memwalker", 0, 0), ("whole", 0, 0)])
-def test_costs_are_those_of_the_calls(tiny, encoder, settings, document, monkeypatch, name, of_texts, of_query):
+def test_flops_of_trees(tiny, encoder, settings, document, question, monkeypatch):
     """FLOPs count summaries, walks and the reader. For each vector of a text or question they count the product with
-    the whitening matrix."""
-    method = {"bm25": lambda: BM25(tiny, settings), "sbert": lambda: Dense(tiny, encoder, encoder, settings),
-              "raptor": lambda: Raptor(tiny, encoder, settings), "memwalker": lambda: MeMWalker(tiny, settings),
-              "whole": lambda: Whole(tiny, settings)}[name]()
+    the whitening matrix. The walk ends without an answer after three replies that name no action."""
     document = replace(document, passages=document.passages[:8])
     whitening = 2 * tiny.config.width ** 2
     said = generations(tiny, monkeypatch)
-    prepared = method.prepare(document)
-    assert (len(said) > 0) == (name in ("raptor", "memwalker"))
-    assert prepared.flops == sum(flops for flops, _ in said) + of_texts * len(prepared.texts) * whitening
-
-    said.clear()
-    answer = method.answer(prepared, document.questions[0].text)
-    assert len(said) == (3 if name == "memwalker" else 1), "three replies without an action, or one of the reader"
-    assert (answer.end == "none") == (name == "memwalker")
-    assert answer.flops == sum(flops for flops, _ in said) + of_query * whitening
-    assert answer.tokens == sum(tokens for _, tokens in said)
+    for method, vectors, calls in ((Raptor(tiny, encoder, settings), 1, 1), (MeMWalker(tiny, settings), 0, 3)):
+        said.clear()
+        prepared = method.prepare(document)
+        assert said and prepared.flops == sum(flops for flops, _ in said) + vectors * len(prepared.texts) * whitening
+        said.clear()
+        answer = method.answer(prepared, question)
+        assert len(said) == calls and answer.end == ("none" if calls == 3 else "read")
+        assert answer.flops == sum(flops for flops, _ in said) + vectors * whitening
+        assert answer.tokens == sum(tokens for _, tokens in said)
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_flops_of_compression(tiny, model, settings, document, question, monkeypatch, own):
+def test_flops_of_compression(tiny, model, settings, document, question, spy, monkeypatch, own):
     """FLOPs count ranking and dropping by the model or another scorer (random, with the same tokenizer), and reading.
 
     Ranking runs each unit followed by the question. Dropping has two contexts. Each context runs a window, rolls it
@@ -538,7 +486,7 @@ def test_flops_of_compression(tiny, model, settings, document, question, monkeyp
     method = LongLLMLingua(tiny, scorer, settings)
     method.window = settings.chunk                           # so that a unit is one window
     prepared = method.prepare(document)
-    rankings = record(monkeypatch, method, "rank")
+    rankings = spy("rank", method)
     said = generations(tiny, monkeypatch)
     answer = method.answer(prepared, question)
     ((units, _), perplexity), = rankings
