@@ -8,9 +8,10 @@ import pytest
 import torch
 from oracle import mean_attention, relative, rounding, token_ids, write_checkpoint
 from speed.measure import peak_of
-from speed.reading import NODE
 
 from llama import Cache, Llama
+
+NODE = 64                                      # tokens of a node, where memory is counted
 
 
 def prompt_of(ids, nodes, length):

@@ -44,44 +44,45 @@ def greedy(hf, prompt, settings):
 
 @pytest.fixture(scope="module")
 def searched(tiny, tiny_hf, graph, question, similarity, settings):
-    """A search with a high threshold, and Hugging Face's attention over its nodes: a(x, y), and the nodes' spans."""
+    """A search with a high threshold; the ids that it read; the span of each node in them; and r of each node, which is
+    its position times the mean of Hugging Face's attention from its tokens to those of the question."""
     s = search(tiny, graph, question, similarity, settings, confidence=.999)
     assert s.visited[:len(graph.top_level)] == graph.top_level and len(s.visited) > len(graph.top_level) + 3
     ids, spans = ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, s.visited))
-    assert s.cache.lengths == [len(ids)], "the cache holds the query and the nodes, and no probe"
-    return s, ids, spans, mean_attention(tiny_hf, ids)
+    a = mean_attention(tiny_hf, ids)
+    r = {node: position * a[spans[node].start:spans[node].stop, spans["q"].start:spans["q"].stop].mean().item()
+         for position, node in enumerate(s.visited, 2)}
+    return s, ids, spans, r
 
 
 def test_r_follows_from_hugging_faces_attention(tiny, searched):
-    """r is the position times the mean attention of the node's tokens to those of the question."""
-    s, _, spans, a = searched
+    """The cache holds the query and the nodes, and no probe."""
+    s, ids, spans, r = searched
+    assert s.cache.lengths == [len(ids)]
     for position, step in enumerate(s.trace, 2):
-        x = spans[step.node]
-        r = position * a[x.start:x.stop, spans["q"].start:spans["q"].stop].mean().item()
-        assert step.r == pytest.approx(r, rel=rounding(tiny)) and (step.position, step.cached) == (position, x.stop)
+        assert step.r == pytest.approx(r[step.node], rel=rounding(tiny))
+        assert (step.position, step.cached) == (position, spans[step.node].stop)
         assert step.to_query * position == step.r == s.r[step.node]
 
 
 def test_each_choice_follows_from_equation_1(tiny, graph, question, similarity, searched):
     """z, final score and the ten best candidates follow from Hugging Face's r of the nodes read before, in loops."""
-    s, _, spans, a = searched
+    s, _, spans, r = searched
+    V = range(len(graph.nodes))
+    E = graph.E.to_dense().numpy()
     c = similarity(question).tolist()
     end = s.room + s.cache.lengths[0]                                             # nodes fill the cache up to here
-    r = [0.0] * len(graph.nodes)
-    visited = []
-    for step in s.trace:
-        if step.score is not None:                                                # else it is of the top level
-            z, final = naive_scores(graph.E.to_dense().numpy(), r, c)
-            fit = [i for i in range(len(r)) if i not in visited
-                   and spans[visited[-1]].stop + length_of(node_line(tiny.tokenizer, i, graph.nodes[i].text)) <= end]
-            order = sorted(fit, key=lambda i: -final[i])[:10]
-            assert [i for i, _, _ in step.candidates] == order and step.node == order[0]
-            for i, z_i, score in [(step.node, step.z, step.score), *step.candidates]:
-                assert (z_i, score) == pytest.approx((z[i], final[i]), rel=rounding(tiny))
-            assert step.c == pytest.approx(c[step.node])
-        x = spans[step.node]
-        visited.append(step.node)
-        r[step.node] = (len(visited) + 1) * a[x.start:x.stop, spans["q"].start:spans["q"].stop].mean().item()
+    for n, step in enumerate(s.trace[len(graph.top_level):], len(graph.top_level)):
+        before = s.visited[:n]
+        z, final = naive_scores(E, [r[i] if i in before else 0.0 for i in V], c)
+        used = spans[before[-1]].stop
+        fit = [i for i in V if i not in before
+               and used + length_of(node_line(tiny.tokenizer, i, graph.nodes[i].text)) <= end]
+        best = sorted(fit, key=lambda i: -final[i])[:10]
+        assert [i for i, _, _ in step.candidates] == best and step.node == best[0]
+        for i, z_i, score in [(step.node, step.z, step.score), *step.candidates]:
+            assert (z_i, score) == pytest.approx((z[i], final[i]), rel=rounding(tiny))
+        assert step.c == pytest.approx(c[step.node])
 
 
 def test_p_yes_follows_from_hugging_faces_logits(tiny, tiny_hf, searched):
