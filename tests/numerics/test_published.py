@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 from oracle import (
-    TOLERANCE,
     assert_same,
     attention_of_layers,
     hugging_face,
@@ -146,11 +145,11 @@ def test_node_by_node_equals_one_pass(smollm2, prompt):
     one_pass, _ = smollm2.read(whole, [[(None, ids)]])
 
     error = relative(smollm2.logits(by_node), smollm2.logits(one_pass))
-    assert error < 1e-5, f"logits: {error}; measured 4e-7"
+    assert error < rounding(smollm2), f"logits: {error}; measured 4e-7"
     for name in ("keys", "values"):
         for layer, (ours, wanted) in enumerate(zip(getattr(parts, name), getattr(whole, name))):
             error = relative(ours[:, :, :len(ids)], wanted[:, :, :len(ids)])
-            assert error < 1e-5, f"{name} of layer {layer}: {error}; measured 1.3e-6 at most"
+            assert error < rounding(smollm2), f"{name} of layer {layer}: {error}; measured 1.3e-6 at most"
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -185,7 +184,7 @@ def test_edges_of_a_real_summary(smollm2, theirs, prompt, points):
     for point, (start, end) in zip(points, found):
         e = a[[x for x in range(len(reply)) if ends[x] < end and ends[x + 1] > start]].mean(0)
         error = (torch.tensor(point.e, dtype=torch.float64) - e / e.sum()).abs().max()
-        assert error < TOLERANCE and e.sum() < .5, "most attention goes elsewhere, so e is normalised"
+        assert error < rounding(smollm2) and e.sum() < .5, "most attention goes elsewhere, so e is normalised"
 
 
 def test_a_real_search(smollm2, theirs, points):
@@ -207,13 +206,14 @@ def test_a_real_search(smollm2, theirs, points):
     a = to_nodes(mean_attention(theirs, ids), [spans["q"]])
     for position, step in enumerate(search.trace, 2):
         to_query = a[spans[step.node].start:spans[step.node].stop].mean()
-        assert step.r == pytest.approx(position * to_query.item(), rel=TOLERANCE), step.node
+        assert step.r == pytest.approx(position * to_query.item(), rel=rounding(smollm2)), step.node
 
     checked = [step for step in search.trace if step.p_yes is not None]
     for step in (checked[0], checked[-1]):
         with torch.no_grad():
             logits = theirs(torch.tensor([ids[:spans[step.node].stop] + t.frame.close]), logits_to_keep=1).logits[0, 0]
-        assert step.p_yes == pytest.approx(logits[[t.first("Yes"), t.first("No")]].softmax(0)[0].item(), abs=1e-4)
+        p_yes = logits[[t.first("Yes"), t.first("No")]].softmax(0)[0].item()
+        assert step.p_yes == pytest.approx(p_yes, abs=rounding(smollm2) * logits.abs().max().item() / 2)
 
 
 def test_the_sink_is_in_the_template_and_not_in_the_first_node(theirs, prompt):
