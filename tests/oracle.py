@@ -124,7 +124,7 @@ def rounding(model) -> float:
     Measured in u, with AVX-512, with AVX2, with neither, on one thread and on two: for SmolLM2 (L = 30, D = 576) the
     formula allows 11 in bfloat16 and float16, and 274 in float32. Values of the last layer are off by 6.3 and 24,
     logits by 4.4 and 18, keys by 3.2 and 13. Attention and r are means over layers, heads and tokens, so they are off
-    by less: 1.8 and 7. With the embedded model, 60 are allowed in float32, and r is off by at most 34. A wrong position,
+    by less: 1.8 and 7. For the embedded model it allows 60 in float32, and r is off by at most 34. A wrong position,
     mask or node moves them by more than a tenth.
     """
     u = torch.finfo(model.dtype).eps / 2

@@ -89,7 +89,7 @@ def test_building_equals_the_naive_one(tiny):
     No edge crosses groups."""
     met = Counter()
 
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     @given(st.integers(0, 2 ** 32), st.integers(1, 25), st.integers(1, 4), st.integers(4, 12), st.sampled_from([1, 8]),
            st.booleans())
     def compare(seed, sentences, passages, chunk, batch, tree):
@@ -245,7 +245,7 @@ def test_searching_equals_the_naive_one(tiny):
     ties."""
     met = set()
 
-    @settings(max_examples=400)
+    @settings(max_examples=300)
     @given(st.integers(0, 2 ** 32), st.lists(st.integers(1, 7), min_size=1, max_size=3), st.integers(4, 120), CHOICES)
     def compare(seed, levels, room, chosen):
         rng = random.Random(seed)
