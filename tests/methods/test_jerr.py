@@ -69,16 +69,9 @@ def test_rollouts_are_short_and_follow_the_edges():
 
 
 def test_a_node_is_in_the_tree_once():
-    """Node 3 can be reached from 1 and from 2, but is below one of them, whose visits count in its UCB. The best nodes
-    have the highest Q; then N, own keywords, and the lower id decide. There are five at most."""
+    """Node 3 can be reached from 1 and from 2, but is below one of them. The best nodes have the highest Q; then N, own
+    keywords, and the lower id decide. There are five at most."""
     tree = TreeSearch([set(), set(), {"x"}, set(), set(), set(), set()], [[1, 2], [3], [3], [], [], [], []], 1)
-
-    def ucb(v, visits):
-        above = [u for u, below in enumerate(tree.children) if v in below]
-        assert visits == (tree.N[above[0]] if above else tree.rounds)
-        return TreeSearch.ucb(tree, v, visits)
-
-    tree.ucb = ucb
     for _ in range(20):
         tree.round()
     assert sorted(sum(tree.children, [])) == [1, 2, 3]
@@ -98,29 +91,25 @@ def test_simhash_equals_the_package():
 
 def test_names_are_joined(monkeypatch):
     """Exact and near duplicates become one node, with the chunks of all of them."""
-    nodes, node_of = join_names([["Casa Loma", "Heinkel HD 36"], ["casa  loma", "Casa-Loma", "Toronto"],
-                                 ["Heinkel HD 38"]])
-    assert nodes == [{"name": "Casa Loma", "chunks": [0, 1]}, {"name": "Heinkel HD 36", "chunks": [0, 2]},
-                     {"name": "Toronto", "chunks": [1]}]
-    assert node_of["casa-loma"] == 0
+    nodes, node_of = join_names([["Casa Loma", "Heinkel HD 36"], ["casa  loma", "Casa-Loma"], ["Heinkel HD 38"]])
+    assert nodes == [{"name": "Casa Loma", "chunks": [0, 1]}, {"name": "Heinkel HD 36", "chunks": [0, 2]}]
 
     # b joins a. c is near b only, and b is no node, so c becomes one. d is near both and joins c, the nearest. e is as
     # near to both and joins a, the earlier.
     monkeypatch.setattr(jerr, "simhash", {"a": 0b0, "b": 0b111, "c": 0b1111, "d": 0b1110, "e": 0b1100}.get)
-    nodes, node_of = join_names([["a", "b", "c"], ["d", "e"]])
-    assert [node["name"] for node in nodes] == ["a", "c"] and node_of == {"a": 0, "b": 0, "c": 1, "d": 1, "e": 0}
+    assert join_names([["a", "b", "c"], ["d", "e"]])[1] == {"a": 0, "b": 0, "c": 1, "d": 1, "e": 0}
 
 
 def test_the_graph_stays_acyclic():
     """A relation is left out only if it would close a cycle; those of one pair of nodes share an edge."""
-    assert acyclic([(0, "r", 1), (1, "s", 2), (2, "t", 0), (0, "a", 1), (0, "r", 1), (1, "x", 1)], 3) == [
+    assert acyclic([(0, "r", 1), (1, "s", 2), (2, "t", 0), (0, "a", 1), (0, "r", 1)], 3) == [
         [0, 1, "r; a"], [1, 2, "s"]]
-    for seed in range(100):
-        rng = random.Random(seed)
+    rng = random.Random(0)
+    for _ in range(100):
         relations = [(rng.randrange(8), "r", rng.randrange(8)) for _ in range(30)]
         graph = networkx.DiGraph([(a, b) for a, b, _ in acyclic(relations, 8)])
         assert networkx.is_directed_acyclic_graph(graph)
-        assert all(graph.has_edge(a, b) or a == b or networkx.has_path(graph, b, a) for a, _, b in relations)
+        assert all(graph.has_edge(a, b) or networkx.has_path(graph, b, a) for a, _, b in relations)
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
@@ -187,23 +176,17 @@ def test_questions_with_options(tiny, monkeypatch):
     limits = []
     monkeypatch.setattr(jerr, "pack_paragraphs",
                         lambda tokenizer, document, limit: limits.append(limit) or document.passages)
-    script = Script(method, *[*["a castle"] * 7, *["* castle"] * 14] * 2, "* castle\n* casa loma",
-                    "Page [1, 0, 2, 3, 4, 5]")
-    without, document = (Document("x", [f"A castle {n}." for n in range(7)], [Question("q", text, ["a"])])
-                         for text in ("Which (A) castle?", question))
-    assert method.file_name(without) != method.file_name(document)
-    method.prepare(without)
-    answer = method.answer(method.prepare(document), question)
+    replies = ["a castle"] * 7 + ["* castle"] * 14
+    script = Script(method, *replies, *replies, "* castle\n* casa loma", "Page [1, 0, 2, 3, 4, 5]")
+    for text in ("Which (A) castle?", question):
+        prepared = method.prepare(Document("x", [f"A castle {n}." for n in range(7)], [Question("q", text, ["a"])]))
+    answer = method.answer(prepared, question)
     assert limits == [60, 18] and answer.nodes == [1, 0, 2, 3, 4] and script.heard[-1].endswith(question)
-    assert "an article and a multiple choice question related" in script.heard[-1]
-    assert "1 to 5 page(s)" in script.heard[-1]
+    assert "a multiple choice question related" in script.heard[-1] and "1 to 5 page(s)" in script.heard[-1]
 
 
 def test_look_up_refused(tiny, settings):
-    """Without names, pages and synopses ("No" is none), only the beginnings of the chunks are read.
-
-    A repeated prompt still ends with the text to be shortened, or the reminder would be taken for a part of it.
-    """
+    """Without names, pages and synopses ("No" is none), only the beginnings of the chunks are read."""
     prose = "These are the words of a sentence that goes on for more than twelve words in a line."
     method = JERR(tiny, replace(settings, window=10_000))
     script = Script(method, "No", "  ", "No.", *[prose] * 6, *[prose] * 3, *["The answer is: Casa Loma."] * 3)
@@ -212,50 +195,47 @@ def test_look_up_refused(tiny, settings):
     answer = method.answer(prepared, "Who is Mara?")
     [synopsis] = prepared.graph["synopses"]
     assert chunk.startswith(synopsis) and len(tiny.tokenizer.encode(f" {synopsis}")) == method.limit
-    assert (prepared.refused, answer.refused, answer.nodes) == (9, 6, [])
-    assert all(text.endswith(f"\n{end}") for text, end in zip(script.heard, [chunk] * 3 + [synopsis] * 6))
+    assert (prepared.refused, answer.refused, answer.nodes) == (9, 6, []) and not script.replies
 
 
 def test_what_does_not_fit_is_cut(tiny, settings):
-    """Synopses get half of the window, those of chunks with result nodes first. Chunks get the rest."""
+    """Synopses get half of the window, those of chunks with result nodes first. Chunks get the rest, in the order in
+    which the model named them. A chunk that does not fit keeps its synopsis."""
     synopses = [f"{n} " + "word " * 20 for n in range(4)]
     prepared = Prepared(["chunk " * 30] * 4, graph={"synopses": synopses, "edges": [], "nodes": [
         {"name": "castle", "chunks": [n], "text": "castle"} for n in (3, 2)]})
     ids = [line_ids(tiny.tokenizer, text) for text in synopses]
     chunk = line_ids(tiny.tokenizer, prepared.texts[0])
-    one, whole = len(ids[0]), len(chunk)
-    base = settings.window - room_for_nodes(tiny.tokenizer, "Q?", settings)
-
-    def lines(room, pages):
-        return JERR(tiny, replace(settings, window=base + room)).lines(prepared, "Q?", pages, [2, 0, 1, 3])
-    assert lines(8 * one, []) == dict(enumerate(ids))
-    assert lines(4 * one, []) == {0: ids[0], 2: ids[2]}
-    assert lines(8 * one + whole, [1]) == {0: ids[0], 1: chunk, 2: ids[2], 3: ids[3]}
-    assert lines(4 * one, [3, 1]) == {0: ids[0], 2: ids[2], 3: chunk}, "the page that the model named first"
-    assert lines(2 * one, [1]) == {1: ids[1], 2: ids[2]}, "a chunk that does not fit keeps its synopsis"
-
-    # In chunks 3 and 2 are castles, so their synopses are read first. Of the pages 3 and 1 the second does not fit.
+    one = len(ids[0])
+    method = JERR(tiny, settings)
+    method.names = lambda *_: [["castle"]]
     read = []
-    for pages, wanted, nodes in (([], ids[2] + ids[3], []), ([3, 1], ids[0] + ids[2] + chunk, [3])):
-        method = JERR(tiny, replace(settings, window=base + 4 * one))
-        method.names, method.look_up = lambda *_: [["castle"]], lambda *_, pages=pages: pages
-        method.answer_from = lambda question, ids: read.append(ids) or Answer("", [], 0, 0)
+    method.answer_from = lambda question, ids: read.append(ids) or Answer("", [], 0, 0)
+
+    # In chunks 3 and 2 are castles, so their synopses are read first.
+    for room, pages, wanted, nodes in ((8 * one, [], sum(ids, []), []), (4 * one, [], ids[2] + ids[3], []),
+                                       (8 * one + len(chunk), [1], ids[0] + chunk + ids[2] + ids[3], [1]),
+                                       (4 * one, [3, 1], ids[0] + ids[2] + chunk, [3]),
+                                       (2 * one, [1], ids[1] + ids[3], [])):
+        fixed = settings.window - room_for_nodes(tiny.tokenizer, "Q?", settings)
+        method.settings = replace(settings, window=fixed + room)
+        method.look_up = lambda *_, pages=pages: pages
         answer = method.answer(prepared, "Q?")
-        assert (read.pop(), answer.nodes, answer.cut) == (wanted, nodes, True)
+        assert (read.pop(), answer.nodes) == (wanted, nodes)
+        assert answer.cut == (room < 8 * one)
 
 
+@pytest.mark.slow
 def test_every_question_of_the_world_is_answered_by_rules(tiny):
     """The rules see what the reader would. Synopses lack some facts, so the right chunk must be read again."""
     def reader(question, ids):
         _, way, missing = follow(question, known(tiny.tokenizer.decode(ids)))
         return Answer(way[-1] if missing is None else "unknown", [], 0, 0)
     method = JERR(tiny, Settings(chunk=8, window=100_000))
-    method.say = by_rules
-    method.answer_from = reader
+    method.say, method.answer_from = by_rules, reader
     for document in read_jsonl(EMBEDDED)[::2]:
         prepared = method.prepare(document)
         for question in document.questions:
             answer = method.answer(prepared, question.text)
-            assert [answer.text] == question.answers, f"{question.id}: {answer.trace}"
-            assert 1 <= len(answer.nodes) <= 3 and answer.refused == 0 and not answer.cut
+            assert [answer.text] == question.answers and answer.refused == 0, f"{question.id}: {answer.trace}"
             assert any(question.extra["evidence"][-1] in prepared.texts[chunk] for chunk in answer.nodes)
