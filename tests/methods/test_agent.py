@@ -11,7 +11,7 @@ from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
 from core.files import InputError
 from core.settings import Settings
-from data import EMBEDDED, Document, read_jsonl
+from data import Document
 from support.token_mean import TokenMean
 
 METHODS = {
@@ -20,16 +20,15 @@ METHODS = {
     "jerr": lambda model, settings: JERR(model, settings)}
 
 
-@pytest.mark.parametrize("name, passages", [("graphreader", 6), ("mkrag", 6), ("jerr", 15)])
-def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkeypatch, capsys):
+@pytest.mark.parametrize("name, passages", [("graphreader", 6), ("mkrag", 6), ("jerr", 8)])
+def test_the_models_own_replies(tiny, settings, document, question, tmp_path, name, passages, monkeypatch, capsys):
     """Costs are the sum over all calls and the reader. Neither costs nor replies depend on the batch size.
 
     A construction shows a bar if that is wanted, a question never does.
     """
     if name == "graphreader":
         pytest.importorskip("snowballstemmer")
-    whole = read_jsonl(EMBEDDED, 1)[0]
-    document = replace(whole, passages=whole.passages[:passages])
+    document = replace(document, passages=document.passages[:passages])
     said = generations(tiny, monkeypatch)
     found = []
     for batch in (1, 4):
@@ -39,11 +38,11 @@ def test_the_models_own_replies(tiny, settings, tmp_path, name, passages, monkey
         assert ("replies" in capsys.readouterr().err) == (batch == 4)
         assert prepared.calls == len(said) > 0
         assert prepared.flops == sum(flops for flops, _ in said) and 0 < prepared.refused <= prepared.calls
-        again = METHODS[name](tiny, settings).prepare(document, tmp_path / f"{batch}.json")
+        again = method.prepare(document, tmp_path / f"{batch}.json")
         assert (again.flops, again.calls, again.refused) == (prepared.flops, prepared.calls, prepared.refused)
 
         said.clear()
-        answer = method.answer(prepared, document.questions[0].text)
+        answer = method.answer(prepared, question)
         assert capsys.readouterr().err == ""
         assert answer.calls == len(answer.trace) == len(said) - (answer.end == "read")
         assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said), sum(tokens for _, tokens in said))
@@ -68,21 +67,17 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
     """The first text that fits the window with reminder and reply is asked, or else the last one. The limit is exact to
     the token. A prompt that does not fit with its reply is an error."""
     texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: Mara", "Q: "]
-    again = reminder("W.")
     method = Agent(tiny, settings)
-    whole = method.length(again + texts[0]) + method.limit
-
-    def fitting(window):
+    whole = method.length(reminder("W.") + texts[0]) + method.limit
+    for window, asked in ((whole, texts[0]), (whole - 1, texts[1]), (1, texts[3])):
         method.settings = replace(settings, window=window)
         script = Script(method, "x")
-        assert method.ask_fitting(texts, str, "W.") == "x"
-        return script.heard[0]
-    assert [fitting(window) for window in (whole, whole - 1, 1)] == ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
+        assert method.ask_fitting(texts, str, "W.") == "x" and script.heard == [asked]
+
     prompt = len(user_turn(tiny.tokenizer, "What is it?"))
     assert len(Agent(tiny, replace(settings, window=prompt + 9)).ask(["What is it?"], 9)) == 1
-    for texts in (["What is it?", "It"], ["It", "What is it?"]):
-        with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and i"):
-            Agent(tiny, replace(settings, window=prompt + 8)).ask(texts, 9)
+    with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and i"):
+        Agent(tiny, replace(settings, window=prompt + 8)).ask(["It", "What is it?"], 9)
 
 
 # A reply that every method can use.

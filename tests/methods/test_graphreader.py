@@ -57,20 +57,18 @@ EVERYWHERE = [[*facts, ["f4", "Never Too Loud"]] for facts in BY_HAND]          
 
 def test_the_graph_by_hand():
     graph = FactGraph(BY_HAND, STEM)
-    ntl, album, jones, toronto, casa = (graph.find(name) for name in (
-        "Never Too Loud", "studio album", "Danko Jones'", "Toronto", "Casa Loma"))
-    assert [ntl, album, jones, toronto, casa] == list(range(5)) and len(graph.names) == 5
-    assert graph.facts[jones] == [(6, "f1"), (9, "f2")]
-    assert graph.neighbours == [[album, jones], [ntl, jones], [ntl, album, toronto], [jones, casa], [toronto]]
-    assert graph.find("Canada") is None
+    assert graph.names == ["Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"]
+    assert graph.facts[2] == [(6, "f1"), (9, "f2")]
+    assert graph.neighbours == [[1, 2], [0, 2], [0, 1, 3], [2, 4], [3]]
+    assert (graph.find("Danko Jones'"), graph.find("Canada")) == (2, None)
 
 
 def test_forms_and_names():
     assert len({form_of(name, STEM) for name in ("d souza jones", "D'Souza Jones'", "D’Souza_Jones’s")}) == 1
     assert form_of("bands", STEM) == form_of("band", STEM) != form_of("Canada", STEM) != form_of("Canadian", STEM)
-    graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party", "--"], ["c", "party", "drum"]]], STEM)
-    assert graph.names == ["band", "art", "party", "drum"], "the first wording; special characters are no name"
-    assert graph.neighbours == [[1, 2], [0], [0, 3], [2]], "in order of appearance; art is not in party"
+    graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party", "--"]]], STEM)
+    assert graph.names == ["band", "art", "party"], "the first wording; special characters are no name"
+    assert graph.neighbours == [[1, 2], [0], [0]], "in order of appearance; art is not in party"
 
 
 @pytest.mark.parametrize("line", [
@@ -90,7 +88,6 @@ def test_the_prompts_example_counts_if_it_is_in_the_text():
     assert len(facts_of(reply, "One day, a father and his little son were going home. They sang.")) == 1
 
 
-# --- replies
 # --- replies --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("stage, reply, wanted", [
@@ -122,7 +119,7 @@ def test_replies_on_a_walk_as_models_write_them(reply):
 
 def test_notebooks():
     assert notebook_of("**Updated Notebook**:\n- a band\n- a city\n---\n# Rationale") == "a band\n- a city"
-    assert notebook_of("*Chosen Action*: search_more()") == notebook_of("*Updated Notebook*:\n*Chosen Action*: x") == ""
+    assert notebook_of("*Updated Notebook*:\n*Chosen Action*: x") == ""
 
 
 @pytest.mark.parametrize("reply", [
@@ -151,9 +148,7 @@ def walk(method):
         graph = FactGraph(facts, STEM)
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
         one.run()
-        assert not script.replies, "the walk ended early"
-        assert not any(reminder(FORM) in text[1:] for text in script.heard), "the reminder comes before the prompt"
-        assert len(method.trace) == len(one.actions) + method.refused
+        assert not script.replies and len(script.heard) == len(one.actions) + method.refused
         return one
     return go
 
@@ -166,11 +161,9 @@ TO_JONES = said("read_neighbor_node(Danko Jones)")
 
 
 @pytest.mark.parametrize("replies, read, refused", [
-    ((STOP, END), [], 0),
     # an inserted chunk goes to the front of the queue, which is read first; it comes once, if it is queued already
     ((said("read_chunk([6, 9])"), said("read_previous_chunk()"), MORE, END), [6, 5, 9], 0),
     ((said("read_chunk([6, 9, 7])"), said("read_subsequent_chunk()"), MORE, MORE, END), [6, 7, 9], 0),
-    ((said("read_chunk([12])"), said("read_subsequent_chunk()"), MORE, END), [12, 13], 0),
     # a chunk beyond an end, or one that was read already, is not added
     ((said("read_chunk([0])"), said("read_previous_chunk()"), END), [0], 0),
     ((said("read_chunk([13])"), said("read_subsequent_chunk()"), END), [13], 0),
@@ -199,45 +192,35 @@ def test_notebooks_of_a_walk(walk):
 
 
 def test_a_walk_has_ten_calls(walk):
-    """The 10th call is the last, and its notebook is kept, whether it fills the queue, reads a chunk or empties the
-    queue. A refused reply is not a call."""
+    """The 10th call is the last, and its notebook is kept. A refused reply is not a call."""
     line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
     node = [[said(f"read_chunk([{n}])"), MORE, said(f"read_neighbor_node(k{n + 1})")] for n in range(4)]
-    for start, before, last, read, queue in (
-            ("Never Too Loud", [said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])"), *[MORE] * 8], "search_more()",
-             [*range(9)], [9, 10]),
-            ("k0", ["x", *sum(node[:3], [])], "read_chunk([3])", [0, 1, 2], [3]),
-            ("k0", [STOP, node[0][2], *sum(node[1:], [])[:7]], "search_more()", [1, 2, 3], [])):
-        one = walk(start, *before, said(last, "tenth"), facts=line if start == "k0" else EVERYWHERE)
-        assert (len(one.actions), one.read, one.queue, one.notebook) == (10, read, queue, "tenth")
+    one = walk("k0", "x", *sum(node[:3], []), said("read_chunk([3])", "tenth"), facts=line)
+    assert (len(one.actions), one.read, one.queue, one.notebook) == (10, [0, 1, 2], [3], "tenth")
+    one = walk("Never Too Loud", said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])"), *[MORE] * 9)
+    assert (len(one.actions), one.read, one.queue) == (10, [*range(9)], [9])
 
 
 def test_memory_gives_way_to_the_window(method):
     """The last facts are left out first, then the oldest actions, then the plan."""
-    graph = FactGraph([[["f", "a", "b"]]], STEM)
-    one = Walk(method, graph, ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
-    texts = one.prompts("facts", "Atomic facts:", [f"fact {n}" for n in range(3)])
-    words = "fact 1", "fact 2", "first", "second", "PLAN", "Plan: none"
+    one = Walk(method, FactGraph([[["f", "a", "b"]]], STEM), ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
+    texts = one.prompts("facts", "Atomic facts:", ["FACT", "LAST"])
+    words = "LAST", "first", "second", "PLAN", "FACT"
     assert [[word for word in words if word in text] for text in texts] == [
-        ["fact 1", "fact 2", "first", "second", "PLAN"], ["fact 1", "first", "second", "PLAN"],
-        ["first", "second", "PLAN"], ["second", "PLAN"], ["PLAN"], ["Plan: none"]]
+        list(words[n:]) for n in range(4)] + [["FACT"]]
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-def test_walks_do_not_see_each_other(method, tmp_path):
-    """The walk from the better node is first. A chunk that both read counts once. Facts are extracted only once."""
-    example = "One day, a father and his little son were going home."
-    method.chunk = len(method.model.tokenizer.encode(f"\n{example}"))       # so that each passage is a chunk
-    path = tmp_path / "facts.json"
-    script = Script(method, "1. f. | Toronto | Danko Jones", f"2. {example} | Casa Loma | Toronto", "the plan",
+def test_walks_do_not_see_each_other(method):
+    """The walk from the better node is first. A chunk that both read counts once."""
+    script = Script(method, "1. f. | Toronto | Danko Jones", "2. g. | Casa Loma | Toronto", "the plan",
                     "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
                     said("read_chunk([1])", "one"), said("termination()", "Casa Loma"),
                     said("read_chunk([1, 0])"), MORE, END, "Analyze: x")
-    for _ in range(2):
-        prepared = method.prepare(Document("story", ["A road.", example]), path)
-    answer = method.answer(prepared, "Which castle?")
-    assert (answer.nodes, answer.calls, prepared.calls) == ([1, 0], 8, 2)
+    method.chunk = 3                                        # so that each passage is a chunk
+    answer = method.answer(method.prepare(Document("story", ["road.", "town."])), "Which castle?")
+    assert (answer.nodes, answer.calls) == ([1, 0], 8)
     assert "1. Casa Loma\n2. none" in script.heard[-1] and "Notebook: none" in script.heard[6]
 
 
@@ -249,9 +232,8 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
     head = f"{reminder(FORM)}{SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
-    starts = method.starts(graph, "Q?", "p")
+    assert [graph.names[node] for node in method.starts(graph, "Q?", "p")] == ["k2", "k7", "k1", "k0", "k8"]
     assert len(script.heard) == 2 and script.heard[1].endswith("k6\nk7\nk8\nk9\nk10\nk11")
-    assert [graph.names[node] for node in starts] == ["k2", "k7", "k1", "k0", "k8"]
 
 
 def test_it_cannot_run_on_a_small_window(tiny, settings):
@@ -264,6 +246,7 @@ def test_it_cannot_run_on_a_small_window(tiny, settings):
         GraphReader(tiny, replace(settings, window=prompt + reply - 1))
 
 
+@pytest.mark.slow
 def test_every_question_of_the_world_is_answered_by_rules(tiny):
     """Rules replace the agent's model and answer all questions of ten documents. They see only the prompts.
 
@@ -276,7 +259,7 @@ def test_every_question_of_the_world_is_answered_by_rules(tiny):
         prepared = method.prepare(document)
         for question in document.questions:
             answer = method.answer(prepared, question.text)
-            _, _, final = answer.trace[-1].text.partition("Final answer:\n")
+            *_, final = answer.trace[-1].text.splitlines()
             assert [final] == question.answers and answer.refused == 0, f"{question.id}: {answer.trace}"
             calls.add(answer.calls - 3)
     assert min(calls) == 2 and max(calls) == 10, "without plan, starts and reasoning"
