@@ -111,31 +111,27 @@ def test_narrativeqa(tmp_path):
     A story that cannot be read, whatever it raises, costs itself alone. PATH:SET reads one of the three sets.
     """
     page = b"<html><title>T</b>U</title><style>p</style><script>var</script><pre>INT. MILL<br><b>ANN</b> enters.</pre>"
-    script = b"<!--\nif (window != top)\ntop.location.href=1\n// -->\n\nEXT. SEA"
     folder = narrativeqa(
         tmp_path / "n:q", z=b"\xef\xbb\xbfThe mill stood.", b=page, c=gzip.compress("Élan said Ann.".encode()),
-        d="“Café” é".encode("cp1252") + b"\x81" + "é".encode(), e=None, f=script,
+        d="“Café” é".encode("cp1252") + b"\x81" + "é".encode(), e=None,
         g=("“Ann’s café”".encode()[:-1].decode("cp1252") + "\x9d").encode(),
         h=b"<html>Ann<![foo bar]>left.", i=b"\x1f\x8bbroken")
     dataset = Dataset(folder)
     assert dataset.name == "NarrativeQA"
     assert [" ".join(document.passages[0].split()) for document in dataset.documents] == [
-        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "“Café” é\ufffdé", "EXT. SEA", "“Ann’s café”"]
+        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "“Café” é\ufffdé", "“Ann’s café”"]
     assert [(q.id, q.text, q.answers) for q in dataset.documents[1].questions] == [
         ("b-4", "Who, then?", ["Ann", "Ann Lee"]), ("b-5", "Where?", ["At home", "Home"])], "the row's number"
     assert counts(dataset.report.skipped) == {"a document whose story is missing": 1, "a row of another form": 2}
-    assert counts(dataset.report.problems) == {
-        "a page in HTML; only its text was kept": 2, "not UTF-8, read as Windows-1252": 1,
-        "JavaScript before the text, left out": 1, "UTF-8 that was read as another encoding, mended": 1}
 
     table = folder / "qaps.csv"
-    table.write_text(table.read_text().replace("z,test", "z,train").replace("d,test", "d,valid"))
+    table.write_text(table.read_text().replace("z,test", "z,train"))
     assert [document.id for document in Dataset(f"{folder}:train").documents] == ["z"]
-    for content, error in ((table.read_text(), "sets are train, valid and test"),
-                           ("document_id,question\nd,Who?\n", "has no column answer1")):
-        table.write_text(content)
-        with pytest.raises(InputError, match=error):
-            Dataset(f"{folder}:dev" if "sets" in error else folder)
+    with pytest.raises(InputError, match="sets are train, valid and test"):
+        Dataset(f"{folder}:dev")
+    table.write_text("document_id,question\nd,Who?\n")
+    with pytest.raises(InputError, match="has no column answer1"):
+        Dataset(folder)
 
 
 @pytest.mark.parametrize("story, wanted", [
@@ -156,22 +152,20 @@ def test_longbench(tmp_path):
     copy = {"question" if key == "input" else key: value for key, value in LONGBENCH.items() if key != "_id"}
     path = lines(tmp_path / "hotpotqa.jsonl", LONGBENCH, LONGBENCH | {"_id": "l2", "context": "Other."}, copy)
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
-        for task in ("qasper_e", "qasper", "hotpotqa", "musique", "narrativeqa", "2wikimqa", "lcc", "multifieldqa_en"):
-            archive.write(path if task == "hotpotqa" else lines(
-                tmp_path / f"{task}.jsonl", LONGBENCH | {"dataset": task}), f"data/{task}.jsonl")
+        archive.write(path, "data/hotpotqa.jsonl")
+        for task in ("qasper_e", "qasper", "musique", "narrativeqa", "2wikimqa", "lcc", "multifieldqa_en"):
+            archive.writestr(f"data/{task}.jsonl", json.dumps(LONGBENCH | {"dataset": task}))
     for part in ("", ":lcc"):
         with pytest.raises(InputError, match="TASK one of 2wikimqa, hotpotqa, multifieldqa_en, musique, narrativeqa"):
             Dataset(f"{tmp_path}/data.zip{part}")
     for source in (path, f"{tmp_path}/data.zip:hotpotqa"):
-        dataset = Dataset(source)
-        assert (dataset.name, dataset.report.layout) == ("HotpotQA", "LongBench HotpotQA")
-        assert [[q.id for q in document.questions] for document in dataset.documents] == [
+        assert [[q.id for q in document.questions] for document in Dataset(source).documents] == [
             ["l1", "hotpotqa.jsonl, line 4"], ["l2"]]
-    for task, name in (("2wikimqa", "2WikiMultihopQA"), ("multifieldqa_en", "multifieldqa_en"), ("qasper_e", "Qasper")):
-        assert Dataset(f"{tmp_path}/data.zip:{task}").name == Dataset(tmp_path / f"{task}.jsonl").name == name
+    assert [Dataset(f"{tmp_path}/data.zip:{task}").name for task in ("2wikimqa", "multifieldqa_en", "qasper_e")] == [
+        "2WikiMultihopQA", "multifieldqa_en", "Qasper"]
 
 
-@pytest.mark.parametrize("task", ["dureader", "multifieldqa_zh", "passage_count", "trec", "gov_report", "h\ud83d"])
+@pytest.mark.parametrize("task", ["dureader", "passage_count", "h\ud83d"])
 def test_other_tasks_of_longbench_are_refused_by_name(tmp_path, task):
     """They have other metrics than ours, or Chinese answers, which would all score 0."""
     with pytest.raises(InputError, match=f"x.jsonl: LongBench's task {ascii(task)} is not read, only its English"
@@ -194,15 +188,14 @@ def test_a_defect_costs_what_has_it_and_is_counted(tmp_path):
         "a row without text": "h.json, row 2", "a row of another form": "h.json, row 4"}
     assert "  1 times: an empty paragraph (first: h.json, row 0)" in report.lines()
 
-    row = MUSIQUE["paragraphs"][0]
-    report = Dataset(lines(tmp_path / "m.jsonl", MUSIQUE, "{", *(MUSIQUE | changes for changes in (
-        {"answerable": False}, {"answer_aliases": "Ann"}, {"paragraphs": [row | {"title": None}]},
-        {"question": "x\ud83d"})))).report
-    assert report.questions == 1 and counts(report.skipped) == {
-        "not valid JSON": 2, "a question that its paragraphs do not answer": 1, "a row of another form": 2}
-    assert counts(Dataset(lines(tmp_path / "q.jsonl", QUALITY, *(QUALITY | {"questions": [
-        QUALITY["questions"][0] | changes]} for changes in ({"gold_label": 9}, {"gold_label": 0}, {"options": "Ann"})))
-    ).report.skipped)["a row of another form"] == 3
+
+@pytest.mark.parametrize("good, bad", [
+    (MUSIQUE, {"answerable": False}), (MUSIQUE, {"answer_aliases": "Ann"}), (MUSIQUE, {"question": "x\ud83d"}),
+    (MUSIQUE, {"paragraphs": [MUSIQUE["paragraphs"][0] | {"title": None}]}), *(
+        (QUALITY, {"questions": [QUALITY["questions"][0] | changes]})
+        for changes in ({"gold_label": 9}, {"gold_label": 0}, {"options": "Ann"}))])
+def test_a_row_of_another_form_is_skipped(tmp_path, good, bad):
+    assert Dataset(lines(tmp_path / "x.jsonl", good, "{", good | bad)).report.questions == 1
 
 
 def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
@@ -238,9 +231,10 @@ def test_data_sets_on_the_hub(on_the_hub, monkeypatch):
             assert dataset.name == name and len(dataset.questions) == 1
             assert dataset.report.path == f"hf://datasets/an/open@{COMMIT}/{address}"
             assert dataset.report.sha256 == hashlib.sha256(on_the_hub[file]).hexdigest()
-    both = [f"hf://datasets/an/open/{file}" for file in ("data.zip:qasper", "data/musique_dev.jsonl")]
-    done = run("--dataset", *both, "--dry-run", "--json", "--device", "cpu")
-    assert json.loads(done.stdout).keys() == {"Qasper", "MuSiQue"}
+    with pytest.raises(InputError, match="n.jsonl: not in the cache, and the hub cannot be reached"):
+        Dataset("hf://datasets/an/open/n.jsonl")
+    both = [f"hf://datasets/an/open/{file}" for file in ("data.zip:hotpotqa", "data/musique_dev.jsonl")]
+    assert json.loads(run("--dataset", *both, "--dry-run", "--json").stdout).keys() == {"HotpotQA", "MuSiQue"}
 
 
 @pytest.mark.parametrize("address, words", [
@@ -255,44 +249,28 @@ def test_an_address_that_gives_no_data_set(on_the_hub, address, words):
         Dataset(f"hf://datasets/{address}")
 
 
-def test_a_cache_alone(tmp_path, monkeypatch):
-    """What the cache holds is read without the hub; what it does not hold is named."""
-    folder = tmp_path / "datasets--an--open"
-    for path, content in (("refs/main", COMMIT), (f"snapshots/{COMMIT}/m.jsonl", json.dumps(MUSIQUE))):
-        (folder / path).parent.mkdir(parents=True)
-        (folder / path).write_text(content)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert Dataset("hf://datasets/an/open/m.jsonl").report.path == f"hf://datasets/an/open@{COMMIT}/m.jsonl"
-    with pytest.raises(InputError, match="n.jsonl: not in the cache, and the hub cannot be reached"):
-        Dataset("hf://datasets/an/open/n.jsonl")
-
-
 # --- as a whole -----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("first, second, questions", [
     (HOTPOTQA, HOTPOTQA | {"_id": "h2"}, ["h1", "h2"]), (MUSIQUE, MUSIQUE, ["m1", "m1#2"]),
     ({"p1": QASPER}, {"p2": QASPER}, ["q1", "q1#2"]), (OWN, OWN, ["q", "q#2"])], ids=lambda row: str(row)[:9])
 def test_every_file_of_a_folder_is_read(tmp_path, first, second, questions):
-    """Files are read in the order of their names, packed or not, and all are in the hash. A repeated id is numbered."""
+    """Files are read in the order of their names, packed or not. A repeated id is numbered."""
     (tmp_path / "sub").mkdir()
     lines(tmp_path / "sub" / "a.NDJSON", second)
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(first).encode()))
     dataset = Dataset(tmp_path)
     assert len(dataset.documents) == 1 and dataset.questions == questions
-    lines(tmp_path / "sub" / "a.NDJSON", second, "")
-    assert Dataset(tmp_path).report.sha256 != dataset.report.sha256
 
 
 def test_the_limit_counts_documents(tmp_path):
     """The report still covers all documents."""
-    path = lines(tmp_path / "m.jsonl", *(MUSIQUE | {"id": f"m{n}", "paragraphs": [
-        {"idx": i, "title": "T", "paragraph_text": "more " * size} for i, size in enumerate(sizes)]}
-        for n, sizes in enumerate(([3, 1], [9, 2], [1, 1], [20], [3, 1]))))
+    path = lines(tmp_path / "m.jsonl", *(LONGBENCH | {"_id": f"l{n}", "context": "more " * size}
+                                         for n, size in enumerate((4, 9, 4, 11, 20))))
     dataset = Dataset(path, limit=3)
-    assert dataset.questions == ["m0", "m4", "m1", "m2"] and len(dataset.documents) == 3
+    assert dataset.questions == ["l0", "l2", "l1", "l3"] and len(dataset.documents) == 3
     assert (dataset.report.documents, dataset.report.questions) == (4, 5)
-    assert dataset.lengths(str.split) == {"average": 23 / 3, "least": 4, "most": 13, "documents": 3, "questions": 4}
+    assert dataset.lengths(str.split) == {"average": 8, "least": 4, "most": 11, "documents": 3, "questions": 4}
 
 
 def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path):
@@ -300,30 +278,26 @@ def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path)
         assert Dataset(lines(tmp_path / file, "", OWN)).name == name
 
 
-@pytest.mark.parametrize("content, words", [
-    ("[]", "no row of a known layout"), ('["context", "answers"]', "no row of a known layout"), ("", "not valid JSON"),
-    (json.dumps([HOTPOTQA | {"answer": None}]), "holds no question .a question without an answer"),
-    (json.dumps([HOTPOTQA])[:-5], "not valid JSON"), (b"\x1f\x8bbroken", "cannot be read")], ids=str)
-def test_a_file_that_is_no_data_set(tmp_path, content, words):
-    (tmp_path / "x.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match=f"x.json: .*{words}"):
-        Dataset(tmp_path / "x.json")
+@pytest.mark.parametrize("name, content, words", [
+    ("x.json", b"[]", "no row of a known layout"), ("x.json", b'["context", "answers"]', "no row of a known layout"),
+    ("x.json", b"", "not valid JSON"), ("x.json", b'[{"question": "Who?", "answ', "not valid JSON"),
+    ("x.json", json.dumps([HOTPOTQA | {"answer": None}]).encode(), "holds no question .a question without an answer"),
+    ("x.json", b"\x1f\x8bbroken", "cannot be read"), ("x.zip", b"PK", "not a readable zip file")], ids=str)
+def test_a_file_that_is_no_data_set(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name}: .*{words}"):
+        Dataset(tmp_path / name)
 
 
-def test_a_folder_of_two_layouts_and_zip_files_that_cannot_be_read(tmp_path):
+def test_a_folder_of_two_layouts_and_a_torn_zip_file(tmp_path):
     objects(tmp_path / "h.json", [HOTPOTQA])
     narrativeqa(tmp_path / "n", a=b"The mill.")
     with pytest.raises(InputError, match="holds HotpotQA and NarrativeQA"):
         Dataset(tmp_path)
 
-    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as archive:
-        archive.writestr("a/" * 2000 + "m.jsonl", "{}")
-    with zipfile.ZipFile(tmp_path / "torn.zip", "w") as archive:
+    torn = tmp_path / "torn.zip"
+    with zipfile.ZipFile(torn, "w") as archive:
         archive.write(tmp_path / "h.json", "h.json")
-    content = bytearray((tmp_path / "torn.zip").read_bytes())
-    content[content.index(b'"context"') + 30] ^= 1               # now the checksum is wrong
-    (tmp_path / "torn.zip").write_bytes(content)
-    (tmp_path / "z.zip").write_bytes(b"PK")
-    for name, words in (("deep", "cannot be read"), ("torn", "cannot be read"), ("z", "not a readable zip file")):
-        with pytest.raises(InputError, match=f"{name}.zip.*: {words}"):
-            Dataset(tmp_path / f"{name}.zip")
+    torn.write_bytes(torn.read_bytes().replace(b"They turn", b"They tern"))       # now the checksum is wrong
+    with pytest.raises(InputError, match="torn.zip.*: cannot be read"):
+        Dataset(torn)

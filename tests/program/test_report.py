@@ -13,6 +13,8 @@ import eval as command_line
 from core.settings import resolve
 from data import EMBEDDED
 from evaluation import cost, datasets, paper
+from evaluation.metrics import interval
+from evaluation.tables import quantity
 from llama import flops_of, length_of
 from model.checkpoint import read_config
 from pecan import answer_turn, node_line, question_prompt, room_for_summary, summary_prompt
@@ -41,42 +43,29 @@ def raw(data: str, name: str) -> list[dict]:
     return rows
 
 
-def ends(items, form: str) -> list[str]:
-    """Both ends of the 95 % bootstrap interval of a mean, in this form."""
-    drawn = np.random.default_rng(0).integers(0, len(items), (1000, len(items)))
-    means = [sum(items[i] for i in row) / len(items) for row in drawn]
-    return [form.format(end) for end in np.percentile(means, [2.5, 97.5])]
-
-
-def short(flops: float) -> str:
-    power = int(np.log10(flops) // 3)
-    return f"{flops / 1000 ** power:#.3g}".rstrip(".") + "KMGT"[power - 1]
-
-
 def columns(data: str, name: str) -> dict[str, str]:
     """The cell of each column for a run."""
     rows, first = raw(data, name), raw(data, "pecan")
     documents = rows[1:]                                    # one row of each
     f1, rouge_l, em, right = 100 * np.array([row["worked"] for row in rows]).T
     less = f1 - 100 * np.array([row["worked"][0] for row in first])
-    low, high = ends(less, "{:+.1f}")
-    difference = "-" if name == "pecan" else f"{less.mean():+.1f} ({low} to {high})"
+    difference = "-" if name == "pecan" else "{:+.1f} ({:+.1f} to {:+.1f})".format(less.mean(), *interval(less))
 
     def total(what):
         return sum(row[what] for row in rows) + sum(row[f"construction_{what}"] for row in documents)
 
     flops = sum(row["flops"] for row in rows) / 3
     built = sum(row["construction_flops"] for row in documents) / 2
-    return {"F1": f"{f1.mean():.1f}", "95 %": "-".join(ends(f1, "{:.1f}")), "ROUGE-L": f"{rouge_l.mean():.1f}",
+    return {"F1": f"{f1.mean():.1f}", "95 %": "{:.1f}-{:.1f}".format(*interval(f1)), "ROUGE-L": f"{rouge_l.mean():.1f}",
             "EM": f"{em.mean():.1f}", "accuracy": f"{right.mean():.1f}" if data == "mine" else "none", "n": "3",
-            "FLOPs/query": short(flops),
+            "FLOPs/query": quantity(flops),
             "ratio": f"{3 * flops / sum(row['flops'] for row in first):.2f}x",
             "nodes": f"{sum(row['nodes'] for row in rows) / 3:.1f}" if name != "whole" else "-",
-            "FLOPs/document": short(built) if name != "whole" else "-",
+            "FLOPs/document": quantity(built) if name != "whole" else "-",
             "cut": f"{len({row['hash'] for row in rows if row['cut']})}/2",
             "refused": f"{total('refused')} of {total('calls')}" if name != "garlic" else "none",
             "F1 - PECAN": difference, "F1 - first row": difference, "diff": difference.split(" ")[0],
-            "FLOPs": short(flops), "graph": short(built) if name != "whole" else "-"}
+            "FLOPs": quantity(flops), "graph": quantity(built) if name != "whole" else "-"}
 
 
 class Recorded:
@@ -180,16 +169,16 @@ def test_a_table_from_raw_rows(printed, tmp_path, table):
 
 def test_costs_lengths_and_nodes_from_raw_rows(printed):
     """Raw rows give Tables A4 and A3 and Figure 3."""
-    rows, whole = raw("mine", "pecan"), raw("mine", "whole")
-    flops, whole_flops = (sum(row["flops"] for row in run) / 3 for run in (rows, whole))
-    built = (rows[0]["construction_flops"] + rows[2]["construction_flops"]) / 2
+    rows = raw("mine", "pecan")
+    flops, built, whole = (columns("mine", name)[title] for name, title in (
+        ("pecan", "FLOPs"), ("pecan", "graph"), ("whole", "FLOPs")))
     found = printed("--table", "A4")
     assert "whole document (published: Llama-3.1-8B, 22.3 % cut)" == found["Table A4, NarrativeQA"][1][0]
+    search, construction = (sum(row["flops"] for row in rows) / 3, sum(row["construction_flops"] for row in rows[1:]) / 2)
     assert [line[1:] for line in found["Table A4, mine"][1:]] == [
-        [short(whole_flops), "3", "none"], [short(built), "2", "none"], [short(flops), "3", "none"],
-        *([short(flops + built / queries), "3", "none"] for queries in (1, 2, 4, 8))]
-    assert [line[-1] for line in found["Table A4, Qasper"][1:]] == [
-        "92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
+        [whole, "3", "none"], [built, "2", "none"], [flops, "3", "none"],
+        *([quantity(search + construction / queries), "3", "none"] for queries in (1, 2, 4, 8))]
+    assert [line[-1] for line in found["Table A4, Qasper"][1:]] == "92.5T 136.6T 66.9T 203.5T 135.2T 101.1T 84.0T".split()
 
     encode = tokenizers.Tokenizer.from_file(str(ROOT / "tiny" / "tokenizer.json")).encode
     length = len(encode("Tom is here.", add_special_tokens=False).ids)
@@ -201,29 +190,29 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
     found = printed("--table", "nodes")
     assert found["Figure 3, Qasper, queries by nodes read"][1][-1] == "36 (GARLIC)"
     _, average, *bars = found["Figure 3, mine, queries by nodes read"]
+    assert average == ["average", columns("mine", "pecan")["nodes"], "none"]
     nodes = [row["nodes"] for row in rows]
-    assert average == ["average", f"{sum(nodes) / 3:.1f}", "none"]
     assert [bar[:2] for bar in bars] == [[f"{n}-{n + 4}", str(sum(n <= node < n + 5 for node in nodes))]
                                          for n in range(0, max(nodes) + 1, 5)]
 
 
 def test_predictions_are_scored_again(tmp_path):
     """Files are scored without a model. U+2028 ends no line."""
-    for name in "yx":
-        rows = [row | {"more": "\u2028"} for row in raw("mine", name)]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    header, *lines = run("--score", tmp_path / "y.jsonl", tmp_path / "x.jsonl").stdout.splitlines()
-    titles = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
-    assert re.split("  +", header) == ["predictions", *titles]
-    assert [re.split("  +", line) for line in lines] == [
-        [str(tmp_path / f"{name}.jsonl"), *(columns("mine", name)[title] for title in titles)] for name in "yx"]
+    paths = [tmp_path / f"{name}.jsonl" for name in "yx"]
+    for path in paths:
+        path.write_text("".join(json.dumps(row | {"more": "\u2028"}, ensure_ascii=False) + "\n"
+                                for row in raw("mine", path.stem)))
+    header, *lines = (re.split("  +", line) for line in run("--score", *paths).stdout.splitlines())
+    assert header == ["predictions", "F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
+    assert lines == [[str(path), *(columns("mine", path.stem)[title] for title in header[1:])] for path in paths]
 
 
 # --- the dry run ----------------------------------------------------------------------------------------------------
 
-def generated(config, prompt: int, tokens: int) -> int:
-    """FLOPs of a prompt and a reply. The reply's last token is not run."""
-    return flops_of(config, prompt, prompt, 1) + sum(flops_of(config, 1, prompt + n, 1) for n in range(1, tokens))
+def searched(config, prompt: int, checks: int, close: int, seen: int, tokens: int) -> int:
+    """FLOPs of a search: its prompt, whose tokens see half of it on average; checks of `close` tokens; its answer."""
+    return (flops_of(config, prompt, prompt // 2) + checks * flops_of(config, close, seen, 1)
+            + sum(flops_of(config, 1, prompt + n, 1) for n in range(tokens)))
 
 
 def levels(lengths: list[int], room: int, limit: int, node: int):
@@ -253,27 +242,28 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
     question, = row["questions"] = row["questions"][:1]
     data = tmp_path / f"{name}.jsonl"
     data.write_text(json.dumps(row))
+    done = run("--dataset", data, *options, "--chunk", 60, "--dry-run", "--json", "--output", tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
     config, t = tiny.config, tiny.tokenizer
     s = resolve(tiny.folder, config.max_length, None, {"chunk": 60} | changes)
+    width = 2 if "float16" in options else 4
     lengths = [length_of(node_line(t, None, text)) for text in row["passages"]]
     limit, room = room_for_summary(t, s)
-    instruction, turn = length_of(summary_prompt(t, [])), length_of(answer_turn(t, 0))
+    instruction = length_of(summary_prompt(t, []))
     by_level = list(levels(lengths, room, limit, 60))
-    assert len(by_level) > 2 and max(lengths) <= 60
-    groups, width = sum(by_level, []), 2 if "float16" in options else 4
+    groups = sum(by_level, [])
     longest = [(min(s.batch, len(level)), instruction + max(level)[0]) for level in by_level]
 
-    opening = length_of(question_prompt(t, question["question"]))
+    opening, turn = length_of(question_prompt(t, question["question"])), length_of(answer_turn(t, 0))
     read = min(60 * nodes, sum(lengths), s.window - opening - turn - s.answer_tokens)
     checks = 0 if name == "fixed" else -(-read // 60)
     prompt, whole = opening + read + turn, min(opening + sum(lengths) + turn, 512 - s.answer_tokens)
-    search = (flops_of(config, prompt, prompt // 2) + checks * flops_of(config, len(t.frame.close), opening + read, 1)
-              + sum(flops_of(config, 1, prompt + n, 1) for n in range(s.answer_tokens)))
-    done = run("--dataset", data, *options, "--chunk", 60, "--dry-run", "--json", "--output", tmp_path / "r")
-    assert not (tmp_path / "r").exists() and json.loads(done.stdout)[name] == {
+    assert len(by_level) > 2 and json.loads(done.stdout)[name] == {
         "documents": 1, "questions": 1, "tokens": sum(lengths), "windows": len(groups), "batch": s.batch,
-        "calls": len(groups) + checks + 1, "search": search, "whole": generated(config, whole, s.answer_tokens),
-        "construction": sum(generated(config, instruction + tokens, summary) for tokens, summary in groups),
+        "calls": len(groups) + checks + 1, "whole": cost.generation(config, whole, s.answer_tokens),
+        "search": searched(config, prompt, checks, len(t.frame.close), opening + read, s.answer_tokens),
+        "construction": sum(cost.generation(config, instruction + tokens, summary) for tokens, summary in groups),
         "bytes of weights": width * sum(weight.numel() for weight in tiny.weights.values()),
         "of a batch": max(cost.bytes_of_pass(config, width, n * p, n * (p + limit)) for n, p in longest),
         "of a search": cost.bytes_of_pass(config, width, min(read, 512), s.window, prompt),
@@ -282,24 +272,15 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
 
 def test_table_a4_at_the_papers_lengths():
     """The dry run computes Table A4 for the 8B shape: chunks of 300 tokens, nodes of 60, prompts of 150, answers of 10,
-    and GARLIC's numbers of nodes."""
+    and GARLIC's numbers of nodes; and again with the logits of every token that is read."""
     folder = ROOT / "tests" / "llama-3.1-8b"
     config = read_config(folder)
-    header, *lines = (re.split("  +", line) for line in run(
-        "--table", "A4", "--dry-run", "--model", folder).stdout.splitlines()[:13])
-    assert header == ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"]
-    wanted = []
+    found = json.loads(run("--table", "A4", "--dry-run", "--json", "--model", folder).stdout)
     for (data, (tokens, *_)), nodes in zip(paper.TABLE_A3.items(), (48, 36, 17, 30), strict=True):
         groups = sum(levels([300] * (tokens // 300) + [tokens % 300], 8192 - 2048 - 150, 2048, 60), [])
-        whole, searched = 150 + tokens, 150 + 60 * nodes
-        costs = [(whole, generated(config, whole, 10)),
-                 (sum(150 + n for n, _ in groups), sum(generated(config, 150 + n, summary) for n, summary in groups)),
-                 (searched, flops_of(config, searched, searched // 2) + nodes * flops_of(config, 5, searched, 1)
-                  + sum(flops_of(config, 1, searched + n, 1) for n in range(10)))]
-        rows = zip(("whole document", "construction", "search"), costs, paper.TABLE_A4.values())
-        for row, (read, flops), published in rows:
-            both = flops, flops + 2 * read * 4096 * 128256
-            teras = *(f / 1e12 for f in both), published[data]
-            wanted.append([data, row, *(f"{t:.0f}T" if t >= 100 else f"{t:.1f}T" for t in teras),
-                           *(f"{t / teras[2]:.2f}x" for t in teras[:2])])
-    assert lines == wanted
+        whole, prompt = 150 + tokens, 150 + 60 * nodes
+        flops = [cost.generation(config, whole, 10), sum(cost.generation(config, 150 + n, summary) for n, summary in groups),
+                 searched(config, prompt, nodes, 5, prompt, 10)]
+        read = [whole, sum(150 + n for n, _ in groups), prompt]
+        assert [(row["flops"], row["with all logits"]) for row in found[data].values()] == [
+            (some, some + 2 * n * 4096 * 128256) for some, n in zip(flops, read)]
