@@ -3,9 +3,7 @@
 The page is well-formed XML, so most is proven without a browser.
 """
 import ast
-import io
 import re
-import tokenize
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -75,9 +73,9 @@ def links(element) -> list[str]:
     return [link.get("href")[1:] for link in element.iter("a") if link.get("href").startswith("#")]
 
 
-def begins_at(element) -> int:
-    """The first line of a definition's block after its decorators."""
-    return next(number for number, line in lines(element) if not line.strip().startswith("@"))
+def articles(ids, file: str) -> dict:
+    """The blocks of a file's definitions, by their names."""
+    return {name: block for name, block in ids.items() if block.tag == "article" and name.split(".")[0] == file}
 
 
 def test_the_page_in_the_documents_is_the_one_that_is_made(html):
@@ -87,43 +85,28 @@ def test_the_page_in_the_documents_is_the_one_that_is_made(html):
 
 @pytest.mark.parametrize("file", SOURCES)
 def test_every_line_of_code_is_there_once_with_its_number(ids, file):
-    """A line of code is one with a token of Python's tokenizer that is no comment and no docstring."""
-    source = SOURCES[file]
-    docstrings = {line for node in ast.walk(ast.parse(source))
+    """What is neither blank nor a comment nor in a docstring is code."""
+    docstrings = {line for node in ast.walk(ast.parse(SOURCES[file]))
                   if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node)
                   for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)}
-    shapeless = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    code = {line for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in shapeless
-            for line in range(token.start[0], token.end[0] + 1)} - docstrings
-    written = source.splitlines()
-    shown = [row for name, element in ids.items() if element.tag == "article" and name.split(".")[0] == file
-             for row in lines(element) if row[1].strip()]
-    assert shown == [(n, written[n - 1]) for n in sorted(code) if written[n - 1].strip()]
+    code = [(number, line) for number, line in enumerate(SOURCES[file].splitlines(), 1)
+            if re.match(" *[^# ]", line) and number not in docstrings]
+    assert code == [row for block in articles(ids, file).values() for row in lines(block) if row[1].strip()]
 
 
 @pytest.mark.parametrize("file", SOURCES)
-def test_every_definition_begins_with_its_docstring(ids, file):
+def test_every_docstring_and_every_comment_is_there(ids, file):
+    """A docstring is in the block of its definition."""
+    blocks = articles(ids, file)
     tree = ast.parse(SOURCES[file])
-    holders = [(file, tree)] + [(f"{file}.{node.name}", node) for node in tree.body if isinstance(node, ast.ClassDef)]
-    for place, holder in holders:
+    classes = [(f"{file}.{node.name}", node) for node in tree.body if isinstance(node, ast.ClassDef)]
+    for place, holder in [(file, tree), *classes]:
         for node in holder.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                block = ids[f"{place}.{node.name}"]
-                assert begins_at(block) == node.lineno
-                assert squeezed(ast.get_docstring(node) or "") in squeezed(text(block))
-
-
-@pytest.mark.parametrize("file", SOURCES)
-def test_every_comment_stands_beside_its_code(ids, file):
-    """A comment that fills a line is in the row that begins with the next line of code."""
-    rows = {lines(row)[0][0]: squeezed(text(row)) for element in ids.values() if element.tag == "article"
-            and element.get("id").split(".")[0] == file for row in element if lines(row)}
-    written = SOURCES[file].splitlines()
-    comments = [n for n, line in enumerate(written) if re.match(" *# (?!---)", line)]
-    assert len(comments) > 10
-    for n in comments:
-        below = next(m for m in range(n, len(written)) if re.match(" *[^# ]", written[m]))
-        assert squeezed(written[n].strip("# ")) in rows[below + 1]
+                assert squeezed(ast.get_docstring(node) or "") in squeezed(text(blocks[f"{place}.{node.name}"]))
+    shown = squeezed("".join(map(text, blocks.values())))
+    comments = re.findall("(?m)^ *# (?!---)(.*)", SOURCES[file])
+    assert len(comments) > 10 and all(squeezed(comment) in shown for comment in comments)
 
 
 def test_every_row_of_the_paper_leads_to_its_definition(ids):

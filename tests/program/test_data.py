@@ -33,7 +33,7 @@ def test_the_hash_is_that_of_the_passages():
 
 @pytest.mark.parametrize("line", [
     b"{", b"[]", b"\xff\xfe{}", b"[" * 5000, b'{"n": NaN}', *map(json.dumps, (
-        GOOD, GOOD | {"id": "second", "text": "x\ud83d"}, {"text": "t"}, {"questions": []}, {"passages": [], "questions": []},
+        GOOD, GOOD | {"id": 2, "text": "x\ud83d"}, {"text": "t"}, {"questions": []}, {"passages": [], "questions": []},
         GOOD | {"id": 2, "passages": ["x"]}, GOOD | {"id": 2, "text": " "}, GOOD | {"id": ["d"]},
         {"text": "t", "questions": [QUESTION | {"id": 1}, QUESTION | {"id": "1"}]},
         *({"text": "t", "questions": [question]} for question in (

@@ -3,6 +3,7 @@ import contextlib
 import io
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -90,26 +91,26 @@ def test_a_run_goes_on_where_it_stopped(three, undisturbed, tmp_path):
     assert printed.splitlines()[:-1] == undisturbed[1].splitlines()[:-1]
     assert files(folder / "embedded") == files(undisturbed[0] / "embedded") and not files(folder / "graphs")
     fewer = json.loads(run("--dataset", three, "--limit", 1, "--output", folder, "--json").stdout)
+    assert fewer == json.loads((folder / "results.json").read_text())
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3
 
 
 @pytest.mark.slow
 def test_what_one_process_refuses_all_refuse(tmp_path):
-    """If only the second process finds a changed text, the first does not wait for it. Reasons are in the order of the
-    data, and one process alone prints."""
-    data, output = tmp_path / "mine.jsonl", tmp_path / "r"
+    """If only the second process finds a changed text, the first does not wait for it. One process alone prints;
+    reasons are in the order of the data."""
+    data = tmp_path / "mine.jsonl"
     questions = [{"question": text, "answers": ["Ann"]} for text in ("Who?", "Who " * 500)]
     rows = [{"id": name, "text": f"Ann has a cat {name}.", "questions": questions} for name in "abc"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", ROOT / "eval.py", "--device",
-               "cpu", "--dataset", data, "--method", "whole,bm25", "--output", output]
+               "cpu", "--dataset", data, "--method", "whole", "--output", tmp_path / "r"]
 
     def run_with(text):
         write_lines(data, (rows[0], rows[1] | {"text": text}, rows[2]))
         return subprocess.run(command, capture_output=True, text=True, timeout=90)
     first = run_with("Bob has a dog.")
-    assert (first.stderr.count(": own, "), first.stdout.count("Results: ")) == (1, 1)
-    reasons = json.loads((output / "results.json").read_text())["not answered"]
-    assert [reason.split(":")[0] for reason in reasons] == [f"question {d}-1 of document {d}" for d in "abcabc"]
+    assert first.stdout.count("Results: ") == 1
+    assert re.findall("not answered: question (.)-1 of", first.stderr) == ["a", "b", "c"]
     second = run_with("Bob has a cow.")
     assert second.returncode != 0 and "answered for another text" in second.stderr
 
@@ -270,20 +271,6 @@ def test_pecan_may_fail_on_one_of_two_data_sets(tmp_path):
     bad, good = (block.splitlines() for block in done.stdout.split("\n\n"))
     assert bad[0] == "bad" and bad[2].startswith("whole document") and bad[2].endswith(" -")
     assert good[0] == "good" and good[2].startswith("PECAN") and float(good[3].split()[-1]) <= 0
-
-
-def test_a_document_that_cannot_be_prepared_is_reported_once(three, undisturbed, tmp_path):
-    """Its other answers stay, and so do those of other documents. Stdout has the numbers that are kept."""
-    folder = shutil.copytree(undisturbed[0], tmp_path / "r")
-    path = folder / "embedded" / "pecan.jsonl"
-    rows = rows_in(path)
-    (folder / "graphs" / f"{rows[0]['graph']}.json").write_text("{}")
-    write_lines(path, (rows[0], *rows[4:8]))
-    done = run("--dataset", three, "--table", "nodes", "--json", "--output", folder)
-    assert done.returncode == 1 and done.stderr.count("not answered") == 1, done.stderr
-    assert json.loads(done.stdout) == json.loads((folder / "results-nodes.json").read_text())
-    assert "not answered: document test-0, questions left 3: " in done.stderr
-    assert [row["id"] for row in rows_in(path)] == [row["id"] for row in (rows[0], *rows[4:])]
 
 
 def test_a_full_disk_ends_the_run(three, tmp_path):
