@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import re
+import string
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,6 +34,11 @@ class Report:
     questions: int = 0
     skipped: dict = field(default_factory=dict)
     problems: dict = field(default_factory=dict)
+
+    @property
+    def part(self) -> str:
+        """The part of the layout that is read; "" for all of it."""
+        return self.layout.partition(" ")[2]
 
     def skip(self, reason: str, where: str):
         """Count something that is left out."""
@@ -285,15 +291,15 @@ class NarrativeQA(Layout):
         return f"{self.name} {part}".strip(), [file for file in files if file.name == self.table
                                                or ".content" in file.name]
 
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+    def rows(self, files, report):
         """A row is a document: its questions and the file of its story. Rows are in the order of the table."""
-        part = report.layout.removeprefix(self.name).strip()
         stories = {file.name.split(".")[0]: file for file in files if ".content" in file.name}
 
         questions = {}                # id of a document -> its questions
         for file in files:
             if file.name == self.table:
-                self.read_table(file, part, questions, report)
+                for name, question in self.questions(file, report):
+                    questions.setdefault(name, []).append(question)
 
         for name in questions:
             if name in stories:
@@ -301,8 +307,8 @@ class NarrativeQA(Layout):
             else:
                 report.skip("a document whose story is missing", name)
 
-    def read_table(self, file: File, part: str, questions: dict[str, list[Question]], report: Report):
-        """Add the questions of one set ("" for all three) to `questions`."""
+    def questions(self, file: File, report: Report) -> Iterator[tuple[str, Question]]:
+        """Yield the questions of a table, each with the id of its document."""
         text = decode(read_bytes(file), report, str(file))
         with reading(file, "not a readable table"):
             table = csv.DictReader(io.StringIO(text))
@@ -314,12 +320,11 @@ class NarrativeQA(Layout):
             for number, row in enumerate(table, 2):
                 if None in row:
                     report.skip("a row with too many columns", f"{file.name}, row {number}")
-                elif part in ("", row["set"]):
+                elif report.part in ("", row["set"]):
                     name = row["document_id"]
-                    question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
-                    questions.setdefault(name, []).append(question)
+                    yield name, Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
 
-    def document(self, where: str, row: tuple[list[Question], File], report: Report) -> Document:
+    def document(self, where, row, report):
         questions, story = row
         text = plain_text(decode(read_bytes(story), report, where), report, where)
         return checked(where, where, [text], questions, report)
@@ -334,11 +339,11 @@ class Qasper(Layout):
     name = "Qasper"
     keys = {"full_text", "abstract"}          # of its first paper
 
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+    def rows(self, files, report):
         for file in files:
             yield from parse_json(read_bytes(file), file, dict).items()
 
-    def document(self, where: str, row: dict, report: Report) -> Document:
+    def document(self, where, row, report):
         """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""
         sections = []
         for section in row["full_text"]:
@@ -375,7 +380,7 @@ class HotpotQA(Layout):
     name = "HotpotQA"
     keys = {"question", "context", "supporting_facts"}
 
-    def document(self, where: str, row: dict, report: Report) -> Document:
+    def document(self, where, row, report):
         context = row["context"]
         if isinstance(context, dict):
             context = list(zip(context["title"], context["sentences"], strict=True))
@@ -405,16 +410,15 @@ class MuSiQue(Layout):
     name = "MuSiQue"
     keys = {"paragraphs", "question"}
 
-    def document(self, where: str, row: dict, report: Report) -> Document:
+    def document(self, where, row, report):
         paragraphs = sorted(row["paragraphs"], key=lambda row: row["idx"])
         passages = [paragraph(row["title"], row["paragraph_text"]) for row in paragraphs]
 
-        questions = []
         answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
-        if exactly(bool, row.get("answerable", True)):
-            questions.append(Question(row["id"], row["question"], answers))
-        else:
+        questions = [Question(row["id"], row["question"], answers)]
+        if not exactly(bool, row.get("answerable", True)):
             report.skip("a question that its paragraphs do not answer", where)
+            questions = []
         return checked(where, row["id"], passages, questions, report)
 
 
@@ -437,7 +441,7 @@ class QuALITY(Layout):
     name = "QuALITY"
     keys = {"article", "article_id", "questions"}
 
-    def document(self, where: str, row: dict, report: Report) -> Document:
+    def document(self, where, row, report):
         """The options follow a question's text as lines "(A) ..". The answer is the text of the right option.
 
         For the accuracy, `extra` has the options and gold, the place of the right one.
@@ -445,17 +449,14 @@ class QuALITY(Layout):
         questions = []
         for number, asked in enumerate(row["questions"]):
             options = [" ".join(option.split()) for option in texts(asked["options"])]
-            lines = [f"({chr(ord('A') + n)}) {option}" for n, option in enumerate(options)]
-            gold = asked.get("gold_label")
-            extra = {}
-            answers = []
-            if gold is not None:
-                extra = {"options": options, "gold": gold - 1}
-                answers = [options[gold - 1]]
-                check_values(extra, OPTION_RULES)
-
-            questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
-                                      answers, extra))
+            lines = [f"({letter}) {option}" for letter, option in zip(string.ascii_uppercase, options)]
+            text = "\n".join([asked["question"], *lines])
+            question = Question(f"{row['set_unique_id']}-{number}", text, [])
+            if asked.get("gold_label") is not None:
+                question.extra.update(options=options, gold=asked["gold_label"] - 1)
+                check_values(question.extra, OPTION_RULES)
+                question.answers.append(options[question.extra["gold"]])
+            questions.append(question)
         return checked(where, str(row["article_id"]), [exactly(str, row["article"])], questions, report)
 
 
@@ -491,14 +492,13 @@ class LongBench(Layout):
                              f"{', '.join(known or self.tasks)}")
         return by_task[task]
 
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        task = report.layout.removeprefix(self.name).strip()
-        if task not in ("", *self.tasks.values()):
-            raise InputError(f"{report.path}: LongBench's task {task!r:.60} is not read, only its English question "
-                             f"answering: {', '.join(self.tasks)}")
+    def rows(self, files, report):
+        if report.part not in ("", *self.tasks.values()):
+            raise InputError(f"{report.path}: LongBench's task {report.part!r:.60} is not read, only its English "
+                             f"question answering: {', '.join(self.tasks)}")
         return super().rows(files, report)
 
-    def document(self, where: str, row: dict, report: Report) -> Document:
+    def document(self, where, row, report):
         """A context of several documents is cut into its passages."""
         passages = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
         name = str(row.get("_id") or where)
@@ -511,11 +511,11 @@ class Own(Layout):
     name = "own"
     keys = {"questions"}
 
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
+    def rows(self, files, report):
         """A row is a document. Nothing is mended or skipped: a mistake in your own data is an InputError."""
         return ((document.id, document) for file in files for document in read_jsonl(file))
 
-    def document(self, where: str, row: Document, report: Report) -> Document:
+    def document(self, where, row, report):
         return row
 
 

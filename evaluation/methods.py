@@ -77,7 +77,8 @@ def unloaded(name: str) -> tuple[Config, Tokenizer]:
     return config, Tokenizer(folder, config.vocab)
 
 
-def pecan(model: Llama, encoder, builder: Llama | None, settings: Settings, construction: Settings | None = None):
+def pecan(model, encoder, builder, settings, construction=None):
+    """Pecan, with its arguments in the order in which the method of a row is called."""
     return Pecan(model, encoder, settings, builder, construction)
 
 
@@ -144,7 +145,7 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
     """The rows of a table for a data set; all methods if `table` is None. Table 2 compares `model` and `searchers`.
 
     Without progress control, Table 3 reads the number of nodes that GARLIC gives (4.4). For other data sets the number
-    is "mean": as many as PECAN reads on average. The paper chose its number in the same way.
+    is open (None): it becomes as many as PECAN reads on average. The paper chose its number in the same way.
     """
     if table in COMPARE:
         return list(COMPARE[table].values())
@@ -155,7 +156,7 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
         return [PECAN,
                 Row("pecan-without-attention", "w/o Attention-Guided Retrieval", changes={"attention": False}),
                 Row("pecan-without-progress", "w/o Dynamic Progress Control",
-                    changes={"fixed_nodes": paper.FIXED_NODES.get(dataset, "mean")}),
+                    changes={"fixed_nodes": paper.FIXED_NODES.get(dataset)}),
                 Row("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
                 Row("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False})]
 
@@ -217,14 +218,13 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
         label = ", ".join([label, *(f"w/o {name}" for name in args.without)])
         label += f", {args.nodes} nodes" if args.nodes else ""
 
-    # The window may not exceed the length that the models were made for.
-    builder = checkpoints.builder if row.is_pecan else None
-    names = [checkpoints.model, *filter(None, [builder])]
-    lengths = [read_config(locate(name)).max_length for name in names]
-    sources = (PAPER.get(dataset.name, {}) | row.paper, chosen_settings(args),
-               {name: value for name, value in row.changes.items() if value != "mean"})
-    settings = resolve(locate(checkpoints.model), min(lengths), *sources)
-    construction = resolve(locate(builder), lengths[1], *sources) if builder else None
+    # The window may not exceed the length that the models were made for: the model and, of PECAN, the builder.
+    names = [checkpoints.model, row.is_pecan and checkpoints.builder]
+    folders = [locate(name) for name in names if name]
+    lengths = [read_config(folder).max_length for folder in folders]
+    sources = PAPER.get(dataset.name, {}) | row.paper, chosen_settings(args), row.changes
+    settings = resolve(folders[0], min(lengths), *sources)
+    construction = resolve(folders[1], lengths[1], *sources) if len(folders) > 1 else None
 
     top_k = row.top_k
     if top_k == "X":
@@ -243,7 +243,8 @@ def settle(run: Run, pecan: dict | None) -> Run:
     The number is part of the file's name, because it changes with the number of documents. InputError if PECAN was not
     run.
     """
-    if run.top_k != "X" and run.row.changes.get("fixed_nodes") != "mean":
+    reads_mean = "fixed_nodes" in run.row.changes and run.settings.fixed_nodes is None
+    if run.top_k != "X" and not reads_mean:
         return run
     if pecan is None:
         raise InputError(f"{run.label} depends on PECAN's result: run PECAN too (--method pecan,"

@@ -71,7 +71,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
         one option's text inside the reply              He wanted revenge, I think.
         a capital letter alone                          I think it is C.
     """
-    letters = "".join(chr(ord("A") + n) for n in range(len(options)))
+    letters = string.ascii_uppercase[:len(options)]
     letter = LETTER.format(letters)
     forms = [rf"(?i)\banswer\b[^.!?\n]{{0,99}}?[\s*]{{0,9}}{letter}",
              rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?{letter}",
@@ -148,6 +148,10 @@ def interval(values: list[float]) -> list[float]:
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
+def with_interval(name: str, values: list[float]) -> dict:
+    return {name: mean(values), f"{name}_interval": interval(values)}
+
+
 def difference(rows: list[dict], others: list[dict]) -> dict | None:
     """Mean F1 of `rows` minus mean F1 of `others`, in points, with its 95 % interval; None if they share no question.
 
@@ -165,9 +169,7 @@ def scores(rows: list[dict]) -> dict:
     """
     found = {"n": len(rows)}
     for name, metric in (("f1", f1), ("em", exact_match), ("rouge_l", rouge_l)):
-        values = [100 * metric(row["prediction"], row["answers"]) for row in rows]
-        found[name] = mean(values)
-        found[f"{name}_interval"] = interval(values)
+        found |= with_interval(name, [100 * metric(row["prediction"], row["answers"]) for row in rows])
     return found | accuracy(rows)
 
 
@@ -183,9 +185,7 @@ def summary(rows: list[dict]) -> dict:
         "histogram": dict(sorted(Counter(nodes).items()))}
 
     for name, counted in (("nodes", rows), ("tokens", rows), ("flops", rows), ("construction_flops", documents)):
-        values = [row[name] for row in counted]
-        found[name] = mean(values)
-        found[f"{name}_interval"] = interval(values)
+        found |= with_interval(name, [row[name] for row in counted])
 
     # Replies that the method asked for, and those it refused, for documents and questions together.
     for name in ("calls", "refused"):

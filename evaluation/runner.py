@@ -49,7 +49,7 @@ RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), T
 
 def prediction(document: Document, question: Question, prepared: Prepared, answer: Answer, graph: str | None) -> dict:
     """The line of an answer; `graph` names the file of the document's graph."""
-    steps = [asdict(step) for step in answer.trace]
+    trace = [{name: value for name, value in asdict(step).items() if name != "candidates"} for step in answer.trace]
     return {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
             "prediction": answer.text, "answers": question.answers,
             "f1": metrics.f1(answer.text, question.answers), "rouge_l": metrics.rouge_l(answer.text, question.answers),
@@ -58,7 +58,7 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
             "calls": answer.calls, "refused": answer.refused, "construction_calls": prepared.calls,
             "construction_refused": prepared.refused,
             **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
-            "trace": [{name: step[name] for name in step if name != "candidates"} for step in steps]}
+            "trace": trace}
 
 
 class Predictions:
@@ -190,12 +190,11 @@ class Team:
         If one process raises InputError, all raise it, so that none continues alone.
         """
         try:
-            found = [function()]
+            mine = function()
         except InputError as error:
-            found = [error]
+            mine = error
+        found = [mine] * self.size
         if self.size > 1:
-            mine, = found
-            found = [None] * self.size
             dist.all_gather_object(found, mine)
 
         for outcome in found:
@@ -205,10 +204,7 @@ class Team:
 
     def first(self, function):
         """Call a function in the first process only, while the others wait. InputError as in `together`."""
-        def only_here():
-            if self.rank == 0:
-                function()
-        self.together(only_here)
+        self.together(lambda: function() if self.rank == 0 else None)
 
     def leave(self):
         if self.size > 1:

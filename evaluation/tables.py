@@ -33,10 +33,6 @@ def quantity(flops: float) -> str:
     return f"{flops:.{decimals}f}{letter}"
 
 
-def one_decimal(value: float) -> str:
-    return f"{value:.1f}"
-
-
 def difference(run: dict) -> str:
     """F1 minus the F1 of the first row (PECAN) on the same questions, with its interval."""
     if not run.get("difference"):                                 # the first row, or the first row was not run
@@ -47,12 +43,12 @@ def difference(run: dict) -> str:
 
 # The cell of each column, from a run's summary.
 COLUMNS = {
-    "F1": lambda run: one_decimal(run["f1"]),
+    "F1": lambda run: f"{run['f1']:.1f}",
     "95 %": lambda run: "{:.1f}-{:.1f}".format(*run["f1_interval"]),
-    "EM": lambda run: one_decimal(run["em"]),
-    "accuracy": lambda run: one_decimal(run["accuracy"]) if "accuracy" in run else NONE,
-    "ROUGE-L": lambda run: one_decimal(run["rouge_l"]),
-    "nodes": lambda run: one_decimal(run["nodes"]) if run["nodes"] else "-",
+    "EM": lambda run: f"{run['em']:.1f}",
+    "accuracy": lambda run: f"{run['accuracy']:.1f}" if "accuracy" in run else NONE,
+    "ROUGE-L": lambda run: f"{run['rouge_l']:.1f}",
+    "nodes": lambda run: f"{run['nodes']:.1f}" if run["nodes"] else "-",
     "FLOPs/query": lambda run: quantity(run["flops"]),
     "ratio": lambda run: f"{run['ratio']:.2f}x" if "ratio" in run else "-",
     "FLOPs/document": lambda run: quantity(run["construction_flops"]) if run["construction_flops"] else "-",
@@ -60,7 +56,8 @@ COLUMNS = {
     "refused": lambda run: f"{run['refused']} of {run['calls']}" if run["calls"] else NONE,
     "documents": lambda run: str(run["documents"]),
     "n": lambda run: str(run["n"]),
-    **dict.fromkeys(("F1 - PECAN", "F1 - first row"), difference),
+    "F1 - PECAN": difference,
+    "F1 - first row": difference,
 }
 # Short heads, so that the table without --table fits 80 columns.
 COLUMNS |= {"FLOPs": COLUMNS["FLOPs/query"], "graph": COLUMNS["FLOPs/document"],
@@ -93,13 +90,10 @@ def tables_of(table: str | None, results: dict) -> list[Table]:
     """The tables of --table (None: a run without it). Data sets of the paper that were not run come last."""
     if table is None:
         return [overview(dataset, entry["runs"]) for dataset, entry in results.items() if entry["runs"]]
-    datasets = dict.fromkeys([*results, *(paper.DATASETS if table != "patience" else ())])   # Figure 4 has no numbers
-
+    others = {"patience": (), "systems": (*paper.DATASETS, *paper.OTHER_DATASETS)}         # Figure 4 has no numbers
+    datasets = dict.fromkeys([*results, *others.get(table, paper.DATASETS)])
     if table == "A3":
         return [table_a3(datasets, results)]
-    if table == "systems":
-        datasets |= dict.fromkeys(paper.OTHER_DATASETS)
-
     return [SHOW[table](dataset, results.get(dataset, {"runs": {}})["runs"]) for dataset in datasets]
 
 
@@ -129,7 +123,7 @@ def published(row: dict, dataset: str) -> list[str]:
     if figures is None:
         return [NONE] * 4
     cost = [NONE] * 2 if figures.tflops is None else [f"{figures.tflops:.1f}T", f"{figures.ratio:.2f}x"]
-    return [one_decimal(figures.f1), one_decimal(figures.rouge_l), *cost]
+    return [f"{figures.f1:.1f}", f"{figures.rouge_l:.1f}", *cost]
 
 
 # Label of a row of Table 1 -> name of its run. The paper labels the whole document with the name of its model.
@@ -163,7 +157,7 @@ def systems(dataset: str, runs: dict) -> Table:
 
 def table2(dataset: str, runs: dict) -> Table:
     """F1 if one model builds the graph and another searches it. Pairs that only the paper has come last."""
-    figures = {pair: one_decimal(row[dataset]) for pair, row in paper.TABLE2.items() if dataset in row}
+    figures = {pair: f"{row[dataset]:.1f}" for pair, row in paper.TABLE2.items() if dataset in row}
     rows = []
     for name, run in runs.items():
         in_paper = run["label"].replace("-Instruct", "").replace("Meta-", "")
