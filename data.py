@@ -52,7 +52,7 @@ class Document:
     @property
     def hash(self) -> str:
         """sha256 of the passages. A graph names its document by this hash."""
-        return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False, allow_nan=False).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False).encode()).hexdigest()
 
 
 # --- methods and answers --------------------------------------------------------------------------------------------
@@ -137,9 +137,11 @@ def json_lines(path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def read_jsonl(path: str | Path, limit: int | None = None) -> list[Document]:
-    """The documents of a JSON lines file, at most `limit`; InputError names the line and what is wrong with it."""
-    path = Path(path) if isinstance(path, str) else path                  # a file in a zip file has its own type
+def read_jsonl(path, limit: int | None = None) -> list[Document]:
+    """The documents of a JSON lines file, on disk or in a zip file; at most `limit`.
+
+    InputError names the line and what is wrong with it.
+    """
     documents = []
     documents_seen, questions_seen = set(), set()
     for number, line in itertools.islice(json_lines(path), limit):

@@ -35,7 +35,7 @@ from support.command import add_model_options, make_parser, parse_options, user_
 
 ROOT = Path(__file__).parent
 VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
-DEFAULT_METHODS = "pecan,bm25,whole"           # if neither --method nor --table chooses others
+DEFAULT_METHODS = "pecan", "bm25", "whole"     # if neither --method nor --table chooses others
 NOTE = "F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps.\nFLOPs are counted, not timed."
 LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that were cut;\n"
           "diff: F1 less PECAN's, on the same questions (intervals are in the results).")
@@ -44,14 +44,14 @@ LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that
 # --- parse ----------------------------------------------------------------------------------------------------------
 
 def parse(argv) -> argparse.Namespace:
-    """The options; InputError if they contradict each other. `methods` names the methods to run; None: all."""
+    """The options; InputError if they contradict each other. `methods` names the methods to run; if empty, all."""
     parser = make_parser("eval.py", __doc__)
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
                         help="one or several, in a layout of evaluation/layouts.py, on disk or on the hub: "
                              "hf://datasets/OWNER/NAME[@REVISION]/FILE[:TASK] (default: the embedded set)")
-    parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: {DEFAULT_METHODS}; for "
-                                         "--table 1 or systems its rows)")
+    parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: "
+                                         f"{','.join(DEFAULT_METHODS)}; for --table 1 or systems its rows)")
     parser.add_argument("--table", choices=tables.TABLES, help="a table or figure of the paper")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
                         help="for --table 2: another checkpoint; it searches its own graphs and those of --model")
@@ -81,15 +81,14 @@ def parse(argv) -> argparse.Namespace:
         if by_table and getattr(args, option):
             raise InputError(f"--{option} cannot be chosen with --table {args.table}: the table decides what is run")
 
-    chosen = args.method or (None if args.table else DEFAULT_METHODS)
-    args.methods = chosen and chosen.split(",")
     known = COMPARE.get(args.table, {})
-    for method in args.methods or ():
+    args.methods = args.method.split(",") if args.method else known if args.table else DEFAULT_METHODS
+    for method in args.methods:
         if method not in known:
             raise InputError(f"--method {method}: unknown here; choose from {', '.join(known)}")
     if (args.table == "2") != bool(args.searcher):
         raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
-    if args.top is not None and not any(METHODS[name].top_k == "X" for name in args.methods or known):
+    if args.top is not None and not any(METHODS[name].top_k == "X" for name in args.methods):
         raise InputError(f"--top {args.top} is for Top-X methods (their names end in -x), and none of them is run")
     if args.pictures:
         pictures.check(args.table)
@@ -117,9 +116,8 @@ def score_files(args: argparse.Namespace):
 def commit() -> str | None:
     """The commit of this code, with "-dirty" behind it if files were changed; None outside of a git checkout."""
     with contextlib.suppress(OSError):
-        if (ROOT / ".git").exists():
-            command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
-            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None
+        command = ["git", "--git-dir=.git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None
     return None
 
 

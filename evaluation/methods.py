@@ -208,7 +208,7 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
             read_json(locate(checkpoint) / "config.json")
     return [planned(args, dataset, row) for dataset in datasets
             for row in rows_of(args.table, dataset.name, args.model, args.searcher)
-            if args.methods is None or row.name in args.methods]
+            if not args.methods or row.name in args.methods]
 
 
 def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:

@@ -54,6 +54,7 @@ def paint_nodes(figure, dataset: str, runs: dict):
     if dataset in paper.FIXED_NODES:
         axis.plot(paper.FIXED_NODES[dataset], above, "^", color=BLACK, label="published mean (GARLIC)")
     axis.set(xlabel="nodes read for a query", ylabel="queries", xlim=(0, None))
+    axis.locator_params(integer=True)
     axis.legend()
 
 
@@ -61,12 +62,12 @@ def paint_patience(figure, dataset: str, runs: dict):
     """Figure 4: F1 and FLOPs by stop patience."""
     sweep = {n: runs[row.name] for n, row in enumerate(rows_of("patience"), 1) if row.name in runs}
     top, bottom = figure.subplots(2, sharex=True)
-    for axis, name, look in ((top, "f1", {"color": VERMILION, "marker": "o"}),
-                             (bottom, "flops", {"color": BLUE, "marker": "s"})):
-        axis.errorbar(list(sweep), [run[name] for run in sweep.values()], whiskers(sweep.values(), name), **look)
+    for axis, name, marker, color in ((top, "f1", "o-", VERMILION), (bottom, "flops", "s--", BLUE)):
+        means = [run[name] for run in sweep.values()]
+        axis.errorbar(list(sweep), means, whiskers(sweep.values(), name), fmt=marker, color=color)
 
     top.set(ylabel="F1 (%)")
-    bottom.set(xlabel="stop patience $t_n$", ylabel="FLOPs/query", xticks=list(sweep))
+    bottom.set(xlabel="stop patience $t_n$", ylabel="FLOPs of a query", xticks=list(sweep))
     bottom.yaxis.set_major_formatter(lambda value, _: quantity(value))
 
 

@@ -5,7 +5,6 @@ stopped. Processes share the documents: every process but the first writes its o
 end all answers are in OUTPUT/DATASET/METHOD.jsonl, in the order of the questions.
 """
 import datetime
-import glob
 import json
 import os
 import sys
@@ -69,7 +68,7 @@ class Predictions:
 
     def __init__(self, path: Path, rank: int = 0):
         self.path = path
-        self.own = part(path, rank) if rank else path
+        self.own = path.with_name(f"{path.stem}.part-{rank}.jsonl") if rank else path
         self.rows = {}                                            # id of the question -> row
         for place, line in lines_of(path):
             with reading(place, "not a prediction", "; move the file away, or use --overwrite"):
@@ -102,21 +101,16 @@ class Predictions:
     def finish(self, order: list[str]):
         """Put the answers of all processes into one file. The questions of `order` come first, in this order."""
         lines = {json.loads(line)["id"]: line.decode() + "\n" for _, line in lines_of(self.path)}
-
-        ids = dict.fromkeys([*(id for id in order if id in lines), *lines])
-        if ids:
-            write_file(self.path, "".join(lines[id] for id in ids))
+        ordered = {id: lines[id] for id in (*order, *lines) if id in lines}
+        if ordered:
+            write_file(self.path, "".join(ordered.values()))
         for file in answer_files(self.path)[1:]:
             file.unlink()
 
 
-def part(path: Path, rank: int | str) -> Path:
-    return path.with_name(f"{path.stem}.part-{rank}.jsonl")
-
-
 def answer_files(path: Path) -> list[Path]:
     """The files that hold the answers of a run, `path` first."""
-    parts = sorted(path.parent.glob(part(Path(glob.escape(str(path))), "*").name))
+    parts = sorted(file for file in path.parent.glob("*.jsonl") if file.name.startswith(f"{path.stem}.part-"))
     return [file for file in (path, *parts) if file.exists()]
 
 

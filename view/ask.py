@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, indent
 
 from core.files import InputError
 from core.settings import PAPER
@@ -32,10 +32,6 @@ TEXT = """Answer questions about a long document with PECAN.
     python pecan.py tiny/story.txt "When did Selma move?" --json                for a program
     python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
 """
-
-
-WIDTH = 80                        # columns of a terminal
-INDENT = " " * 6                  # before a node's text, below its step
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -85,7 +81,7 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
              f"  ({len(answer.nodes)} of {len(texts)} nodes read, {flops:,g} {unit}; {ENDS[answer.end]})"]
     if steps:
         for step in answer.trace:
-            text = fill(texts[step.node], WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+            text = indent(fill(texts[step.node], 74), " " * 6)           # 80 columns
             lines += [f"  {describe(step)}", text]
     return "\n".join(lines)
 

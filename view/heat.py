@@ -9,10 +9,9 @@ from view.recorder import pieces, watching
 def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style: bool = True) -> str:
     """The table in HTML, for the summary that has information point `node`.
 
-    A row is a token that the model wrote, a column is a node of
-    the group, a cell is a(x, j). Below the tokens of each information point stand its edges e_ij. `model` built the
-    graph with `settings`; it writes the summary once more. Without `style`, the page that holds the table has
-    view/heat.css.
+    A row is a token that the model wrote, a column is a node of the group, a cell is a(x, j). Below the tokens of each
+    information point stand its edges e_ij. `model` built the graph with `settings`; it writes the summary once more.
+    Without `style`, the page that holds the table has view/heat.css.
     """
     sources = [j for i, j, _ in graph.edges if i == node]
     group = range(min(sources), max(sources) + 1)

@@ -40,8 +40,7 @@ def page_data(traces: list[Trace]) -> dict:
 
 def as_script(data: dict) -> str:
     """JSON for a script tag. Without "<", no text in it can end the tag or begin another."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def source_hash(text: str) -> str:
@@ -82,11 +81,7 @@ def main(argv=None) -> int:
     args = parse_options(parser, argv)
     check_name(args.output)
 
-    traces = []
-    for path in args.traces:
-        traces += read_traces(path)
-    write_file(args.output, page(traces))
-    print(f"{args.output}: {len(traces)} question{'s' * (len(traces) > 1)}", file=sys.stderr)
+    write_file(args.output, page([trace for path in args.traces for trace in read_traces(path)]))
     return 0
 
 

@@ -132,10 +132,9 @@ def note(rows: dict, function, values_of, labels: list[str], *call, **named):
     place = f"{Path(code.co_filename).stem}.{code.co_qualname}"
     for label, value in zip(labels, values_of(*call, **named)):
         name, what = label.split(": ")
-        if value is not None:                               # an empty reply has no attention
-            value = value if isinstance(value, list) else torch.as_tensor(value)
-            shape = [len(value)] if isinstance(value, list) else list(value.shape)
-            rows[place, name] = [str(shape), few(value), what]
+        value = value if isinstance(value, list) else torch.as_tensor(value)
+        shape = [len(value)] if isinstance(value, list) else list(value.shape)
+        rows[place, name] = [str(shape), few(value), what]
 
 
 def few(value: torch.Tensor | list[str]) -> list[str]:

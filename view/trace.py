@@ -35,7 +35,7 @@ class Trace(NamedTuple):
 
 
 @contextmanager
-def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
+def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
     """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
 
     Raises OutputError if the trace cannot be written.
@@ -45,10 +45,10 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
 
     def write(answer, prepared, question):
         search = searches.pop()
-        file, folder = Path(graph).parent.resolve() / Path(graph).name, Path(path).parent.resolve()
+        file, folder = graph.parent.resolve() / graph.name, Path(path).parent.resolve()
         if file.anchor == folder.anchor:                     # on Windows they may be on two drives
             file = Path(os.path.relpath(file, folder))
-        file = {"file": file.as_posix(), "hash": sha256([Path(graph)])}
+        file = {"file": file.as_posix(), "hash": sha256([graph])}
         room = search.room + search.lengths[search.visited].sum().item()             # before the first node
         line = {"format": FORMAT, "graph": file, "model": method.model.fingerprint,
                 "encoder": method.encoder.fingerprint, "settings": asdict(method.settings), "question": question,
