@@ -113,7 +113,7 @@ def write_bpe_with_added_tokens(folder):
     """The same, but only the BOS is marked as special, as in some checkpoints."""
     write_bpe(folder)
     path = folder / "tokenizer.json"
-    raw = json.loads(path.read_text())
+    raw = json.loads(path.read_text("utf-8"))
     for token in raw["added_tokens"]:
         token["special"] = token["content"] == "<s>"
         token["normalized"] = True
@@ -122,7 +122,7 @@ def write_bpe_with_added_tokens(folder):
 
 def write_sentencepiece(folder, normalization_rule_name="identity", byte_fallback=True):
     """tokenizer.model alone. Like Llama's it puts a blank before any text and spells unknown characters in bytes."""
-    (folder / "corpus.txt").write_text("\n".join(CORPUS))
+    (folder / "corpus.txt").write_text("\n".join(CORPUS), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
         input=str(folder / "corpus.txt"), model_prefix=str(folder / "tokenizer"), vocab_size=420, model_type="bpe",
         byte_fallback=byte_fallback, minloglevel=2, character_coverage=1.0, remove_extra_whitespaces=False,
@@ -521,7 +521,7 @@ def sentencepiece_of_another_kind(folder):
 def no_merges(folder):
     """Every letter is a token, so after a blank Yes and No begin with the same one."""
     path = folder / "tokenizer.json"
-    raw = json.loads(path.read_text())
+    raw = json.loads(path.read_text("utf-8"))
     raw["model"] |= {"merges": [], "ignore_merges": False}
     path.write_text(json.dumps(raw))
     write_settings(folder, LLAMA2)

@@ -127,4 +127,4 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys):
         assert len(out.splitlines()) == 3 and f"{verb} story.txt." in err, "a trace that is written is not printed"
     assert printed[0] == printed[1]
     assert page_main(["selma.jsonl", "-o", "selma.html"]) == 0
-    assert "When did Selma move?" in Path("selma.html").read_text()
+    assert "When did Selma move?" in Path("selma.html").read_text("utf-8")
