@@ -45,10 +45,9 @@ class Config:
 
 
 # Defaults of a Llama's config.json, values without an alternative here, and rules for its values.
-DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0,
-            "rope_type": "default"}
+DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0}
 IMPLEMENTED = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False,
-               "hidden_act": "silu"}
+               "hidden_act": "silu", "partial_rotary_factor": 1}
 RULES = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                      "num_key_value_heads", "max_position_embeddings"), COUNT),
@@ -56,6 +55,9 @@ RULES = {
     "tie_word_embeddings": FLAG,
     "rope_type": Rule((str,), lambda kind: kind in ("default", "llama3"), "'default' or 'llama3'"),
 }
+HEAD_WIDTH = Rule((int,), lambda n: n > 0 and n % 2 == 0, "an even number above 0, because RoPE rotates pairs")
+EOS = Rule((int, list, type(None)), lambda ids: not isinstance(ids, list) or all(type(token) is int for token in ids),
+           "a whole number or a list of them")
 LLAMA3 = {**dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), POSITIVE),
           "original_max_position_embeddings": COUNT}
 
@@ -69,12 +71,15 @@ def read_config(folder: str | Path) -> Config:
     path = Path(folder) / "config.json"
     with reading(path, "not the config.json of a Llama"):
         given = read_json(path)
-        check_implemented(path, given, IMPLEMENTED)
         values = _with_rope({key: value for key, value in given.items() if value is not None})
+        check_implemented(path, values, IMPLEMENTED)
         check_values(values, RULES, f"{path}: ")
 
-        values = {"head_dim": values["hidden_size"] // values["num_attention_heads"]} | values
-        check_values(values, {"head_dim": COUNT} | (LLAMA3 if values["rope_type"] == "llama3" else {}), f"{path}: ")
+        heads = values["num_attention_heads"]
+        divides = Rule((int,), lambda n: heads % n == 0, f"a divisor of num_attention_heads, {heads}")
+        values = {"head_dim": values["hidden_size"] // heads} | values
+        check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} |
+                     (LLAMA3 if values["rope_type"] == "llama3" else {}), f"{path}: ")
 
     return Config(
         vocab=values["vocab_size"],
@@ -104,10 +109,10 @@ def _with_rope(given: dict) -> dict:
     """The values of config.json, with defaults for absent keys. RoPE's parameters are keys like all others.
 
     transformers 5 writes all of RoPE's parameters as rope_parameters. Version 4 writes rope_theta and rope_scaling.
-    Older versions call rope_type type.
+    Older versions call rope_type type. If a file has both names, it is read as transformers reads it.
     """
-    rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
-    rope = {"rope_type" if key == "type" else key: value for key, value in rope.items()}
+    rope = given.get("rope_scaling") or given.get("rope_parameters") or {}
+    rope = {"rope_type": rope.get("type", "default")} | rope
     values = DEFAULTS | {"num_key_value_heads": given.get("num_attention_heads")} | given | rope
     return {"original_max_position_embeddings": values["max_position_embeddings"]} | values
 
@@ -125,8 +130,10 @@ def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.exists() else None
     if eos is None:
+        path = folder / "config.json"
         eos = given.get("eos_token_id", 2)                  # 2 is Hugging Face's default; null is no token
 
+    check_values({"eos_token_id": eos}, {"eos_token_id": EOS}, f"{path}: ")
     if eos is None:
         return ()
     return tuple(eos) if isinstance(eos, list) else (eos,)
@@ -181,10 +188,10 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files: one, or the shards that the index lists."""
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        return [folder / "model.safetensors"]
+    """The safetensors files: one, or the shards that the index lists. Beside one file, an index is of old shards."""
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.exists() or not index.exists():
+        return [single]
     with reading(index, "weight_map must give a file for each tensor"):
         return sorted({folder / name for name in read_json(index)["weight_map"].values()})
 
@@ -244,8 +251,9 @@ def locate(model: str | Path) -> Path:
 
 
 # A checkpoint is loaded from its weights and these files. Some belong to language models, some to encoders.
-FILES = ("1_Pooling/config.json", "chat_template.jinja", "config.json", "generation_config.json",
-         "model.safetensors.index.json", "sentence_bert_config.json", "token_counts.json", "tokenizer.json",
+FILES = ("1_Pooling/config.json", "added_tokens.json", "chat_template.jinja", "config.json",
+         "config_sentence_transformers.json", "generation_config.json", "model.safetensors.index.json",
+         "sentence_bert_config.json", "special_tokens_map.json", "token_counts.json", "tokenizer.json",
          "tokenizer.model", "tokenizer_config.json")
 
 

@@ -13,7 +13,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-from core.files import InputError, read_json, reading
+from core.files import COUNT, POSITIVE, InputError, Rule, check_values, read_json, reading
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
 from support.token_mean import TokenMean
@@ -44,6 +44,8 @@ def attend(q, k, v, mask, bias):
     return weights @ v, weights
 
 
+RULES = {**dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                          "max_position_embeddings"), COUNT), "layer_norm_eps": POSITIVE}
 NEITHER_POOLING_NEEDS = r"pooler\..*|embeddings\.position_ids"
 
 
@@ -59,6 +61,7 @@ class Encoder:
     """
     prefix: str                                # some checkpoints put it before every tensor's name
     required: dict                             # key of config.json -> the only value it may have
+    rules = {}                                 # rules for more keys of config.json
     first_position: int                        # row of the position table for the first token
     qkv: tuple[str, str, str]                  # names of a layer's matrices for queries, keys and values
     output: str                                # name of the matrix after attention
@@ -77,20 +80,19 @@ class Encoder:
         with reading(folder, "not a sentence encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
+            check_values(raw, {**RULES, **self.rules}, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
             self.eps = float(raw["layer_norm_eps"])
+            divisor = Rule((int,), lambda heads: raw["hidden_size"] % heads == 0, "a divisor of hidden_size")
+            check_values(raw, {"num_attention_heads": divisor}, f"{path}: ")
             wanted = self.shapes(raw)
-
-            # A sentence is cut at max_seq_length, or where the positions end.
-            longest = raw["max_position_embeddings"] - self.first_position
-            path = folder / "sentence_bert_config.json"
-            asked = read_json(path).get("max_seq_length") if path.exists() else None
-            longest = min(asked or longest, longest)
 
         with reading(folder / "tokenizer.json", "not a readable tokenizer"):
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.tokenizer.enable_truncation(longest)
+        # A sentence is cut at max_seq_length, or where the positions end.
+        longest = raw["max_position_embeddings"] - self.first_position
+        self.tokenizer.enable_truncation(min(_max_length(folder, self.tokenizer) or longest, longest))
         self.tokenizer.enable_padding()
         if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
             raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
@@ -181,6 +183,7 @@ class Bert(Encoder):
     """BERT (Devlin et al. 2019); MiniLM is a small one. All tokens of a sentence have token type 0."""
     prefix = "bert."
     required = {"hidden_act": "gelu", "position_embedding_type": "absolute"}
+    rules = {"type_vocab_size": COUNT}
     first_position = 0
     qkv = "attention.self.query", "attention.self.key", "attention.self.value"
     output, output_norm = "attention.output.dense", "attention.output.LayerNorm"
@@ -232,13 +235,38 @@ def _pooling(folder: Path) -> str:
     path = folder / "1_Pooling" / "config.json"
     if any(folder.glob("*_Dense")):
         raise InputError(f"{folder}: a Dense layer after the pooling is not implemented")
-    raw = read_json(path) if path.exists() else {"pooling_mode": "mean"}
+    raw = _read_if_there(path) or {"pooling_mode": "mean"}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     modes = [names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on]
     modes = modes or [raw.get("pooling_mode")]               # sentence-transformers 6 writes one key
     if modes not in (["mean"], ["cls"]):
         raise InputError(f"{path}: pooling by {modes} is not implemented; only 'mean' or 'cls' is")
     return modes[0]
+
+
+def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer) -> int | None:
+    """max_seq_length, if the folder has it. InputError for what else sentence-transformers would do to a sentence."""
+    with reading(folder, "not a sentence encoder"):
+        path = folder / "config_sentence_transformers.json"
+        given = _read_if_there(path)
+        no_prompts = dict.fromkeys(given.get("prompts") or (), "")
+        check_implemented(path, given, {"default_prompt_name": None, "prompts": no_prompts})
+
+        path = folder / "tokenizer_config.json"
+        lowers = tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
+        check_implemented(path, _read_if_there(path), {"do_lower_case": lowers})
+
+        path = folder / "sentence_bert_config.json"
+        given = {"max_seq_length": None} | _read_if_there(path)
+        check_implemented(path, given, {"do_lower_case": False})
+        special = tokenizer.num_special_tokens_to_add(False)
+        check_values(given, {"max_seq_length": Rule((int, type(None)), lambda n: n is None or n > special,
+                                                    f"null or above {special}, the special tokens")}, f"{path}: ")
+    return given["max_seq_length"]
+
+
+def _read_if_there(path: Path) -> dict:
+    return read_json(path) if path.exists() else {}
 
 
 def load_encoder(name: str | None, model: Llama):

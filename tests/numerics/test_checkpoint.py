@@ -8,7 +8,8 @@ import torch
 from huggingface_hub.utils import filter_repo_objects
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import write_checkpoint
+from oracle import LLAMA3 as SCALING
+from oracle import hugging_face, write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
@@ -41,11 +42,6 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     """A config.json of transformers 4 and weights in many files load as the same checkpoint."""
     other = write_checkpoint(tmp_path, shard="100KB", dialect=4)
     assert read_config(other) == read_config(folder)
-    raw = json.loads((other / "config.json").read_text())
-    raw["rope_scaling"]["type"] = raw["rope_scaling"].pop("rope_type")                     # the older name
-    change(other, **raw)
-    assert read_config(other) == read_config(folder)
-
     loaded = Llama.load(other, "cpu").weights
     assert loaded.keys() == model.weights.keys()
     assert all(torch.equal(loaded[name], weight) for name, weight in model.weights.items())
@@ -64,6 +60,12 @@ def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
     (copy / "config.json").write_text(json.dumps(raw | {"eos_token_id": None}))
     assert read_config(copy).eos == ()
 
+    for name in ("config.json", "generation_config.json"):
+        for eos in ("2", ["2"], True, [True], 2.0, {}):
+            (copy / name).write_text(json.dumps(raw | {"eos_token_id": eos}))
+            with pytest.raises(InputError, match=f"/{name}: eos_token_id is .*; it must be a whole number"):
+                read_config(copy)
+
 
 def test_what_old_checkpoints_hold_besides(tmp_path):
     """A table of RoPE's frequencies is skipped, and a copy of a tied output matrix."""
@@ -75,21 +77,37 @@ def test_what_old_checkpoints_hold_besides(tmp_path):
     assert loaded.keys() == wanted.keys() and all(torch.equal(loaded[name], wanted[name]) for name in wanted)
 
 
-@pytest.mark.parametrize("key", ["max_position_embeddings", "head_dim", "num_key_value_heads", "rms_norm_eps",
-                                 "tie_word_embeddings", "rope_parameters", "original_max_position_embeddings", "dtype"])
-def test_what_a_config_leaves_out_is_as_in_hugging_face(tmp_path, key):
-    """A key that is absent from config.json has Hugging Face's default; the dtype has Llama's, bfloat16."""
-    path = write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16) / "config.json"
-    raw = json.loads(path.read_text())
-    (raw["rope_parameters"] if key.startswith("original") else raw).pop(key)
-    path.write_text(json.dumps(raw))
+def test_one_file_counts_beside_the_index_of_old_shards(tmp_path, model):
+    """So it does in Hugging Face."""
+    write_checkpoint(tmp_path, seed=1, shard="100KB")
+    save_file(model.weights, tmp_path / "model.safetensors")
+    theirs = hugging_face(tmp_path).state_dict()
+    ours = Llama.load(tmp_path, "cpu").weights
+    assert all(torch.equal(ours[name], theirs[name]) and torch.equal(ours[name], model.weights[name]) for name in ours)
 
+
+OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() if key != "rope_type"}
+
+
+@pytest.mark.parametrize("changes", [
+    *({key: None} for key in ("max_position_embeddings", "head_dim", "num_key_value_heads", "rms_norm_eps",
+                              "tie_word_embeddings", "rope_parameters", "dtype")),
+    {"rope_parameters": {key: value for key, value in SCALING.items() if not key.startswith("original")}},
+    {"rope_parameters": {"rope_type": "default"}, "rope_scaling": SCALING, "rope_theta": 7.0},
+    {"rope_parameters": SCALING, "rope_scaling": {"rope_type": "default"}, "rope_theta": 7.0},
+    {"rope_parameters": None, "rope_scaling": OLD_LLAMA3},
+    {"rope_parameters": None, "rope_scaling": {**OLD_LLAMA3, "type": "yarn", "rope_type": "llama3"}}])
+def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, changes):
+    """A key that is absent from config.json has Hugging Face's default; the dtype has Llama's, bfloat16."""
+    change(write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16), **changes)
     ours, theirs = read_config(tmp_path), LlamaConfig.from_pretrained(tmp_path)
+    rope = theirs.rope_parameters
     assert (ours.heads, ours.kv_heads, ours.head_width, ours.norm_eps, ours.tied, ours.max_length, ours.rope_theta) == (
         theirs.num_attention_heads, theirs.num_key_value_heads, theirs.head_dim, theirs.rms_norm_eps,
-        theirs.tie_word_embeddings, theirs.max_position_embeddings, theirs.rope_parameters["rope_theta"])
+        theirs.tie_word_embeddings, theirs.max_position_embeddings, rope["rope_theta"])
     assert ours.dtype == str(theirs.dtype or "bfloat16").removeprefix("torch.")
-    assert (ours.rope or {}).get("original") == theirs.rope_parameters.get("original_max_position_embeddings")
+    assert (ours.rope is None) == (rope["rope_type"] == "default")
+    assert (ours.rope or {}).get("original") == rope.get("original_max_position_embeddings")
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -112,14 +130,22 @@ UP = "model.layers.1.mlp.up_proj.weight"
 NORM = "model.norm.weight"
 
 
+def only_an_index(folder):
+    (folder / "model.safetensors").unlink()
+    edit_file(folder, "model.safetensors.index.json", '{"weight_map": ["x"]}')
+
+
 @pytest.mark.parametrize("damage, words", [
     (partial(change, num_key_value_heads=4), ["k_proj", "(32, 64)", "(64, 64)"]),
+    (partial(change, num_key_value_heads=3), ["num_key_value_heads is 3; it must be a divisor", "8"]),
+    (partial(change, head_dim=15), ["head_dim is 15; it must be an even number"]),
+    (partial(change, vocab_size=7), ["vocab_size of config.json is 7"]),
     (partial(change, tie_word_embeddings=True), ["config.json ties lm_head.weight"]),
     (partial(change_tensors, changes={UP: None}), ["missing", UP]),
     (partial(change_tensors, changes={"rotary_emb.inv_freq.x": torch.zeros(1)}), ["inv_freq.x is", "no such tensor"]),
     (partial(change_tensors, changes={NORM: torch.zeros(3)}), [NORM, "(3,)", "(64,)"]),
     (partial(change_tensors, changes={NORM: torch.zeros(64, dtype=torch.int8)}), ["model.safetensors", NORM, "int8"]),
-    (partial(edit_file, name="model.safetensors.index.json", content='{"weight_map": ["x"]}'), ["index.json"]),
+    (only_an_index, ["index.json"]),
 ])
 def test_broken_checkpoints_are_named(copy, damage, words):
     damage(copy)
@@ -186,13 +212,16 @@ def test_a_fingerprint_is_of_what_is_read(folder, copy):
     seen = {fingerprint(copy)}
     assert seen == {fingerprint(folder)}
 
-    # A name counts, not only a content: all these files are alike.
+    # A name counts, not only a content: all these files are alike. Without one file, the index counts.
     names = ["model.safetensors", *FILES, "part.safetensors"]
     for name in names:
+        if name == "part.safetensors":
+            (copy / "model.safetensors").unlink()
+            seen.add(fingerprint(copy))
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text('{"weight_map": {"x": "part.safetensors"}}')
         seen.add(fingerprint(copy))
-    assert len(seen) == 1 + len(names) and sha256([copy / FILES[0]]) != sha256([copy / FILES[1]])
+    assert len(seen) == 2 + len(names) and sha256([copy / FILES[0]]) != sha256([copy / FILES[1]])
     assert Llama.load(folder, "cpu").fingerprint != Llama.load(folder, "cpu", "bfloat16").fingerprint
 
 

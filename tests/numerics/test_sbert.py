@@ -174,7 +174,17 @@ NORM = "encoder.layer.1.output.LayerNorm.weight"
     (partial(change, position_embedding_type="relative_key", relative_attention_num_buckets=16),    # BERT's, MPNet's
      "(position_embedding_type is 'relative_key'; only 'absolute'|num_buckets is 16; only 32)"),
     (partial(change, intermediate_size=None), "key 'intermediate_size' is missing"),
-    (partial(change, num_hidden_layers="3"), "not a sentence encoder"),
+    *((partial(change, **{key: value}), f"config.json: {key} is {value!r}; it must be")
+      for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                  "max_position_embeddings", "layer_norm_eps") for value in (0, -1, "3")),
+    (partial(change, num_attention_heads=5), "num_attention_heads is 5; it must be a divisor"),
+    (partial(write, name="sentence_bert_config.json", max_seq_length=2), "bert_config.json: max_seq_length is 2"),
+    (partial(write, name="sentence_bert_config.json", max_seq_length="9"), "max_seq_length is '9'"),
+    (partial(write, name="sentence_bert_config.json", do_lower_case=True), "bert_config.json: do_lower_case is True"),
+    (partial(write, name="tokenizer_config.json", do_lower_case=True), "tokenizer_config.json: do_lower_case is True"),
+    (partial(write, name="config_sentence_transformers.json", prompts={"query": "q: "}), "prompts is {'query': 'q: '"),
+    (partial(write, name="config_sentence_transformers.json", prompts={"query": ""}, default_prompt_name="query"),
+     "default_prompt_name is 'query'"),
     (partial(change, num_hidden_layers=2), r"encoder.layer.2.\S+ is \(.*wants no such tensor"),
     (partial(change, vocab_size=max(VOCABULARY.values())), "vocab_size is .*, and the tokenizer has larger ids"),
     (partial(change_tensors, changes={NORM: None}), f"{NORM} is missing"),
@@ -221,6 +231,11 @@ def test_rare_tokens_count_more(tmp_path):
     encoder = TokenMean(Llama.load(tmp_path / "copy", "cpu"))
     assert encoder.weights[6:9].tolist() == pytest.approx([1, .5, .003 / 1.0])
     assert encoder.fingerprint != alike.fingerprint
+
+    for bad in (counts[1:], [-1, *counts[1:]], [counts], [0] * len(counts), ["1", *counts[1:]], {"7": 3}, 3):
+        write(tmp_path / "copy", "token_counts.json", counts=bad)
+        with pytest.raises(InputError, match="token_counts.json: counts is .*; it must be a list of 480"):
+            TokenMean(copy)
 
 
 def test_equal_vectors_have_equal_similarities(tiny):
