@@ -12,6 +12,7 @@ and k_proj have the order that `rotate` needs, so nothing is reordered here. "Tr
 easy.
 """
 import math
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -209,6 +210,7 @@ class Llama:
         folder = locate(model)
         config = read_config(folder)
         tokenizer = Tokenizer(folder, config.vocab)
+        config = replace(config, eos=(*config.eos, *tokenizer.closing))
         weights = read_weights(folder, config, *choose_device(device, dtype, config.dtype))
         return cls(config, weights, tokenizer, folder)
 

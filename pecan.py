@@ -293,6 +293,7 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
     """
     text, token_spans = tokenizer.spans(ids)
+    text = re.sub("(?s).*</think>", lambda thought: " " * len(thought[0]), text)       # a thought is not the summary
     places = {}                                             # text of a bullet -> the places of its tokens
     for start, end in bullets(text, complete=len(ids) < limit):
         bullet = " ".join(text[start:end].split())

@@ -1,8 +1,10 @@
 """A checkpoint's tokenizer and chat template.
 
-Only JSON and sentencepiece files are read. Special tokens are recognised in the template, never in a document: a
-`<|eot_id|>` in a document stays plain text.
+Both are understood as transformers understands them, so that a prompt has the ids the model was trained with; what we
+do not implement is refused. Only JSON and sentencepiece files are read. Special tokens are recognised in the template,
+never in a document: a `<|eot_id|>` in a document stays plain text.
 """
+import copy
 import datetime
 import json
 import re
@@ -13,21 +15,16 @@ from typing import NamedTuple
 import jinja2.ext
 import jinja2.sandbox
 import tokenizers
-from tokenizers import decoders, models, normalizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from core.files import InputError, read_json, reading
+from core.files import TEXT, InputError, Rule, check_values, read_json, reading
+from model.checkpoint import check_implemented
 
 PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
-SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")      # a template prints "" for one that is not set
+THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>(?!.*</\1>)", re.DOTALL)          # opened and not closed
 KEPT_TEXTS = 1 << 16                         # the ids of this many texts are kept
 KEPT_LENGTH = 1 << 13                        # characters; ids of longer texts are not kept
-
-
-# Byte-level BPE writes each byte as one character: a printable one as itself, all others from U+0100 on.
-PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
-BYTES = {chr(byte): byte for byte in PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(OTHERS)}
 
 
 class Frame(NamedTuple):
@@ -42,7 +39,8 @@ class Tokenizer:
     """Encode, decode and frame chat turns for the checkpoint in `folder`.
 
     Attributes: `frame`, the template's ids around the contents of a conversation; `reply_prefix`, the text between
-    `close` and the first character of an assistant's turn ("" or a blank).
+    `close` and the first character of an assistant's turn ("" or a blank); `closing`, the tokens that close an
+    assistant's turn, so they end a reply.
 
     Raises InputError if a file is missing or broken, if the template cannot frame a conversation, if a document's text
     could become a special token, or if an id is not below `vocabulary`, the size of the model's vocabulary.
@@ -51,27 +49,31 @@ class Tokenizer:
     def __init__(self, folder: str | Path, vocabulary: int | None = None):
         folder = Path(folder)
         with reading(folder, "its tokenizer cannot be used"):
-            settings = read_json(folder / "tokenizer_config.json")
-            self.special, self.plain = _two_copies(folder, settings)
+            settings = _settings(folder)
+            special = _special_tokens(folder / "tokenizer_config.json", settings)
+            path, self.special = _vocabulary(folder, settings, [*special.values()])
+            self.source, self.template = _template(folder, settings)
+            self.special_names = {name: token.content for name, token in special.items()}
 
             # Some tokenizers add a blank to the start of any text. A segment from the middle of a prompt must not get
-            # it. So it is encoded after a newline, which takes the blank, and the newline's ids are cut off.
-            newline = self._segment("\n", False)
-            adds_blank = self._segment("\nx", False) != newline + self._segment("x", False)
-            self.protective_newline = newline if adds_blank else []
+            # it. So it is encoded after a character that takes the blank, and that character's ids are cut off.
+            shield = self._segment(PLACEHOLDER, True)
+            adds_blank = self._segment(PLACEHOLDER + "x", True) != shield + self._segment("x", True)
+            self.shield = shield if adds_blank else []
 
             # Nodes are encoded again for every query, so their ids are kept. The ids of whole books are not.
             self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
-            self.source, self.template = _template(folder, settings)
-            self.special_names = {key: name["content"] if isinstance(name, dict) else name
-                                  for key in SPECIAL if (name := settings.get(key))}
             self.frame, self.reply_prefix = self._frame()
+            control = self._control_tokens()
+            self.plain = _without(self.special, control.values(), path)
+            self.closing = self._closing(control)
             if self.first("Yes") == self.first("No"):
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
 
-        words = self.plain.get_vocab(with_added_tokens=False)
-        largest = max(*words.values(), *(token for ids in self.frame for token in ids))
+        added = self.special.get_added_tokens_decoder().keys() - control.keys()
+        words = self.plain.get_vocab(with_added_tokens=False).values()
+        largest = max(*words, *added, *(token for ids in self.frame for token in ids))
         if vocabulary is not None and largest >= vocabulary:
             raise InputError(f"{folder}: the tokenizer gives ids up to {largest}, and vocab_size of config.json is "
                              f"{vocabulary}; the two belong to different models")
@@ -79,32 +81,52 @@ class Tokenizer:
     def _frame(self) -> tuple[Frame, str]:
         """The frame and the reply prefix, cut out of a rendered conversation.
 
-        Raises InputError if the template does not print the contents of all turns.
+        Raises InputError if the template does not print the contents of all turns, or if its generation prompt is not
+        the beginning of an assistant's turn, where the model says Yes or No.
         """
         user = {"role": "user", "content": PLACEHOLDER}
         assistant = {"role": "assistant", "content": PLACEHOLDER}
-        turn = self.render([user]).split(PLACEHOLDER)
-        conversation = self.render([user, assistant, user]).split(PLACEHOLDER)
-        if len(turn) != 2 or len(conversation) != 4:
+        prompt = self.render([user])
+        conversation = self.render([user, assistant, user])
+        if prompt.count(PLACEHOLDER) != 1 or conversation.count(PLACEHOLDER) != 3:
             raise InputError(f"{self.source}: the chat template does not print what user and assistant say")
 
         # A template may put white space before an assistant's words that its generation prompt leaves out. A blank
         # (Llama-2) is part of the first word's token; a newline belongs to the frame.
-        opening, header = turn
-        _, before_reply, reopening, last_header = conversation
+        opening, header = prompt.split(PLACEHOLDER)
+        _, before_reply, reopening, last_header = conversation.split(PLACEHOLDER)
         added = before_reply.removeprefix(header)
-        if added == " ":
-            reply_prefix = " "
-            close = header
-        else:
-            reply_prefix = ""
-            close = header if added.strip() else before_reply
+        if not conversation.startswith(prompt) or added.strip():
+            raise InputError(f"{self.source}: the chat template asks for a reply by {header!r:.80}, which is not how "
+                             f"the assistant's turn begins in a conversation, {before_reply!r:.80}")
+        if THOUGHT.search(header):
+            raise InputError(f"{self.source}: the chat template asks for a thought by {header!r:.80}; PECAN needs one "
+                             "that asks for the reply, Yes or No")
+        reply_prefix = " " if added == " " else ""
 
         # A prompt begins with `open`, so the blank that a tokenizer may add belongs there.
         ids = [self._segment(opening, True)]
-        for text in (close, reopening, last_header):
+        for text in (before_reply.removesuffix(reply_prefix), reopening, last_header):
             ids.append(self.encode(text, specials=True))
         return Frame(*ids), reply_prefix
+
+    def _control_tokens(self) -> dict[int, AddedToken]:
+        """The tokens that no text may smuggle in: special ones, and added tokens that the chat template prints.
+
+        Other added tokens stay words in a document. So do a template's plain words, such as "user", and its signs.
+        """
+        framed = {token for ids in self.frame for token in ids}
+        return {i: token for i, token in self.special.get_added_tokens_decoder().items() if token.special or
+                (i in framed or token.content in self.template) and re.search(r"\w\W|\W\w", token.content)}
+
+    def _closing(self, control) -> tuple[int, ...]:
+        """The token that closes an assistant's turn, if a control token does so; white space may stand before it."""
+        for token in self.frame.reopen:
+            if token in control:
+                return (token,)
+            if self.decode([token]).strip():
+                break
+        return ()
 
     def encode(self, text: str, specials: bool = False) -> list[int]:
         """Ids of a segment of a prompt, without an added BOS.
@@ -122,11 +144,11 @@ class Tokenizer:
         return tokenizer.encode(text, add_special_tokens=False).ids
 
     def _ids(self, text: str, specials: bool) -> list[int]:
-        newline = self.protective_newline
-        if newline:
-            ids = self._segment("\n" + text, specials)
-            if ids[:len(newline)] == newline:
-                return ids[len(newline):]
+        shield = self.shield
+        if shield:
+            ids = self._segment(PLACEHOLDER + text, specials)
+            if ids[:len(shield)] == shield:
+                return ids[len(shield):]
         return self._segment(text, specials)
 
     @property
@@ -142,36 +164,24 @@ class Tokenizer:
         """The text of `ids`, and for every token the characters (start, end) with which it shares a byte.
 
         A character may take several tokens, and a token may hold parts of several characters. A special token has no
-        characters: its span is empty. A byte that belongs to no character shows as U+FFFD.
+        characters: its span is empty.
         """
-        pieces = []                                         # the bytes of each token
-        begun = False
-        for token in ids:
-            alone, twice = self.decode([token]), self.decode([token, token])
-            if "\ufffd" in alone:
-                pieces.append(self._broken(token, alone))
-            else:                                           # some decoders strip the first blank of a text
-                pieces.append((twice.removeprefix(alone) if begun else alone).encode())
-            begun = begun or bool(twice)
-
-        # Python shows each byte that belongs to no character as one surrogate.
-        text = b"".join(pieces).decode(errors="surrogateescape")
-        owners = [n for n, character in enumerate(text) for _ in character.encode(errors="surrogateescape")]
+        text = self.decode(ids)
+        owners = [n for n, character in enumerate(text) for _ in character.encode()]       # the character of each byte
+        prefixes = [len(self.decode(ids[:n]).encode()) for n in range(len(ids) + 1)]
         spans = []
         end = 0                                             # bytes so far
-        for piece in pieces:
-            start, end = end, end + len(piece)
-            spans.append((owners[start], owners[end - 1] + 1) if piece else (0, 0))
-        return re.sub("[\udc80-\udcff]", "\ufffd", text), spans
-
-    def _broken(self, token: int, alone: str) -> bytes:
-        """The bytes of a token that is no text `alone`, because it holds a part of a character."""
-        name = self.special.id_to_token(token)
-        if re.fullmatch("<0x[0-9A-F]{2}>", name):           # byte fallback, as in Llama 2
-            return bytes.fromhex(name[3:5])
-        if all(character in BYTES for character in name):   # byte-level BPE, as in Llama 3
-            return bytes(BYTES[character] for character in name)
-        return alone.encode()                               # U+FFFD itself
+        for x, token in enumerate(ids):
+            start = end
+            twice = self.decode([token, token])             # a blank alone would be stripped
+            if "\ufffd" in twice:                           # a part of a character: prefixes that end here say nothing
+                name = self.special.id_to_token(token)
+                end += 1 if name.startswith("<0x") else len(name)          # byte fallback, or a character for each byte
+            elif twice:
+                start, end = prefixes[x:x + 2]
+            own = owners[start:end]
+            spans.append((own[0], own[-1] + 1) if own else (0, 0))
+        return text, spans
 
     def unknown(self, text: str) -> float:
         """The share of a text's tokens that stand for something the vocabulary lacks."""
@@ -203,98 +213,22 @@ class Tokenizer:
                 documents=None, **self.special_names)
 
 
-# --- tokenizer.json and tokenizer.model ------------------------------------------------------------------------------
-
-def _two_copies(folder: Path, settings: dict) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """The tokenizer twice: the first knows special tokens, the second reads their names as plain text.
-
-    Raises InputError if the second also makes a special token from its name, because the vocabulary has that token.
-    """
-    path = folder / "tokenizer.json"
-    if path.exists():
-        raw = read_json(path)
-    else:
-        path = folder / "tokenizer.model"
-        raw = json.loads(_of_sentencepiece(path, settings).to_str())
-
-    # A training run may have left truncation and padding in the file. Here a text stays whole.
-    raw |= {"truncation": None, "padding": None}
-    with reading(path, "not a readable tokenizer"):
-        special = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
-        plain = tokenizers.Tokenizer.from_str(json.dumps(raw | {"added_tokens": []}, allow_nan=False))
-        names = [token["content"] for token in raw["added_tokens"] if token["special"]]
-
-    for name in names:
-        ids = plain.encode(name, add_special_tokens=False).ids
-        if special.token_to_id(name) in ids and name != raw["model"].get("unk_token"):    # any text may become it
-            raise InputError(f"{path}: {name} in a document's text would become that special token, because the "
-                             "vocabulary itself has it; use a tokenizer.json without it there")
-    return special, plain
-
-
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)     # types of sentencepiece's tokens, and GGUF's
-SPACE = "▁"
-PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"            # rules other than Llama's would change it
-
-
-def _of_sentencepiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
-    """The tokenizer of tokenizer.model. Control tokens and those that tokenizer_config.json adds are special."""
-    import sentencepiece
-    with reading(path, "not a sentencepiece model"):
-        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-
-    ids = list(range(model.get_piece_size()))
-    tokens = model.id_to_piece(ids)
-    types = [UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else BYTE if model.is_byte(i) else
-             NORMAL for i in ids]
-    added = {int(i): token["content"] for i, token in settings.get("added_tokens_decoder", {}).items()}
-    for i in sorted(added.keys() - ids):
-        tokens.append(added[i])
-        types.append(CONTROL)
-
-    tokenizer = of_pieces(tokens, types, model.get_score(ids))
-    if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):
-        raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
-    return tokenizer
-
-
-def of_pieces(tokens: list[str], types: list[int], scores: list[float]) -> tokenizers.Tokenizer:
-    """Llama 2's BPE: of all neighbours that can merge into a token, those merge first whose token scores highest."""
-    vocabulary = words_of(tokens, types)
-    normal = {token for token, i in vocabulary.items() if types[i] == NORMAL}
-    merges = []
-    for token in sorted(normal, key=lambda token: (-scores[vocabulary[token]], vocabulary[token])):
-        for cut in range(1, len(token)):
-            if token[:cut] in normal and token[cut:] in normal:
-                merges.append((token[:cut], token[cut:]))
-
-    unknown = next((token for token, i in vocabulary.items() if types[i] == UNKNOWN), None)
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True,
-                                                byte_fallback=BYTE in types))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(),
-                                           decoders.Strip(" ", 1, 0)])
-    add_specials(tokenizer, tokens, types)
-    return tokenizer
-
-
-def words_of(tokens: list[str], types: list[int]) -> dict[str, int]:
-    """The vocabulary: all tokens up to the last one that text can give. All later tokens are special."""
-    last = max(i for i, kind in enumerate(types) if kind in (NORMAL, BYTE))
-    return {token: i for i, token in enumerate(tokens[:last + 1])}
-
-
-def add_specials(tokenizer: tokenizers.Tokenizer, tokens: list[str], types: list[int]):
-    """Add the tokens that text cannot give; ValueError if one would not keep its id."""
-    for i, token in enumerate(tokens):
-        if types[i] in (NORMAL, BYTE):
-            continue
-        tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=types[i] != USER_DEFINED)])
-        if tokenizer.token_to_id(token) != i:
-            raise ValueError(f"token {token!r} would not keep its id {i} in tokenizer.json")
-
-
 # --- tokenizer_config.json ------------------------------------------------------------------------------------------
+
+NAMES = "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
+TOKENS = Rule((list, dict), lambda _: True, "a list of tokens")
+
+
+def _settings(folder: Path) -> dict:
+    """The values of tokenizer_config.json, except null; in older folders special_tokens_map.json has some of them."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path)
+    check_implemented(path, settings, {"split_special_tokens": False})      # or the template's would be plain text
+    older = folder / "special_tokens_map.json"
+    if older.exists() and "added_tokens_decoder" not in settings:
+        settings |= read_json(older)
+    return {key: value for key, value in settings.items() if value is not None}
+
 
 def _template(folder: Path, settings: dict) -> tuple[Path, str]:
     """The file that holds the chat template, and the template's text; InputError if there is none."""
@@ -303,9 +237,177 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
         with reading(path):
             return path, path.read_text(encoding="utf-8")
 
+    path = folder / "tokenizer_config.json"
     template = settings.get("chat_template")
-    if isinstance(template, list):                          # several, each with its name
-        template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
+    with reading(path, "chat_template is neither a text nor a list of templates with names"):
+        if isinstance(template, list):
+            template = {entry["name"]: entry["template"] for entry in template}.get("default")
     if not isinstance(template, str):
         raise InputError(f"{folder}: no chat template; PECAN asks in turns, so use an Instruct or chat checkpoint")
-    return folder / "tokenizer_config.json", template
+    return path, template
+
+
+def _special_tokens(path: Path, settings: dict) -> dict:
+    """The special tokens (AddedToken), with the names by which a template may print them."""
+    extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
+    check_values({"extra_special_tokens": extra}, {"extra_special_tokens": TOKENS}, f"{path}: ")
+    if isinstance(extra, list):
+        extra = dict(enumerate(extra))
+    names = [*NAMES, *(name for name, token in settings.items() if name.endswith("_token") and isinstance(token, str))]
+    named = {name: settings[name] for name in names if name in settings}
+    return {str(name): _token(path, token, special=True) for name, token in (named | extra).items()}
+
+
+def _token(path: Path, token: str | dict, **flags) -> AddedToken:
+    """A token as the files give it: a text, or an object with the text and flags."""
+    given = token if isinstance(token, dict) else {"content": token}
+    check_values(given, {"content": TEXT}, f"{path}: a token's ")
+    with reading(path, f"the flags of token {given['content']!r} must be true or false"):
+        return AddedToken(**{key: value for key, value in given.items() if key not in ("__type", "id")} | flags)
+
+
+# --- tokenizer.json and tokenizer.model -----------------------------------------------------------------------------
+
+SPACE = "▁"
+
+
+def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tuple[Path, tokenizers.Tokenizer]:
+    """The file of the vocabulary, and its tokenizer, with the tokens that other files add as transformers adds them.
+
+    Raises InputError if a token does not get the id that a file gives it.
+    """
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        path = folder / "tokenizer.model"
+    with reading(path, "not a readable tokenizer"):
+        raw = read_json(path) if path.suffix == ".json" else _of_sentencepiece(path)
+        # A training run may have left truncation and padding in the file. Here a text stays whole.
+        raw |= {"truncation": None, "padding": None}
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
+        own = [(path, token["id"], token) for token in raw["added_tokens"]]
+        byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
+    if settings.get("tokenizer_class") in LLAMA_CLASSES and not byte_level:
+        _follow_llama_tokenizer(tokenizer, settings)
+
+    # Each file has flags for its tokens; the last one counts.
+    place = folder / "tokenizer_config.json"
+    with reading(place, "added_tokens_decoder must give a token for each id"):
+        added = own + [(place, int(i), token) for i, token in settings.get("added_tokens_decoder", {}).items()]
+    place = folder / "added_tokens.json"
+    if "added_tokens_decoder" not in settings and place.exists():                          # older folders
+        with reading(place, "must give an id for each token"):
+            added = [(place, int(i), token) for token, i in read_json(place).items()] + own
+
+    # In a tokenizer.model a token may be anywhere; a blank that is written before a text does not hide it.
+    flags = {"normalized": False} if path.suffix == ".model" else {}
+    for place, i, given in sorted(added, key=lambda entry: entry[1]):
+        token = _token(place, given, **flags)
+        token.special = token.special or any(token.content == other.content for other in special)
+        tokenizer.add_tokens([token])
+        if tokenizer.token_to_id(token.content) != i:
+            raise InputError(f"{place}: token {token.content!r} should have the id {i}, but gets "
+                             f"{tokenizer.token_to_id(token.content)}")
+
+    # Special tokens that the vocabulary lacks so far come last.
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    tokenizer.add_tokens([token for token in special if token.content not in known])
+    return path, tokenizer
+
+
+LLAMA_CLASSES = "LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", "CodeLlamaTokenizerFast"
+
+
+def _follow_llama_tokenizer(tokenizer: tokenizers.Tokenizer, settings: dict):
+    """Give the tokenizer the rules of transformers' class LlamaTokenizer, which replace those of the file.
+
+    A blank goes before a text, and with `legacy` also before what follows a special token.
+    """
+    blank = settings.get("add_prefix_space", True)
+    scheme = "never" if not blank else "always" if settings.get("legacy") else "first"
+    tokenizer.normalizer = None
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
+    tokenizer.decoder = _decoder(blank)
+
+
+def _decoder(blank: bool) -> decoders.Decoder:
+    """The decoder of Llama 2's kind; with `blank` it drops the one before a text."""
+    strip = [decoders.Strip(" ", 1, 0)] if blank else []
+    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+
+
+def _without(tokenizer: tokenizers.Tokenizer, control: list[AddedToken], path: Path) -> tokenizers.Tokenizer:
+    """A copy of the tokenizer that reads the names of these tokens as plain text.
+
+    Raises InputError if it also makes such a token from its name, because the vocabulary has that token.
+    """
+    plain = copy.deepcopy(tokenizer)
+    plain.add_tokens([AddedToken(token.content, special=True) for token in control])
+    plain.encode_special_tokens = True
+    for token in control:
+        ids = plain.encode(token.content, add_special_tokens=False).ids
+        unknown = getattr(plain.model, "unk_token", None)                                   # any text may become it
+        if plain.token_to_id(token.content) in ids and token.content != unknown:
+            raise InputError(f"{path}: {token.content} in a document's text would become that special token, because "
+                             "the vocabulary itself has it; use a tokenizer.json without it there")
+    return plain
+
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)     # types of sentencepiece's tokens
+PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"            # rules other than Llama's would change it
+
+
+def _of_sentencepiece(path: Path) -> dict:
+    """The content of a tokenizer.json for a tokenizer.model.
+
+    It is Llama 2's BPE: of all neighbours that can merge into a token, those merge first whose token scores highest.
+    """
+    import sentencepiece
+    with reading(path, "not a sentencepiece model"):
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        types = [dict(_fields(piece)).get(3, NORMAL) for number, piece in _fields(path.read_bytes()) if number == 1]
+
+    ids = range(model.get_piece_size())
+    tokens = [model.id_to_piece(i) for i in ids]
+    normal = {tokens[i]: i for i in ids if types[i] == NORMAL}
+    merges = []
+    for token in sorted(normal, key=lambda token: (-model.get_score(normal[token]), normal[token])):
+        for cut in range(1, len(token)):
+            if token[:cut] in normal and token[cut:] in normal:
+                merges.append((token[:cut], token[cut:]))
+
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=tokens[model.unk_id()], fuse_unk=True,
+                                                byte_fallback=BYTE in types))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
+    tokenizer.decoder = _decoder(blank=True)
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=kind != USER_DEFINED)
+                          for token, kind in zip(tokens, types) if kind in (UNKNOWN, CONTROL, USER_DEFINED)])
+    if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):
+        raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
+    return json.loads(tokenizer.to_str())
+
+
+def _fields(message: bytes):
+    """The fields of a protobuf message, as (number, value). Field 1 of a tokenizer.model is a token, and its field 3
+    the token's type, which the package sentencepiece does not tell of user-defined tokens.
+    """
+    place = 0
+
+    def number():
+        nonlocal place
+        value = shift = 0
+        while message[place] & 0x80:                        # seven bits a byte, the last byte without the eighth
+            value |= (message[place] & 0x7F) << shift
+            shift += 7
+            place += 1
+        place += 1
+        return value | message[place - 1] << shift
+
+    while place < len(message):
+        field, wire = divmod(number(), 8)
+        if wire == 0:
+            yield field, number()
+        else:
+            length = {1: 8, 5: 4}.get(wire) or number()
+            yield field, message[place:place + length]
+            place += length

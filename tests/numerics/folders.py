@@ -1,0 +1,127 @@
+"""Small tokenizers in all the forms in which checkpoint folders have them: trained here, with published templates."""
+import io
+import json
+from functools import cache
+from pathlib import Path
+
+import sentencepiece
+import tokenizers
+
+from pecan import ANSWER, ASK, SUMMARISE
+
+# --- templates ------------------------------------------------------------------------------------------------------
+
+LLAMA3 = ("{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
+          "'<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
+          "{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
+          "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}")
+LLAMA31 = ("{{- bos_token }}\n{%- if not date_string is defined %}\n    {%- set date_string = '26 Jul 2024' %}\n"
+           "{%- endif %}\n{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+           "Today Date: ' + date_string + '\n\n<|eot_id|>' }}\n{%- for message in messages %}\n"
+           "    {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + message.content | trim + "
+           "'<|eot_id|>' }}\n{%- endfor %}\n{%- if add_generation_prompt %}\n"
+           "    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\n{%- endif %}\n")
+LLAMA32 = LLAMA31.replace("'26 Jul 2024'", "strftime_now('%d %b %Y')")
+CHATML = ("{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
+          "{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}{{ '<|im_start|>' + message['role'] + "
+          "'\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
+          "{{ '<|im_start|>assistant\n' }}{% endif %}")
+SHORT_HEADER = CHATML.replace("assistant\n'", "assistant'")               # the newline comes with the turn's content
+ZEPHYR = ("{% for message in messages %}\n    {% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] "
+          "+ eos_token }}\n    {% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n' + message['content'] + "
+          "eos_token }}\n    {% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n"
+          "{% endif %}\n{% endfor %}")
+LLAMA2 = ("{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+          "{{ raise_exception('roles must alternate') }}{% endif %}{% if message['role'] == 'user' %}"
+          "{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}{% else %}"
+          "{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
+PLAIN = ("{% for message in messages %}{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}"
+         "{{ message['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}")
+# What transformers offers to a template, beside the messages.
+FUNCTIONS = ("{{ documents | tojson }}{{ {'é': tools} | tojson }}{% for _ in messages %}{{ loop.index }}{% break %}"
+             "{% endfor %}" + CHATML)
+
+# --- vocabularies ---------------------------------------------------------------------------------------------------
+
+# Llama 3's rule for cutting text into words; it keeps "\n\n" together, and ".\n" too.
+WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+")
+SPECIALS = ["<s>", "</s>", "<unk>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>",
+            "<|im_end|>", "<|user|>", "<|assistant|>"]
+CHAT = SPECIALS[3:]
+BOS = SPECIALS.index("<s>")                                              # its id in the byte-level BPE
+NODES = {0: "Tom Kitten bursts his buttons.", 1: "Tabitha has 3 kittens; all of Tabitha's coats are too small."}
+QUESTION = "Who bursts his buttons?"
+LINES = "".join(f"\n* {text}" for text in NODES.values())
+SUMMARY = (SUMMARISE[0] + LINES + SUMMARISE[1],)                         # contents of the turns of the two prompts
+SEARCH = (ASK[0] + QUESTION + ASK[1] + LINES, "Yes", ANSWER)
+# A character of the last text shares its first bytes with others, so some tokens are two bytes of a character.
+CORPUS = [*SUMMARY, *SEARCH, "[INST] Yes [/INST] No Yes No\nYes\nNo", "👍 亀"] * 4
+
+
+def write(folder: Path, name: str, content):
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+
+
+def change(folder: Path, name: str, **values):
+    """Change values of a JSON file."""
+    write(folder, name, json.loads((folder / name).read_text("utf-8")) | values)
+
+
+def write_settings(folder: Path, template=CHATML, **settings):
+    """tokenizer_config.json."""
+    write(folder, "tokenizer_config.json",
+          {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template} | settings)
+
+
+def listed(names, **flags) -> list[dict]:
+    """Tokens as a file lists them."""
+    return [{"content": name, "special": True, "normalized": False} | flags for name in names]
+
+
+@cache
+def trained_bpe(specials: tuple) -> str:
+    """tokenizer.json of a byte-level BPE like Llama 3's: its cutting rule, and a BOS that is added by default."""
+    t = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
+    t.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), "isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.decoder = tokenizers.decoders.ByteLevel()
+    t.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", BOS)])
+    t.train_from_iterator(CORPUS, tokenizers.trainers.BpeTrainer(
+        vocab_size=600, special_tokens=list(specials), show_progress=False,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    return t.to_str()
+
+
+def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, **settings):
+    """The folder of a byte-level BPE; its vocabulary ends before id 600."""
+    write(folder, "tokenizer.json", trained_bpe(tuple(specials)))
+    write_settings(folder, template, tokenizer_class="PreTrainedTokenizerFast", **settings)
+
+
+def size_of_bpe(specials=SPECIALS) -> int:
+    return len(json.loads(trained_bpe(tuple(specials)))["model"]["vocab"])
+
+
+@cache
+def trained_sentencepiece(user_defined: tuple, byte_fallback: bool, rule: str) -> bytes:
+    """tokenizer.model. Like Llama's it puts a blank before any text, and spells unknown characters in bytes."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter("\n".join(CORPUS).split("\n")), model_writer=model, vocab_size=PIECES, model_type="bpe",
+        byte_fallback=byte_fallback, character_coverage=1.0, remove_extra_whitespaces=False, minloglevel=2,
+        normalization_rule_name=rule, user_defined_symbols=list(user_defined))
+    return model.getvalue()
+
+
+PIECES = 420
+
+
+def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fallback=True, rule="identity",
+                        **settings):
+    """The folder of a sentencepiece model. Chat tokens that it lacks are added by tokenizer_config.json."""
+    (folder / "tokenizer.model").write_bytes(trained_sentencepiece(tuple(user_defined), byte_fallback, rule))
+    names = dict(zip("012", listed(["<unk>", "<s>", "</s>"])))
+    chat = {str(PIECES + n): token for n, token in enumerate(listed([] if user_defined else CHAT))}
+    write_settings(folder, template, **{"added_tokens_decoder": names | chat} | settings)
