@@ -42,17 +42,26 @@ class Config:
     rope: dict | None                          # llama3 scaling: factor, low, high, original
     eos: tuple[int, ...]                       # each of these tokens ends a reply
     dtype: str                                 # of the stored weights
+    biased: tuple[str, ...] = ()               # the matrices of a layer that have a bias
 
 
-# Defaults of a Llama's config.json, values without an alternative here, and rules for its values.
-DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False, "rope_theta": 10000.0}
-IMPLEMENTED = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False,
-               "hidden_act": "silu", "partial_rotary_factor": 1}
+# The model types that are a Llama: Hugging Face's defaults for absent keys, and values without an alternative here.
+# Qwen2's q, k and v have a bias; Mistral's attention may reach back sliding_window tokens only.
+KINDS = {"llama": ({"max_position_embeddings": 2048, "eos_token_id": 2}, {"architectures": ["LlamaForCausalLM"]}),
+         "qwen2": ({"max_position_embeddings": 32768, "num_key_value_heads": 32},
+                   {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False}),
+         "mistral": ({"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096,
+                      "eos_token_id": 2}, {"architectures": ["MistralForCausalLM"]})}
+DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
+            "mlp_bias": False, "layer_types": []}
+IMPLEMENTED = {"hidden_act": "silu", "partial_rotary_factor": 1}
+
 RULES = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                      "num_key_value_heads", "max_position_embeddings"), COUNT),
     **dict.fromkeys(("rms_norm_eps", "rope_theta"), POSITIVE),
-    "tie_word_embeddings": FLAG,
+    **dict.fromkeys(("tie_word_embeddings", "attention_bias", "mlp_bias"), FLAG),
+    "layer_types": Rule((list,), lambda kinds: {*kinds} <= {"full_attention"}, "'full_attention' for each layer"),
     "rope_type": Rule((str,), lambda kind: kind in ("default", "llama3"), "'default' or 'llama3'"),
 }
 HEAD_WIDTH = Rule((int,), lambda n: n > 0 and n % 2 == 0, "an even number above 0, because RoPE rotates pairs")
@@ -71,8 +80,13 @@ def read_config(folder: str | Path) -> Config:
     path = Path(folder) / "config.json"
     with reading(path, "not the config.json of a Llama"):
         given = read_json(path)
+        kind = given.get("model_type", "llama")
+        if kind not in KINDS:
+            raise InputError(f"{path}: model_type is {kind!r:.60}; only {', '.join(KINDS)} are implemented")
+        defaults, implemented = KINDS[kind]
+        given = defaults | given
         values = _with_rope({key: value for key, value in given.items() if value is not None})
-        check_implemented(path, values, IMPLEMENTED)
+        check_implemented(path, values, IMPLEMENTED | implemented)
         check_values(values, RULES, f"{path}: ")
 
         heads = values["num_attention_heads"]
@@ -80,6 +94,15 @@ def read_config(folder: str | Path) -> Config:
         values = {"head_dim": values["hidden_size"] // heads} | values
         check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} |
                      (LLAMA3 if values["rope_type"] == "llama3" else {}), f"{path}: ")
+
+        # A sliding window is no obstacle for prompts that are no longer.
+        max_length = values["max_position_embeddings"]
+        if kind == "mistral" and "sliding_window" in values:
+            check_values(values, {"sliding_window": COUNT}, f"{path}: ")
+            max_length = min(max_length, values["sliding_window"])
+
+    biased = ["q_proj", "k_proj", "v_proj"] if kind == "qwen2" or values["attention_bias"] else []
+    biased += ["o_proj"] * (values["attention_bias"]) + ["gate_proj", "up_proj", "down_proj"] * values["mlp_bias"]
 
     return Config(
         vocab=values["vocab_size"],
@@ -90,12 +113,13 @@ def read_config(folder: str | Path) -> Config:
         kv_heads=values["num_key_value_heads"],
         head_width=values["head_dim"],
         norm_eps=float(values["rms_norm_eps"]),
-        max_length=values["max_position_embeddings"],
+        max_length=max_length,
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
         rope=_llama3_scaling(values),
         eos=_end_of_sequence(Path(folder), given),
-        dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"))
+        dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"),
+        biased=tuple(biased))
 
 
 def check_implemented(path: Path, raw: dict, only: dict):
@@ -131,7 +155,7 @@ def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
     eos = read_json(path).get("eos_token_id") if path.exists() else None
     if eos is None:
         path = folder / "config.json"
-        eos = given.get("eos_token_id", 2)                  # 2 is Hugging Face's default; null is no token
+        eos = given.get("eos_token_id")
 
     check_values({"eos_token_id": eos}, {"eos_token_id": EOS}, f"{path}: ")
     if eos is None:
@@ -153,6 +177,8 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     for layer in range(c.layers):
         for name, shape in of_layer.items():
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
+            if name.split(".")[-1] in c.biased:
+                shapes[f"model.layers.{layer}.{name}.bias"] = shape[:1]
     shapes["model.embed_tokens.weight"] = (c.vocab, D)
     shapes["model.norm.weight"] = (D,)
     if not c.tied:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 TINY = Path(__file__).parents[1] / "tiny"
 T = 512                                        # tokens of a test: eight times the scaling's original context
@@ -29,11 +29,12 @@ SMALL = {"vocab_size": 480, "hidden_size": 64, "intermediate_size": 96, "num_hid
 def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
     """Write a random Llama in Hugging Face's format, with the embedded model's tokenizer, and return its folder.
 
-    `changes` replace entries of SMALL. `shard` is the largest size of a weight file, such as "100KB". `dialect` is the
-    major version of transformers whose config.json is written, 4 or 5.
+    `changes` replace entries of SMALL; a model_type makes a Qwen2 or a Mistral. `shard` is the largest size of a weight
+    file, such as "100KB". `dialect` is the major version of transformers whose config.json is written, 4 or 5.
     """
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**SMALL | changes))
+    config = AutoConfig.for_model(**{"model_type": "llama"} | SMALL | changes)
+    model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name:
@@ -61,9 +62,9 @@ def rewrite_for_version_4(path: Path):
     path.write_text(json.dumps(config))
 
 
-def hugging_face(folder, dtype=torch.float32, attention="eager") -> LlamaForCausalLM:
+def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedModel:
     """The checkpoint in Hugging Face, loaded in its dtype. (A cast after loading would round inv_freq.)"""
-    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
 
 
 # --- attention the naive way ----------------------------------------------------------------------------------------

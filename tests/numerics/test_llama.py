@@ -25,7 +25,9 @@ DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [{}, {"tie_word_embeddings": True, "shard": "100KB"}, {"num_key_value_heads": 8, "dialect": 4},
           {"num_key_value_heads": 1, "shard": "100KB", "dialect": 4}, {"head_dim": None},
           {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "dialect": 4},
-          {"rope_parameters": LLAMA3 | {"factor": 32.0}, "tie_word_embeddings": True, "rms_norm_eps": 1e-3}]
+          {"rope_parameters": LLAMA3 | {"factor": 32.0}, "tie_word_embeddings": True, "rms_norm_eps": 1e-3},
+          {"attention_bias": True, "mlp_bias": True}, {"model_type": "qwen2", "tie_word_embeddings": True},
+          {"model_type": "mistral", "sliding_window": None}]
 
 
 def read(model, ids):
