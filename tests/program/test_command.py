@@ -135,19 +135,16 @@ def test_flops_are_three_digits_without_an_exponent(flops, said):
 
 # --- what runs, and what is printed of it ---------------------------------------------------------------------------
 
-@pytest.mark.parametrize("widths, chosen, threads", [([255], "", 1), ([255], "3", 3), ([255, 256], "", 3)])
-def test_a_small_model_runs_on_one_thread(monkeypatch, tiny, widths, chosen, threads):
-    """OMP_NUM_THREADS overrides this. A large model has PyTorch's threads, also beside a small one."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if chosen:
-        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
-    models = [Llama(replace(tiny.config, width=width), tiny.weights, tiny.tokenizer, tiny.folder) for width in widths]
-    monkeypatch.setattr(command.Llama, "load", lambda *_: models.pop(0))
-    monkeypatch.setattr(command, "THREADS", 3)
-    found = [3]
+@pytest.mark.parametrize("width, chosen, threads", [(255, None, 1), (256, None, 3), (255, "2", 2)])
+def test_a_small_model_runs_on_one_thread(monkeypatch, tiny, width, chosen, threads):
+    """A wide model has PyTorch's threads. OMP_NUM_THREADS overrides both."""
+    found = [2]
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": chosen} if chosen else {})
     monkeypatch.setattr(torch, "set_num_threads", found.append)
-    command.load_models(argparse.Namespace(model="m", device="cpu", dtype="auto", encoder=None,
-                                           builder="b" if len(widths) > 1 else None))
+    monkeypatch.setattr(command, "THREADS", 3)
+    model = Llama(replace(tiny.config, width=width), tiny.weights, tiny.tokenizer, tiny.folder)
+    monkeypatch.setattr(command.Llama, "load", lambda *_: model)
+    command.load_models(argparse.Namespace(model="m", device="cpu", dtype="auto", encoder=None, builder=None))
     assert found[-1] == threads
 
 

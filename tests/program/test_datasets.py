@@ -191,19 +191,17 @@ def test_a_defect_costs_what_has_it_and_is_counted(tmp_path):
 
 @pytest.mark.parametrize("good, bad", [
     (MUSIQUE, {"answerable": False}), (MUSIQUE, {"answer_aliases": "Ann"}), (MUSIQUE, {"question": "x\ud83d"}),
-    (MUSIQUE, {"paragraphs": [MUSIQUE["paragraphs"][0] | {"title": None}]}), *(
-        (QUALITY, {"questions": [QUALITY["questions"][0] | changes]})
-        for changes in ({"gold_label": 9}, {"gold_label": 0}, {"options": "Ann"}))])
+    *((QUALITY, {"questions": [QUALITY["questions"][0] | {"gold_label": gold}]}) for gold in (0, 9))])
 def test_a_row_of_another_form_is_skipped(tmp_path, good, bad):
     assert Dataset(lines(tmp_path / "x.jsonl", good, "{", good | bad)).report.questions == 1
 
 
 def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
     broken, fine = "\ufeffÉlan".encode().decode("latin-1"), "déjà-vu, Ã and ☃"
-    rows = [{"context": text, "input": text, "answers": [text]} for text in (broken, "\ufeff" + fine)]
-    documents = Dataset(lines(tmp_path / "l.jsonl", *rows)).documents
-    assert [(document.passages, [(q.text, q.answers) for q in document.questions]) for document in documents] == [
-        ([text], [(text, [text])]) for text in ("Élan", fine)]
+    document, = Dataset(lines(tmp_path / "l.jsonl", LONGBENCH | {"context": broken, "input": broken, "answers": [fine]})
+                        ).documents
+    question, = document.questions
+    assert (document.passages, question.text, question.answers) == (["Élan"], "Élan", [fine])
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------
@@ -213,8 +211,7 @@ def on_the_hub(tmp_path, monkeypatch):
     """The files of three repositories of a fake hub, and an empty cache for them."""
     zipped = io.BytesIO()
     with zipfile.ZipFile(zipped, "w") as archive:
-        for task in ("qasper", "hotpotqa", "musique", "narrativeqa"):
-            archive.writestr(f"data/{task}.jsonl", json.dumps(LONGBENCH | {"dataset": task}))
+        archive.writestr("data/hotpotqa.jsonl", json.dumps(LONGBENCH))
     files = {"data.zip": zipped.getvalue(), "data/musique_dev.jsonl": json.dumps(MUSIQUE).encode()}
     with serve({"datasets/an/open": files, "datasets/a/gated": "GatedRepo"}, tmp_path / "cache", monkeypatch):
         yield files
@@ -289,15 +286,8 @@ def test_a_file_that_is_no_data_set(tmp_path, name, content, words):
         Dataset(tmp_path / name)
 
 
-def test_a_folder_of_two_layouts_and_a_torn_zip_file(tmp_path):
+def test_a_folder_of_two_layouts(tmp_path):
     objects(tmp_path / "h.json", [HOTPOTQA])
     narrativeqa(tmp_path / "n", a=b"The mill.")
     with pytest.raises(InputError, match="holds HotpotQA and NarrativeQA"):
         Dataset(tmp_path)
-
-    torn = tmp_path / "torn.zip"
-    with zipfile.ZipFile(torn, "w") as archive:
-        archive.write(tmp_path / "h.json", "h.json")
-    torn.write_bytes(torn.read_bytes().replace(b"They turn", b"They tern"))       # now the checksum is wrong
-    with pytest.raises(InputError, match="torn.zip.*: cannot be read"):
-        Dataset(torn)
