@@ -43,7 +43,7 @@ def _middle(word: str) -> int:
         return not mark and "\u200d" not in word[place - 1:place + 1]      # the joiner of pictures
 
     middle = len(word) // 2
-    for distance in range(len(word) // 2 + 1):
+    for distance in range(middle + 1):
         for place in (middle + distance, middle - distance):
             if 0 < place < len(word) and begins(place):
                 return place

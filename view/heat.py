@@ -3,7 +3,7 @@ import pecan
 from core.settings import Settings
 from llama import Llama
 from view.page import fill_in
-from view.recorder import pieces, watching
+from view.recorder import pieces, summarise_again, watching
 
 
 def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style: bool = True) -> str:
@@ -13,17 +13,13 @@ def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style:
     information point stand its edges e_ij. `model` built the graph with `settings`; it writes the summary once more.
     Without `style`, the page that holds the table has view/heat.css.
     """
-    sources = [j for i, j, _ in graph.edges if i == node]
-    group = range(min(sources), max(sources) + 1)
-    points = sorted({i for i, j, _ in graph.edges if j in group})
-    limit, _ = pecan.room_for_summary(model.tokenizer, settings)
-
     replies = []
     edges = []
     with (watching(pecan, "information_points", lambda _, tokenizer, ids, *rest: replies.append(ids)),
           watching(pecan, "edge_weights", lambda e, a, places: edges.append((e.tolist(), a[places].tolist(), places)))):
-        pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit, settings.tree)
+        group = summarise_again(model, graph, node, settings)
 
+    points = sorted({i for i, j, _ in graph.edges if j in group})
     tokens = pieces(model.tokenizer, replies[0])
     bullets = [(i, e, [(tokens[x], row) for x, row in zip(places, rows)])
                for i, (e, rows, places) in zip(points, edges, strict=True)]

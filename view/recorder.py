@@ -105,14 +105,21 @@ def record(model, encoder, settings: Settings, document: Document, question: str
     E = graph.E.to_dense()
     node = search.visited[-1]
     source = (E[:, node] * search.r).argmax().item()
-    group = E[source].nonzero()[:, 0].tolist()
     with recording(STAGE_1) as summary:
-        limit, _ = pecan.room_for_summary(model.tokenizer, settings)
-        pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit)
+        group = summarise_again(model, graph, source, settings)
     note(rows, pecan.build, lambda: [E[source, group], E[:, node]],
          [f"row {source} of E: from #{source} to the nodes of its group",
           f"column {node} of E: from all nodes to #{node}, those above 0"])
     return Run(graph, node, source, [[*key, *row] for key, row in (rows | summary).items()])
+
+
+def summarise_again(model, graph: pecan.Graph, node: int, settings: Settings) -> list[int]:
+    """Write the summary that has information point `node` once more. Returns the nodes that it sums up."""
+    sources = [j for i, j, _ in graph.edges if i == node]
+    group = list(range(min(sources), max(sources) + 1))
+    limit, _ = pecan.room_for_summary(model.tokenizer, settings)
+    pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit, settings.tree)
+    return group
 
 
 @contextmanager
