@@ -79,7 +79,7 @@ def test_the_search_in_the_readme(tmp_path, capsys):
 # Commands in the documents that need only the repository, and the test that runs each, or .ci/run.
 RUN_BY = {
     "pip install -r requirements.txt && python eval.py": ".ci/run",
-    "pip install -r requirements.txt -r tests/requirements.txt && pytest --cov": ".ci/run",
+    "pip install -r requirements.txt -r tests/requirements.txt && pytest": ".ci/run",
     "pip install -r requirements.txt -r tests/requirements.txt": ".ci/run",
     "pytest": ".ci/run",
     "pytest tests/numerics": ".ci/run",
