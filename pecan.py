@@ -57,7 +57,8 @@ from support.sbert import load_encoder, similarities
 
 @dataclass
 class Node:
-    level: int                    # 1: a chunk of the document; higher: an information point
+    """A chunk of the document, or an information point (section 3)."""
+    level: int                    # 1: a chunk; higher: an information point
     text: str
 
 
@@ -194,7 +195,10 @@ def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
 
 
 def pack(lengths: list[int], room: int) -> list[range]:
-    """Divide nodes into groups of neighbours. A group ends where the next node would not fit `room` (GARLIC 3.1)."""
+    """Divide nodes into groups of neighbours. A group ends where the next node would not fit `room` (GARLIC 3.1).
+
+    A node longer than the room is an error, because a part of it would be another node; the paper does not say.
+    """
     groups = []
     first = 0                                               # the first node of the group that is being filled
     used = 0                                                # tokens of the group so far
