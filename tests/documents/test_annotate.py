@@ -131,8 +131,6 @@ def test_names_lead_to_their_definitions(ids):
     assert {target for element in ids.values() for target in links(element)} <= set(ids)
     assert named("pecan", "Cache") == {"#llama.Cache"}
     assert named("pecan.Search.visit", "read") == {"#llama.Llama.read"}
-    assert named("pecan.Search.run", "next") == {"#pecan.Search.next"}
-    assert named("pecan.Pecan.answer", "answer") == {"#pecan.Search.answer"}
     assert named("pecan.final_scores", "attention") == named("pecan.pack", "append") == set()
 
 
