@@ -177,8 +177,8 @@ class Cache:
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     """FLOPs to run some tokens of one row. Each sees `keys` keys; `logits` counts those that get logits.
 
-    A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P, as if nothing
-    were masked. Averages over nodes do not count.
+    A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P (T = tokens,
+    P = keys), as if nothing were masked. Averages over nodes do not count.
     """
     D, H, KV, K = config.width, config.heads, config.kv_heads, config.head_width
     layer_parameters = (2 * H + 2 * KV) * K * D + 3 * D * config.hidden
@@ -316,8 +316,8 @@ class Llama:
             self.flops += flops_of(self.config, counts[b], before[b] + counts[b])
             self.tokens += counts[b]
 
-        # Trap: a row of fewer than T tokens is padded on its right. The hidden states of padding mean nothing. Its keys
-        # land beyond the row's length and are overwritten.
+        # Trap: a row of fewer than T tokens is padded on its right. The hidden states of padding mean nothing. The keys
+        # of padding land beyond the row's length and are overwritten.
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(before, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
@@ -363,13 +363,14 @@ class Llama:
                 cache.keep_rows(running)
                 rows = [rows[b] for b in running]
                 chosen = [chosen[b] for b in running]
-                averaging = None if averaging is None else averaging[running, :max(cache.lengths)]
+                averaging = None if averaging is None else averaging[running, :max(cache.lengths)]  # as P' shrinks
 
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
 
-            # Trap: a token's attention is known only when the token itself has run, one step after it was chosen. So
-            # the last token must run if attention is wanted, but need not run otherwise.
+            # a(x, j) is the row of the written token itself as the query, not the row that predicted it; the paper does
+            # not say. Trap: so it is known only when the token has run, one step after it was chosen. The last token
+            # must run if attention is wanted, but need not run otherwise.
             if averaging is None and len(ids[rows[0]]) == limit:
                 self.tokens += len(rows)
                 break

@@ -23,7 +23,7 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     RESERVE  = 5: if the top level does not fit, room for so many chunks stays free, but never more than half the room
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
-worked example, two IPs above three chunks (tests/test_pecan.py computes it too):
+worked example, two IPs above three chunks (tests/numerics/test_pecan.py computes it too):
 
     e' to chunks 0, 1, 2    IP 3: .02 .06 .02      IP 4: .01 .01 .03
     normalised by rows      E[3] = [.2 .6 .2]      E[4] = [.2 .2 .6]
@@ -122,7 +122,7 @@ ANSWER = "Given the above information and question, answer the question as conci
 
 
 def node_line(tokenizer, node, text: str) -> list[Segment]:
-    """The line of a node: "* " and the text. Only the text belongs to the node."""
+    """The line of a node: "* " and the text. Only the text belongs to the node, since all nodes share the marker."""
     return [(None, tokenizer.encode("\n*")), (node, tokenizer.encode(" " + text))]
 
 
@@ -197,7 +197,8 @@ def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
 def pack(lengths: list[int], room: int) -> list[range]:
     """Divide nodes into groups of neighbours. A group ends where the next node would not fit `room` (GARLIC 3.1).
 
-    A node longer than the room is an error, because a part of it would be another node; the paper does not say.
+    PECAN 3.1 stops when the total exceeds s; we stop before. A node longer than the room is an error: we never cut a
+    node. (The paper does not say.)
     """
     groups = []
     first = 0                                               # the first node of the group that is being filled
@@ -294,10 +295,12 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others. A bullet that repeats
     an earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
 
+    A thought (up to </think>) is no part of the summary; the paper does not say.
+
     With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
     """
     text, token_spans = tokenizer.spans(ids)
-    text = re.sub("(?s).*</think>", lambda thought: " " * len(thought[0]), text)       # a thought is not the summary
+    text = re.sub("(?s).*</think>", lambda thought: " " * len(thought[0]), text)       # blanks, so that spans stay
     places = {}                                             # text of a bullet -> the places of its tokens
     for start, end in bullets(text, complete=len(ids) < limit):
         bullet = " ".join(text[start:end].split())
@@ -335,8 +338,8 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    It ends with a level that one group summarised, or when a summary is no shorter than its text. The FLOPs of another
-    `summarise`, such as support.disk.kept's, count too. Raises InputError if the window is too small.
+    It ends with a level that one group summarised, or when a summary is no shorter than its text. Summaries that
+    support.disk.kept finds on disk add the FLOPs they once cost. Raises InputError if the window is too small.
     """
     tokenizer = model.tokenizer
     spent_before = model.spent()
@@ -489,8 +492,7 @@ class Search:
 
         What if the level does not fit? We keep room for RESERVE chunks (never more than half), or the search could not
         read anything else. The nodes most similar to the query fill the rest; the others can be retrieved later. The
-        paper does not say. Without progress control at most fixed_nodes / levels nodes start, the most similar ones
-        (4.2).
+        paper does so in 4.2 only: without progress control at most fixed_nodes / levels nodes start, the most similar.
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -520,7 +522,8 @@ class Search:
     def check(self) -> bool:
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
-        p_yes is the softmax of two logits, those of the first tokens of "Yes" and "No", after the last visit.
+        p_yes is the softmax of two logits after the last visit, those of the first tokens of "Yes" and "No". A word may
+        take several tokens; the paper does not say.
         """
         logits = self.model.logits(self.hidden)[0]                                         # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
@@ -534,7 +537,7 @@ class Search:
     def next(self) -> bool:
         """Visit the node outside S with the highest final score (3.2.2), at whatever level. Returns False if none fits.
 
-        Ties go to the lower id. Nodes that no longer fit the window are passed over (the paper does not say).
+        The paper does not say: ties go to the lower id, and nodes that no longer fit the window are passed over.
         """
         z, score = final_scores(self.graph.E, self.r, self.c, self.settings.attention, self.settings.similarity)
 
@@ -611,7 +614,7 @@ class Pecan:
         return file_name(**self.identity(document))
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """The graph at `path`, or a new one that is written there. Then embed its nodes (Prepared.index [|V|, D]).
+        """Load the graph at `path`, or build it and write it there. Then embed its nodes (Prepared.index [|V|, D]).
 
         An interrupted construction goes on where it stopped: `kept` looks on disk for summaries that were made before.
         """

@@ -64,7 +64,7 @@ RULES = {
     "layer_types": Rule((list,), lambda kinds: {*kinds} <= {"full_attention"}, "'full_attention' for each layer"),
     "rope_type": Rule((str,), lambda kind: kind in ("default", "llama3"), "'default' or 'llama3'"),
 }
-HEAD_WIDTH = Rule((int,), lambda n: n > 0 and n % 2 == 0, "an even number above 0, because RoPE rotates pairs")
+HEAD_WIDTH = Rule((int,), lambda n: COUNT.holds(n) and n % 2 == 0, "an even number above 0, because RoPE rotates pairs")
 EOS = Rule((int, list, type(None)), lambda ids: not isinstance(ids, list) or all(type(token) is int for token in ids),
            "a whole number or a list of them")
 LLAMA3 = {**dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), POSITIVE),

@@ -223,7 +223,7 @@ BUGS = [
         "a large top level in one pass": ("max(PASS, *lengths)", "10 ** 9"),
         "a check after each part of the top level": ("check=group.stop == len(chosen))", "check=True)"),
     }),
-    ("pecan.py", "test_wires.py::test_every_search_has_its_own_graph_and_similarities", {
+    ("pecan.py", "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_document", {
         "node vectors rolled by one": (
             "vectors, flops = node_vectors(path, self.encoder, texts)\n",
             "vectors, flops = node_vectors(path, self.encoder, texts)\n        vectors = vectors.roll(1, 0)\n"),
