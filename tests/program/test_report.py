@@ -16,6 +16,7 @@ from evaluation import cost, datasets, paper
 from evaluation.metrics import interval
 from evaluation.tables import quantity
 from llama import flops_of, length_of
+from model.checkpoint import read_config
 from pecan import answer_turn, node_line, question_prompt, room_for_summary, summary_prompt
 
 # --- raw rows -------------------------------------------------------------------------------------------------------
@@ -207,6 +208,12 @@ def test_predictions_are_scored_again(tmp_path):
 
 # --- the dry run ----------------------------------------------------------------------------------------------------
 
+def searched(config, prompt: int, checks: int, close: int, seen: int, tokens: int) -> int:
+    """FLOPs of a search: its prompt, whose tokens see half of it on average; checks of `close` tokens; its answer."""
+    return (flops_of(config, prompt, prompt // 2) + checks * flops_of(config, close, seen, 1)
+            + sum(flops_of(config, 1, prompt + n, 1) for n in range(tokens)))
+
+
 def levels(lengths: list[int], room: int, limit: int, node: int):
     """The groups of each level, each as (tokens of its nodes, tokens of its summary: half, at most `limit`)."""
     groups = []
@@ -250,8 +257,7 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
     read = min(60 * nodes, sum(lengths), s.window - opening - turn - s.answer_tokens)
     checks = 0 if name == "fixed" else -(-read // 60)
     prompt, whole = opening + read + turn, min(opening + sum(lengths) + turn, 512 - s.answer_tokens)
-    search = (flops_of(config, prompt, prompt // 2) + checks * flops_of(config, len(t.frame.close), opening + read, 1)
-              + sum(flops_of(config, 1, prompt + n, 1) for n in range(s.answer_tokens)))
+    search = searched(config, prompt, checks, len(t.frame.close), opening + read, s.answer_tokens)
     wanted = {
         "documents": 1, "questions": 1, "tokens": sum(lengths), "windows": len(groups), "batch": s.batch,
         "calls": len(groups) + checks + 1, "search": search, "whole": cost.generation(config, whole, s.answer_tokens),
@@ -262,7 +268,17 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
 
 
 def test_table_a4_at_the_papers_lengths():
-    """The table in evaluation/README.md, which stands next to the paper's figures, is what the dry run prints."""
-    printed = run("--table", "A4", "--dry-run", "--model", ROOT / "tests" / "llama-3.1-8b").stdout
-    shown, = re.findall(r"(?s)```\n(data +FLOPs.*?)\n```", (ROOT / "evaluation" / "README.md").read_text())
-    assert shown == "\n".join(printed.splitlines()[:13])
+    """The dry run computes Table A4 for the 8B shape: chunks of 300 tokens, nodes of 60, prompts of 150, answers of 10,
+    and GARLIC's numbers of nodes; and again with the logits of every token that is read."""
+    folder = ROOT / "tests" / "llama-3.1-8b"
+    config = read_config(folder)
+    found = json.loads(run("--table", "A4", "--dry-run", "--json", "--model", folder).stdout)
+    for (data, (tokens, *_)), nodes in zip(paper.TABLE_A3.items(), (48, 36, 17, 30), strict=True):
+        groups = sum(levels([300] * (tokens // 300) + [tokens % 300], 8192 - 2048 - 150, 2048, 60), [])
+        whole, prompt = 150 + tokens, 150 + 60 * nodes
+        flops = [cost.generation(config, whole, 10),
+                 sum(cost.generation(config, 150 + n, summary) for n, summary in groups),
+                 searched(config, prompt, nodes, 5, prompt, 10)]
+        read = [whole, sum(150 + n for n, _ in groups), prompt]
+        assert [(row["flops"], row["with all logits"]) for row in found[data].values()] == [
+            (some, some + 2 * n * 4096 * 128256) for some, n in zip(flops, read)]

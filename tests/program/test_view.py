@@ -27,7 +27,7 @@ def prepared(tmp_path_factory, tiny, settings, document):
 @pytest.fixture
 def traced(prepared, tiny, settings, question, tmp_path):
     """A function that answers a question with changed settings. It returns the answer and the trace's path."""
-    graph = shutil.copy(prepared[1], tmp_path)
+    graph = Path(shutil.copy(prepared[1], tmp_path))
 
     def answer(*questions, **changes):
         method = Pecan(tiny, TokenMean(tiny), replace(settings, **changes))
