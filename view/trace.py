@@ -35,11 +35,12 @@ class Trace(NamedTuple):
 
 
 @contextmanager
-def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
+def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
     """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
 
     Raises OutputError if the trace cannot be written.
     """
+    graph = Path(graph)
     searches = []
     lines = []
 
