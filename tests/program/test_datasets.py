@@ -125,7 +125,7 @@ def test_narrativeqa(tmp_path):
     assert counts(dataset.report.skipped) == {"a document whose story is missing": 1, "a row of another form": 2}
 
     table = folder / "qaps.csv"
-    table.write_text(table.read_text().replace("z,test", "z,train"))
+    table.write_bytes(table.read_bytes().replace(b"z,test", b"z,train"))
     assert [document.id for document in Dataset(f"{folder}:train").documents] == ["z"]
     with pytest.raises(InputError, match="sets are train, valid and test"):
         Dataset(f"{folder}:dev")
