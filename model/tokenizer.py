@@ -286,7 +286,9 @@ def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tupl
         tokenizer = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
         own = [(path, token["id"], token) for token in raw["added_tokens"]]
         byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
-    if settings.get("tokenizer_class") in LLAMA_CLASSES and not byte_level:
+    config = folder / "config.json"
+    is_llama = not config.exists() or read_json(config).get("model_type", "llama") == "llama"
+    if is_llama and settings.get("tokenizer_class") in LLAMA_CLASSES and not byte_level:
         _follow_llama_tokenizer(tokenizer, settings)
 
     # Each file has flags for its tokens; the last one counts.
@@ -318,7 +320,7 @@ LLAMA_CLASSES = "LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", "C
 
 
 def _follow_llama_tokenizer(tokenizer: tokenizers.Tokenizer, settings: dict):
-    """Give the tokenizer the rules of transformers' class LlamaTokenizer, which replace those of the file.
+    """Give the tokenizer the rules of transformers' class LlamaTokenizer, which replace a Llama's own in the file.
 
     A blank goes before a text, and with `legacy` also before what follows a special token.
     """

@@ -159,6 +159,11 @@ def old_llama_2(folder, tokenizer_class, **settings):
     write_settings(folder, LLAMA2, tokenizer_class=tokenizer_class)
 
 
+def mistral(folder):
+    old_llama_2(folder, "LlamaTokenizer")
+    write(folder, "config.json", {"model_type": "mistral"})
+
+
 FOLDERS = {
     "Llama 3": partial(write_bpe, template=LLAMA3), "Llama 3.1": partial(write_bpe, template=LLAMA31),
     "Llama 3.2": partial(write_bpe, template=LLAMA32), "Zephyr": partial(write_bpe, template=ZEPHYR),
@@ -186,6 +191,7 @@ FOLDERS = {
     "tokenizer.model and added_tokens.json": sentencepiece_and_added_tokens,
     "normalized special tokens, LlamaTokenizer": partial(old_llama_2, tokenizer_class="LlamaTokenizerFast"),
     "normalized special tokens": partial(old_llama_2, tokenizer_class="PreTrainedTokenizerFast"),
+    "Mistral": mistral,
 }
 
 
