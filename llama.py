@@ -98,7 +98,7 @@ def attention(q, k, v, mask=None):
     """
     scores = torch.einsum("bkgtd,bkpd->bkgtp", q, k) * q.shape[-1] ** -0.5
     if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
+        scores = torch.where(mask[:, None, None], scores, float("-inf"))
 
     # Trap: as in Hugging Face, the softmax runs in at least float32; the product with v runs in the model's dtype.
     weights = at_least_float32(scores).softmax(-1)

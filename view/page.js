@@ -267,7 +267,7 @@ function sentence(step, done) {
   if (!step.candidates) return `#${step.node} belongs to the top level, where every search starts.`;
   const [source] = inflow(), fromC = shareOfC(step.node), fromZ = step.score - fromC;
   const why = source && fromZ >= fromC
-    ? `#${step.node} is read because #${source[0]}, which matters to the question (r ${figure(source[1])}), took ${short(source[2])} of its text from it.`
+    ? `#${step.node} is read because #${source[0]} matters to the question (r ${figure(source[1])}), and ${short(source[2])} of #${source[0]}'s attention to its chunks went to #${step.node} while it was written.`
     : `#${step.node} is read because its text is similar to the question (c ${figure(step.c)}).`;
   const { attention, similarity } = query.settings;
   return attention && similarity ? `${why} Of its score of ${figure(step.score)}, ${figure(fromZ)} is from z and ${figure(fromC)} from c.` : why;

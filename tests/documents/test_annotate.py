@@ -142,10 +142,10 @@ def values_of(block) -> dict[str, list[float]]:
 def test_a_reader_can_compute_z_and_score_by_hand(ids):
     """They follow from the shown r, edges and sums. The edges are those of the heat table, r that of relevance."""
     shown = values_of(ids["pecan.final_scores"])
-    (j,), (z,), (c,), (score,) = (shown[name] for name in ("j", "z_j", "c_j", "score"))
-    assert z == pytest.approx(sum(r * e for r, e in zip(shown["r_i"], shown["e_ij"])), rel=1e-3)
+    (j,), (z,), (c,), (score,) = (shown[name] for name in ("i", "z_i", "c_i", "score"))
+    assert z == pytest.approx(sum(r * e for r, e in zip(shown["r_j"], shown["e_ji"])), rel=1e-3)
     assert score == pytest.approx(z / shown["sum z"][0] + max(c, 0) / shown["sum max(c, 0)"][0], rel=1e-3)
-    assert shown["e_ij"][0] in values_of(ids["pecan.build"])[f"column {j:.0f} of E"]
+    assert shown["e_ji"][0] in values_of(ids["pecan.build"])[f"column {j:.0f} of E"]
 
     attention, position, r = (values[0] for values in values_of(ids["pecan.relevance"]).values())
     assert r == pytest.approx(attention * position, rel=1e-3)
