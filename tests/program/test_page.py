@@ -109,7 +109,7 @@ def test_every_figure_of_every_step(opened, traces):
             assert values("#inflow-sum .z-sum") == [step.z] * bool(parts)
             assert run("document.querySelectorAll('#edges .flow').length") == len(parts)
             if parts and parts[0][0] > .99 * step.z and step.c <= 0:
-                assert f"#{step.node} is read because #{parts[0][1]}, which" in texts("#says")[0]
+                assert f"#{step.node} is read because #{parts[0][1]} matters" in texts("#says")[0]
         run("show(arguments[0])", number + 1)
         assert texts("#answer, #end") == [trace.answer.text, ENDS[trace.answer.end]]
         assert [text.lower() for text in texts("#reads mark")] in ([], [trace.answer.text.lower()])
