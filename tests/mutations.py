@@ -166,9 +166,7 @@ BUGS = [
             "[(None, []), (node, tokenizer.encode(\"\\n*\") + tokenizer.encode(\" \" + text))]"),
         "instruction tokens counted as a node": (
             "(None, tokenizer.encode(SUMMARISE[1]) +", "(len(texts) - 1, tokenizer.encode(SUMMARISE[1]) +"),
-        "attention of another group": (
-            "for texts, ids, a in zip(batch, replies, attentions, ",
-            "for texts, ids, a in zip(batch, replies, attentions[::-1], "),
+        "the first columns of a are cut off": ("a[:, :len(texts)]", "a[:, -len(texts):]"),
         "no room kept for the summary": ("room = settings.window - limit -", "room = settings.window -"),
         "passages mixed in a chunk": ("in document.passages for", "in [\" \".join(document.passages)] for"),
         "a level that does not shrink is kept": (">= sum(lengths):", "> 1e9:"),
