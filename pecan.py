@@ -190,7 +190,7 @@ def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
     room = settings.window - limit - length_of(summary_prompt(tokenizer, []))
     if limit < 1 or room < settings.chunk + len(tokenizer.encode("\n*")):
         raise InputError(f"window {settings.window} is too small for the prompt, a summary of {limit} tokens and a "
-                         f"chunk of {settings.chunk}; take a larger window")
+                         f"chunk of {settings.chunk}; take a larger window or a smaller chunk")
     return limit, room
 
 

@@ -90,7 +90,7 @@ def full_size(device: torch.device, short: bool):
 
 
 def laptop(device: torch.device, short: bool):
-    """The 1B shape on the processor, float32 next to bfloat16: tokens a second, and the seconds of ten pages."""
+    """SmolLM2-1.7B's shape on the processor, float32 next to bfloat16: tokens a second, and the seconds of ten pages."""
     threads = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count())
     pages = [group for level in construction([300] * 20, WINDOW * 3 // 4, WINDOW // 4, NODE) for group in level]
@@ -99,12 +99,12 @@ def laptop(device: torch.device, short: bool):
 
     speeds = []
     for dtype in (torch.float32, torch.bfloat16):
-        model = random_model("embedded" if short else "1B", "cpu", dtype)
+        model = random_model("embedded" if short else "SmolLM2-1.7B", "cpu", dtype)
         speeds.append(tokens_a_second(model, *((192, 4) if short else (2048, 16))))
     for what, both in zip(("reading", "writing with attention"), zip(*speeds)):
-        line(f"{what}, float32 / bfloat16", "1B, one row", *both, "tokens/s")
+        line(f"{what}, float32 / bfloat16", "SmolLM2-1.7B, one row", *both, "tokens/s")
     seconds = [read / reading + written / writing for reading, writing in speeds]
-    line("ten pages, float32 / bfloat16", f"1B, {read:,} tokens read, {written:,} written", *seconds, "s")
+    line("ten pages, float32 / bfloat16", f"SmolLM2-1.7B, {read:,} tokens read, {written:,} written", *seconds, "s")
     torch.set_num_threads(threads)
 
 
