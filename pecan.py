@@ -465,7 +465,7 @@ class Search:
         hidden, _ = self.model.read(self.cache, [answer_turn(self.tokenizer, verdict)])
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
-        text = self.tokenizer.decode(ids[0]).strip()
+        text = self.tokenizer.reply(ids[0]).strip()
         return Answer(text, self.visited, *self.model.spent(self.spent_before), end, trace=self.trace)
 
     def run(self) -> str:

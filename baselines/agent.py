@@ -22,7 +22,7 @@ from pecan import MARKER
 from support.disk import file_name, kept
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
-FORMAT = 5                        # of the files; a new one when replies are read in another way
+FORMAT = 6                        # of the files; a new one when replies are read in another way
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def replies_to(model: Llama, texts: list[str], limit: int) -> list[str]:
     cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
     hidden, _ = model.read(cache, rows)
     ids, _ = model.generate(cache, hidden, limit)
-    return list(map(model.tokenizer.decode, ids))
+    return list(map(model.tokenizer.reply, ids))
 
 
 def user_turn(tokenizer, text: str) -> list[int]:

@@ -78,7 +78,7 @@ class Baseline(Method):
         cache = Cache(model, 1, length_of(prompt) + self.settings.answer_tokens)
         hidden, _ = model.read(cache, [prompt])
         [reply], _ = model.generate(cache, hidden, self.settings.answer_tokens)
-        return Answer(tokenizer.decode(reply).strip(), [], 0, 0)
+        return Answer(tokenizer.reply(reply).strip(), [], 0, 0)
 
     def answer_from_best(self, question: str, texts: list[str], order: Iterable[int]) -> Answer:
         """Answer from the texts at these places, the best first.

@@ -160,6 +160,10 @@ class Tokenizer:
         """Text of `ids`, special tokens left out."""
         return self.special.decode(ids, skip_special_tokens=True)
 
+    def reply(self, ids: list[int]) -> str:
+        """What a model says in `ids`: their text without a thought, which ends with </think>."""
+        return self.decode(ids).rpartition("</think>")[2]
+
     def spans(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
         """The text of `ids`, and for every token the characters (start, end) with which it shares a byte.
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 from speaker import Script, generations
 
-from baselines.agent import Agent, reminder, user_turn
+from baselines.agent import Agent, reminder, replies_to, user_turn
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
 from core.files import InputError
 from core.settings import Settings
 from data import Document
+from pecan import Search
 from support.token_mean import TokenMean
 
 METHODS = {
@@ -48,6 +49,14 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
         assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said), sum(tokens for _, tokens in said))
         found.append((answer, (tmp_path / f"{batch}.json").read_text()))
     assert found[0] == found[1]
+
+
+def test_a_thought_is_no_part_of_what_a_model_says(tiny, settings, graph, question, similarity, monkeypatch):
+    """This holds for replies, for the reader's answers, and for PECAN's."""
+    monkeypatch.setattr(tiny.tokenizer, "decode", lambda ids: "<think>a cat</think>\n<think>?\n</think>\n\na goat")
+    said = [*replies_to(tiny, ["What is it?"], 4), Agent(tiny, settings).answer_from(question, []).text,
+            Search(tiny, graph, question, similarity, settings).answer().text]
+    assert list(map(str.strip, said)) == ["a goat"] * 3
 
 
 def test_refused_replies_are_asked_for_again(tiny, settings):
