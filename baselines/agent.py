@@ -101,9 +101,9 @@ def parts_of(reply: str, labels: str) -> list[tuple[str, str]]:
     """(label in lower case, text) of each labelled part of a reply. `labels` is a regular expression.
 
     A label starts a line, before a colon, a dash or the line's end: "2. Score 1: 9", "### Score". It may also stand
-    between a sign such as a comma and a colon: "Node: x, Score: 9".
+    between a sign such as a comma or a quote and a colon: "Node: x, Score: 9".
     """
-    inside = rf"(?<=[\[,;.?!|(–—-])[* ]{{0,3}}(?=(?:{labels}) ?\d{{0,3}}[^\w\n:]{{0,9}}:)"
+    inside = rf"(?<=[\[\]\"”,;.?!|()–—-])[* ]{{0,3}}(?=(?:{labels}) ?\d{{0,3}}[^\w\n:]{{0,9}}:)"
     label = rf"(?:{NUMBERED}|{inside})({labels})(?: ?\d{{1,3}})?[^\w\n:]{{0,9}}(?::|(?<=[–—-])\s|$)"
     _, *parts = re.split(f"(?im){label}", cleaned(reply))
     return [(name.lower(), text.strip()) for name, text in zip(parts[::2], parts[1::2])]

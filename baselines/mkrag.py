@@ -60,10 +60,10 @@ RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
 ROUNDS = 2                        # of the loop, at most (Table 6)
 
-# In replies: the label of a sub-question, the labels of a decision, and words of an answer that is none.
+# In replies: the label of a sub-question, the labels of a decision, and the sign of a question.
 LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^\n:?]{0,9}:[ *_]*"
-DECISIONS = r"(?:\w{1,9} )?answer|rewrit(?:e|ten)[ -]?q(?:uestion)?"
-UNKNOWN = r"(?i)n['’]t\b|\b(?:not|cannot|no|none|nothing|n/?a|insufficient|un(?:known|clear|certain|able|available))\b"
+DECISIONS = r"(?:\w{1,9} )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -]q\w{0,7})?"
+ASKS = r"[?？]"
 
 # Words of a time without a year, a date or a clock time. Numbers may stand between them.
 GENERAL = set("""a an the one two three four five six seven eight nine ten some few several many this that these those
@@ -130,9 +130,13 @@ def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str,
 
 
 def weights_of(reply: str) -> dict[str, float]:
-    """Name in lower case -> weight, from lines such as "entity | 0.3 (generic)". Other weights are left out."""
-    found = {name.lower(): re.search(r"\d*\.?\d+", " ".join(rest)) for name, *rest in cells_of(reply, 2)}
-    return {name: float(number[0]) for name, number in found.items() if number and float(number[0]) in WEIGHTS}
+    """Name in lower case -> weight, the first of WEIGHTS in a line such as "entity | born 1921 | 0.3 (generic)"."""
+    found = {}
+    for name, *rest in cells_of(reply, 2):
+        for number in map(float, re.findall(r"\d*\.?\d+", " ".join(rest))):
+            if number in WEIGHTS:
+                found.setdefault(name.lower(), number)
+    return found
 
 
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
@@ -153,18 +157,15 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 # --- questions (4.5) ------------------------------------------------------------------------------------------------
 
 def decision_of(reply: str, text: str) -> tuple[str, str] | None:
-    """("Answer" or "RewriteQ", its text), whichever comes first; None if the reply has neither.
+    """("Answer" or "RewriteQ", its text); None if the reply has neither. A repeated example does not count.
 
-    An answer that is unknown, or a rewriting that is not needed, counts only if nothing else is said. A repeated
-    example does not count.
+    The prompt wants a rewriting "if the answer cannot be derived". So a rewriting that asks something counts more than
+    any answer ("unknown", "Nobody knows"). One that does not ("none") counts only if there is no answer.
     """
-    found = [("RewriteQ" if label.startswith("rewrit") else "Answer", said)
-             for label, said in sections(reply, DECISIONS) if re.search(r"\w", said)]
-
-    def says_nothing(decision):
-        return "?" not in decision[1] and bool(re.search(UNKNOWN, decision[1]))
-    first = min(found, key=says_nothing, default=None)
-    return first if first and not echoes(first[1], text) else None
+    found = [("Answer" if label.endswith("answer") else "RewriteQ", said)
+             for label, said in sections(reply, DECISIONS) if re.search(r"\w", said) and not echoes(said, text)]
+    asking = [(kind, said) for kind, said in found if kind == "RewriteQ" and re.search(ASKS, said)]
+    return min(asking or found, key=lambda decision: decision[0], default=None)           # "Answer" < "RewriteQ"
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ class MKRAG(Agent):
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The retrieved pairs, in the order of retrieval."""
         def sub_questions(n, reply):
-            return [re.sub(LABEL, "", line) for line in lines_of(reply) if "?" in line]
+            return [re.sub(LABEL, "", line) for line in lines_of(reply) if re.search(ASKS, line)]
         [split] = self.ask_until([f"{SPLIT}Question: {question}"], sub_questions, SPLIT_FORM)
         new = split or [question]
 

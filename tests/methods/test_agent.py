@@ -3,6 +3,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 from speaker import Script, generations
 
 from baselines.agent import Agent, reminder, replies_to, user_turn
@@ -51,11 +52,11 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
     assert found[0] == found[1]
 
 
-def test_a_thought_is_no_part_of_what_a_model_says(tiny, settings, graph, question, similarity, monkeypatch):
+def test_a_thought_is_no_part_of_what_a_model_says(tiny, settings, graph, question, monkeypatch):
     """This holds for replies, for the reader's answers, and for PECAN's."""
     monkeypatch.setattr(tiny.tokenizer, "decode", lambda ids: "<think>a cat</think>\n<think>?\n</think>\n\na goat")
     said = [*replies_to(tiny, ["What is it?"], 4), Agent(tiny, settings).answer_from(question, []).text,
-            Search(tiny, graph, question, similarity, settings).answer().text]
+            Search(tiny, graph, question, torch.ones(len(graph.nodes)), settings).answer().text]
     assert list(map(str.strip, said)) == ["a goat"] * 3
 
 

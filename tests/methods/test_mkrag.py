@@ -128,7 +128,10 @@ def test_pairs_as_models_write_them(reply):
 @pytest.mark.parametrize("reply", [
     "RewriteQ: Where is it?\nAnswer: x", "Answer: unknown\nRewriteQ: Where is it?", "**RewriteQ:** \"Where is it?\"",
     "Answer: It is not known.\nRewriteQ: Where is it?\nAnswer: x", "1. Answer: N/A\n2. Rewrite Question: Where is it?",
-    "### Answer\nI don't know.\n### RewriteQ\nWhere is it?", "Answer: -\n(2) RewriteQ – **Where is it?**"])
+    "### Answer\nI don't know.\n### RewriteQ\nWhere is it?", "Answer: -\n(2) RewriteQ – **Where is it?**",
+    *(f"Answer: {nothing}\nRewriteQ: Where is it?" for nothing in ("TBD", "Nobody knows", "It lacks this.", "不知道")),
+    "Answer: \"unknown\" RewriteQ: Where is it?", "Answer: [unknown] Rewrite: Where is it?",
+    "Answer: Rome\nReconstructed Question: Where is it?", "RewriteQ: What did Marie Curie do?\nRewriteQ: Where is it?"])
 def test_rewritings_as_models_write_them(reply):
     assert decision_of(reply, "") == ("RewriteQ", "Where is it?")
 
@@ -136,14 +139,14 @@ def test_rewritings_as_models_write_them(reply):
 @pytest.mark.parametrize("reply, wanted", [
     ("**Answer: not Rome** ", "not Rome"), ("Final Answer: **Rome**\n\nExplanation: x", "Rome"),
     ("### Answer\n\nRome", "Rome"), ("RewriteQ: none\nAnswer: Rome", "Rome"), ("Answer: unknown", "unknown"),
-    ("Rome", None), ("RewriteQ: ", None)])
+    ("RewriteQ: not needed. Answer: Rome", "Rome"), ("Rome", None), ("RewriteQ: ", None)])
 def test_answers_as_models_write_them(reply, wanted):
     assert decision_of(reply, "") == (wanted and ("Answer", wanted))
 
 
 @pytest.mark.parametrize("reply", [
     "x | 0.3 (generic)", "* **x** | **0.3**", "1. x | 0.3 – it is vague", "x | Weight: 0.3 | minor\ny | 0.9\nz | none",
-    "| Entity | Weight |\n|---|---|\n| X | 0.3. |"])
+    "| Entity | Weight |\n|---|---|\n| X | 0.3. |", "x | a painter, born 1921 | 0.3 of 1.0"])
 def test_weights_as_models_write_them(reply):
     assert weights_of(reply) == {"x": .3}
 
