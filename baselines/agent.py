@@ -73,7 +73,7 @@ def plain(text: str) -> str:
 
 def unmarked(line: str) -> str:
     """A line without the marker of a list."""
-    return re.sub(rf"\A(?:{MARKER.pattern})", "", line)
+    return re.sub(rf"\A(?:{MARKER.pattern}|\s*\(?[a-zA-Z]\)\s)", "", line)
 
 
 def lines_of(reply: str) -> list[str]:

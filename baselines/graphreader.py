@@ -48,6 +48,8 @@ FORM = "Keep strictly to the format that is described above."
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
+HEADINGS = (r"(?:updated )?notebook(?: \([^()\n]{0,40}\))?|(?:chosen |next )?action|^(?:the|my) rationale[^\n]*|"
+            r"(?:next action )?(?:rationale|reasoning|explanation|justification)(?: (?:for|behind|of)[^\n:.]{0,40})?")
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it
 
@@ -80,12 +82,16 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
 
 
 def without_brackets(line: str) -> str:
-    """A line of facts without its number, and with bars only: "[1], [fact], [a, b]" becomes "fact | a | b"."""
+    """A line of facts without its number, with bars: "[1], [fact], [a, b]" and "1. [fact] [a] [b]" as "fact|a|b"."""
     line = re.sub(r"^\W{0,4}\d{1,3}\s?[]),.:|*]{1,5}(?:\s|(?=\[))", "", line)
-    if not line.rstrip(" .*`|").endswith("]"):
+    inner = line.strip("-•.,;*`| ")
+    if not inner.endswith("]"):
         return line
-    fact, _, elements = line.rpartition("[")
-    if "|" not in elements.rstrip("| "):
+    fact, *elements = re.split(r"\][\s,;|]*\[", inner)
+    if not fact.startswith("["):
+        fact, *elements = *fact.rsplit("[", 1), *elements
+    elements = "|".join(elements)
+    if "|" not in elements:
         elements = elements.replace(",", "|")
     return f"{fact.strip('[],;| ')}|{elements}"
 
@@ -151,10 +157,9 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 
 
 def notebook_of(reply: str) -> str:
-    """The updated notebook in a reply, up to the next heading; empty if there is none."""
-    headings = r"updated notebook|rationale(?: (?:for|behind|of)[^\n:.]{0,40})?|(?:chosen |next )?action"
-    books = [text for name, text in parts_of(reply, headings) if name == "updated notebook"]
-    return next(filter(None, books), "").strip("*#- \n")
+    """The notebook in a reply, the updated one if there are two, up to the next heading; empty if there is none."""
+    books = [part for part in parts_of(reply, HEADINGS) if "notebook" in part[0] and part[1]]
+    return max(books, key=lambda part: "updated" in part[0], default=("", ""))[1].strip("*#- \n")
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ STOP = set("a an the of in on at to by for from with and or but as is are was we
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
 VERBS = set("is are was were has have had".split())         # a line with one of these is a sentence
-QUOTES = " \t*_`\"“”[]|.,;:!?"                              # signs around a name
+QUOTES = " \t*_`\"“”[]{}|.,;:!?"                              # signs around a name
 
 
 # --- synopses and names (sections 3.2, 3.3) -------------------------------------------------------------------------
@@ -119,11 +119,11 @@ def names_of(reply: str, text: str) -> list[str]:
             continue
 
         # One name, alone or before its explanation.
-        head, *rest = re.split(r"\*\*|:\s|：|\s[-–—=→|(\[]", line.strip("| "), maxsplit=1)
+        head, *rest = re.split(r"\*\*|:\s|：|\]\(|\s[-–—=→|(\[]", line.strip("| "), maxsplit=1)
         one = [name for name in (whole, head.strip(QUOTES)) if is_name(name) and not words_of(name) <= LABELS]
 
         # Several names: after a label, or a line of nothing else. On a marked line, a description may follow the first.
-        parts = [part.strip(QUOTES) for part in re.split(r"[,;|]\s|\sand\s", (rest or [line])[0])]
+        parts = [part.strip(QUOTES) for part in re.split(r"[,;|]\s|\sand\s|:\s*\[", (rest or [line])[0])]
         held = list(filter(is_name, parts))
         several = held if rest or held == parts or marked and parts[0] in held else []
         names += one[:1] or several

@@ -164,8 +164,11 @@ def decision_of(reply: str, text: str) -> tuple[str, str] | None:
     """
     found = [("Answer" if label.endswith("answer") else "RewriteQ", said)
              for label, said in sections(reply, DECISIONS) if re.search(r"\w", said) and not echoes(said, text)]
-    asking = [(kind, said) for kind, said in found if kind == "RewriteQ" and re.search(ASKS, said)]
-    return min(asking or found, key=lambda decision: decision[0], default=None)           # "Answer" < "RewriteQ"
+
+    def rank(decision):
+        kind, said = decision
+        return 1 if kind == "Answer" else 0 if re.search(ASKS, said) else 2
+    return min(found, key=rank, default=None)
 
 
 # --- the method -----------------------------------------------------------------------------------------------------

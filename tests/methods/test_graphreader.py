@@ -75,6 +75,8 @@ def test_forms_and_names():
     "1. It is a castle, he said. | Casa Loma | castle", "[1], [It is a castle, he said.], [Casa Loma | castle]",
     "[1] [It is a castle, he said.] [Casa Loma, castle]", "1, It is a castle, he said., [Casa Loma | castle]",
     "[104], It is a castle, he said. | Casa Loma | [castle] | ", "(1) It is a castle, he said. | [Casa Loma | castle]",
+    "[1], [It is a castle, he said.], [Casa Loma | castle],", "- [It is a castle, he said.], [Casa Loma, castle];",
+    "[1]. [It is a castle, he said.] | [Casa Loma] | [castle]", "1. [It is a castle, he said.] [Casa Loma] [castle]",
     "**1.** It is a castle, he said. | **Casa Loma** | castle", "– It is a castle, he said. | \"Casa Loma\" | castle",
     "| No. | Fact | Elements |\n|---|---|---|\n| 1 | It is a castle, he said. | Casa Loma | castle |"])
 def test_facts_as_models_write_them(line):
@@ -112,6 +114,11 @@ def test_actions(stage, reply, wanted):
     "### Updated Notebook\na band\n### Rationale for Next Action\nx\n### Chosen Action\n\nsearch_more()\n\nOK?",
     "1. Updated Notebook: a band\n2. Rationale: x\n3. Action: search_more()",
     "(1) Updated Notebook – a band\n(2) Rationale – x\n(3) **Chosen Action** – search\\_more()",
+    "Notebook: a band\nReasoning: x\nChosen Action: search_more()",
+    "Notebook: x\nUpdated Notebook (new):\na band\nExplanation: x\nChosen Action: search_more()",
+    "Updated Notebook: a band\nJustification for Next Action: x\nChosen Action: search_more()",
+    "Updated Notebook: a band\n- **Next Action Rationale:** x\nChosen Action: search_more()",
+    "Updated Notebook: a band\nThe rationale for the next action is x.\nChosen Action: search_more()",
     "My [Updated Notebook]: a band\n> Rationale behind it: x\nMy chosen action is search_more, not read_chunk."])
 def test_replies_on_a_walk_as_models_write_them(reply):
     assert (notebook_of(reply), action_of(reply, "chunk")) == ("a band", ("search_more", ""))

@@ -125,6 +125,8 @@ TEXT = ("Danko Jones is a hard rock trio from Toronto, Ontario, Canada. Rich Kno
     "- **Danko Jones** (a trio, from Canada)\n- **Toronto** [city]", "* **Danko Jones** is a trio\n* Toronto, a city",
     "Here they are:\n\n### People\n* Danko Jones\n\n### Places\n* Toronto\n* Prague",
     "* **People:** Danko Jones\n* **Places:** Toronto and Prague", "Entities: Danko Jones, Toronto.",
+    "a) Danko Jones\nb) Toronto", "* [Danko Jones](https://x.org)\n* [Toronto](y)",
+    "{\"names\": [\"Danko Jones\", \"Toronto\"]}", "{\"people\": [\"Danko Jones\"], \"places\": [\"Toronto\"]}",
     "Danko Jones and Toronto", "[\"Danko Jones\", \"Toronto\"]",
     "| Entity | Type |\n|---|---|\n| Danko Jones | band |\n| Toronto | city |"])
 def test_names_as_models_write_them(reply):
