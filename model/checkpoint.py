@@ -61,12 +61,12 @@ RULES = {
                      "num_key_value_heads", "max_position_embeddings"), COUNT),
     **dict.fromkeys(("rms_norm_eps", "rope_theta"), POSITIVE),
     **dict.fromkeys(("tie_word_embeddings", "attention_bias", "mlp_bias"), FLAG),
-    "layer_types": Rule((list,), lambda kinds: {*kinds} <= {"full_attention"}, "'full_attention' for each layer"),
+    "layer_types": Rule((list,), lambda kinds: all(kind == "full_attention" for kind in kinds),
+                        "'full_attention' for each layer"),
     "rope_type": Rule((str,), lambda kind: kind in ("default", "llama3"), "'default' or 'llama3'"),
 }
 HEAD_WIDTH = Rule((int,), lambda n: COUNT.holds(n) and n % 2 == 0, "an even number above 0, because RoPE rotates pairs")
-EOS = Rule((int, list, type(None)), lambda ids: not isinstance(ids, list) or all(type(token) is int for token in ids),
-           "a whole number or a list of them")
+ROPE = dict.fromkeys(("rope_scaling", "rope_parameters"), Rule((dict, type(None)), lambda _: True, "an object"))
 LLAMA3 = {**dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), POSITIVE),
           "original_max_position_embeddings": COUNT}
 
@@ -81,10 +81,11 @@ def read_config(folder: str | Path) -> Config:
     with reading(path, "not the config.json of a Llama"):
         given = read_json(path)
         kind = given.get("model_type", "llama")
-        if kind not in KINDS:
+        if str(kind) not in KINDS:
             raise InputError(f"{path}: model_type is {kind!r:.60}; only {', '.join(KINDS)} are implemented")
         defaults, implemented = KINDS[kind]
         given = defaults | given
+        check_values({"rope_scaling": None, "rope_parameters": None} | given, ROPE, f"{path}: ")
         values = _with_rope({key: value for key, value in given.items() if value is not None})
         check_implemented(path, values, IMPLEMENTED | implemented)
         check_values(values, RULES, f"{path}: ")
@@ -117,7 +118,7 @@ def read_config(folder: str | Path) -> Config:
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
         rope=_llama3_scaling(values),
-        eos=_end_of_sequence(Path(folder), given),
+        eos=_end_of_sequence(Path(folder), given, values["vocab_size"]),
         dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"),
         biased=tuple(biased))
 
@@ -149,7 +150,7 @@ def _llama3_scaling(values: dict) -> dict | None:
             "original": values["original_max_position_embeddings"]}
 
 
-def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
+def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, ...]:
     """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none."""
     path = folder / "generation_config.json"
     eos = read_json(path).get("eos_token_id") if path.exists() else None
@@ -157,10 +158,13 @@ def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
         path = folder / "config.json"
         eos = given.get("eos_token_id")
 
-    check_values({"eos_token_id": eos}, {"eos_token_id": EOS}, f"{path}: ")
     if eos is None:
         return ()
-    return tuple(eos) if isinstance(eos, list) else (eos,)
+    tokens = eos if isinstance(eos, list) else [eos]
+    valid = Rule((int, list), lambda _: all(type(token) is int and 0 <= token < vocabulary for token in tokens),
+                 f"a whole number from 0 to {vocabulary - 1} or a list of them")
+    check_values({"eos_token_id": eos}, {"eos_token_id": valid}, f"{path}: ")
+    return tuple(tokens)
 
 
 # --- weights --------------------------------------------------------------------------------------------------------
@@ -279,7 +283,7 @@ def locate(model: str | Path) -> Path:
 # A checkpoint is loaded from its weights and these files. Some belong to language models, some to encoders.
 FILES = ("1_Pooling/config.json", "added_tokens.json", "chat_template.jinja", "config.json",
          "config_sentence_transformers.json", "generation_config.json", "model.safetensors.index.json",
-         "sentence_bert_config.json", "special_tokens_map.json", "token_counts.json", "tokenizer.json",
+         "modules.json", "sentence_bert_config.json", "special_tokens_map.json", "token_counts.json", "tokenizer.json",
          "tokenizer.model", "tokenizer_config.json")
 
 

@@ -20,11 +20,23 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from core.files import TEXT, InputError, Rule, check_values, read_json, reading
 from model.checkpoint import check_implemented
 
-PLACEHOLDER = "\ue000"                       # a private-use character: where the content of a turn goes in a template
+SHIELD = "\ue000"                            # a private-use character: no token joins it to what follows
+# Where the content of a turn goes in a template. What changes a text, in a template or a vocabulary, changes this one.
+PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
 THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>(?!.*</\1>)", re.DOTALL)          # opened and not closed
 KEPT_TEXTS = 1 << 16                         # the ids of this many texts are kept
 KEPT_LENGTH = 1 << 13                        # characters; ids of longer texts are not kept
+
+
+class Generation(jinja2.ext.Extension):
+    """{% generation %} marks what an assistant says, for training. Here its content is printed and nothing else."""
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
 
 
 class Frame(NamedTuple):
@@ -57,8 +69,8 @@ class Tokenizer:
 
             # Some tokenizers add a blank to the start of any text. A segment from the middle of a prompt must not get
             # it. So it is encoded after a character that takes the blank, and that character's ids are cut off.
-            shield = self._segment(PLACEHOLDER, True)
-            adds_blank = self._segment(PLACEHOLDER + "x", True) != shield + self._segment("x", True)
+            shield = self._segment(SHIELD, True)
+            adds_blank = self._segment(SHIELD + "x", True) != shield + self._segment("x", True)
             self.shield = shield if adds_blank else []
 
             # Nodes are encoded again for every query, so their ids are kept. The ids of whole books are not.
@@ -84,17 +96,17 @@ class Tokenizer:
         Raises InputError if the template does not print the contents of all turns, or if its generation prompt is not
         the beginning of an assistant's turn, where the model says Yes or No.
         """
-        user = {"role": "user", "content": PLACEHOLDER}
-        assistant = {"role": "assistant", "content": PLACEHOLDER}
+        user = {"role": "user", "content": PROBE}
+        assistant = {"role": "assistant", "content": PROBE}
         prompt = self.render([user])
         conversation = self.render([user, assistant, user])
-        if prompt.count(PLACEHOLDER) != 1 or conversation.count(PLACEHOLDER) != 3:
-            raise InputError(f"{self.source}: the chat template does not print what user and assistant say")
+        if prompt.count(PROBE) != 1 or conversation.count(PROBE) != 3:
+            raise InputError(f"{self.source}: the chat template does not print unchanged what user and assistant say")
 
         # A template may put white space before an assistant's words that its generation prompt leaves out. A blank
         # (Llama-2) is part of the first word's token; a newline belongs to the frame.
-        opening, header = prompt.split(PLACEHOLDER)
-        _, before_reply, reopening, last_header = conversation.split(PLACEHOLDER)
+        opening, header = prompt.split(PROBE)
+        _, before_reply, reopening, last_header = conversation.split(PROBE)
         added = before_reply.removeprefix(header)
         if not conversation.startswith(prompt) or added.strip():
             raise InputError(f"{self.source}: the chat template asks for a reply by {header!r:.80}, which is not how "
@@ -146,7 +158,7 @@ class Tokenizer:
     def _ids(self, text: str, specials: bool) -> list[int]:
         shield = self.shield
         if shield:
-            ids = self._segment(PLACEHOLDER + text, specials)
+            ids = self._segment(SHIELD + text, specials)
             if ids[:len(shield)] == shield:
                 return ids[len(shield):]
         return self._segment(text, specials)
@@ -157,7 +169,22 @@ class Tokenizer:
         return self.encode(self.special_names.get("bos_token", ""), specials=True)
 
     def decode(self, ids: list[int]) -> str:
-        """Text of `ids`, special tokens left out."""
+        """Text of `ids`, special tokens left out, and bytes at the end that begin a character and do not complete it.
+
+        A reply may be cut there; the decoder would replace the whole run of bytes before the cut.
+        """
+        for n, token in enumerate(reversed(ids[-3:]), 1):
+            byte = re.fullmatch("<0x(..)>", self.special.id_to_token(token) or "")
+            if not byte:
+                break
+            byte = int(byte[1], 16)
+            if byte >= 0xC0:                                # the first byte of a character of 2, 3 or 4
+                if n < 2 + (byte >= 0xE0) + (byte >= 0xF0):
+                    ids = ids[:-n]
+                break
+        return self._decode(ids)
+
+    def _decode(self, ids: list[int]) -> str:
         return self.special.decode(ids, skip_special_tokens=True)
 
     def reply(self, ids: list[int]) -> str:
@@ -168,16 +195,16 @@ class Tokenizer:
         """The text of `ids`, and for every token the characters (start, end) with which it shares a byte.
 
         A character may take several tokens, and a token may hold parts of several characters. A special token has no
-        characters: its span is empty.
+        characters, nor has a byte that `decode` leaves out: their spans are empty.
         """
         text = self.decode(ids)
         owners = [n for n, character in enumerate(text) for _ in character.encode()]       # the character of each byte
-        prefixes = [len(self.decode(ids[:n]).encode()) for n in range(len(ids) + 1)]
+        prefixes = [len(self._decode(ids[:n]).encode()) for n in range(len(ids) + 1)]
         spans = []
         end = 0                                             # bytes so far
         for x, token in enumerate(ids):
             start = end
-            twice = self.decode([token, token])             # a blank alone would be stripped
+            twice = self._decode([token, token])            # a blank alone would be stripped
             if "\ufffd" in twice:                           # a part of a character: prefixes that end here say nothing
                 name = self.special.id_to_token(token)
                 end += 1 if name.startswith("<0x") else len(name)          # byte fallback, or a character for each byte
@@ -207,7 +234,7 @@ class Tokenizer:
 
         # The functions, filters and white space rules that transformers gives to templates.
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
+            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, Generation])
         environment.globals |= {"raise_exception": refuse, "strftime_now": TODAY.strftime}
         environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
 
@@ -291,9 +318,14 @@ def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tupl
         own = [(path, token["id"], token) for token in raw["added_tokens"]]
         byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
     config = folder / "config.json"
-    is_llama = not config.exists() or read_json(config).get("model_type", "llama") == "llama"
-    if is_llama and settings.get("tokenizer_class") in LLAMA_CLASSES and not byte_level:
-        _follow_llama_tokenizer(tokenizer, settings)
+    given = read_json(config) if config.exists() else {}
+    kind, name = given.get("model_type", "llama"), settings.get("tokenizer_class") or given.get("tokenizer_class")
+    if kind == "llama" and name in LLAMA_CLASSES:
+        if not byte_level:
+            _follow_llama_tokenizer(tokenizer, settings)
+    elif path.suffix == ".model" or name in CODE_LLAMA or kind == "qwen2" and not byte_level:
+        raise InputError(f"{path}: tokenizer_class {name!r:.60} of model_type {kind!r:.60} is not implemented for "
+                         "this file; only 'LlamaTokenizer' of 'llama' is; give another tokenizer.json")
 
     # Each file has flags for its tokens; the last one counts.
     place = folder / "tokenizer_config.json"
@@ -320,7 +352,8 @@ def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tupl
     return path, tokenizer
 
 
-LLAMA_CLASSES = "LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", "CodeLlamaTokenizerFast"
+LLAMA_CLASSES = "LlamaTokenizer", "LlamaTokenizerFast"
+CODE_LLAMA = "CodeLlamaTokenizer", "CodeLlamaTokenizerFast"            # transformers gives them rules of their own
 
 
 def _follow_llama_tokenizer(tokenizer: tokenizers.Tokenizer, settings: dict):
@@ -350,6 +383,8 @@ def _without(tokenizer: tokenizers.Tokenizer, control: list[AddedToken], path: P
     plain.add_tokens([AddedToken(token.content, special=True) for token in control])
     plain.encode_special_tokens = True
     for token in control:
+        if token.single_word:
+            raise InputError(f"{path}: special token {token.content!r} is a single_word, which is not implemented")
         ids = plain.encode(token.content, add_special_tokens=False).ids
         unknown = getattr(plain.model, "unk_token", None)                                   # any text may become it
         if plain.token_to_id(token.content) in ids and token.content != unknown:
@@ -359,7 +394,6 @@ def _without(tokenizer: tokenizers.Tokenizer, control: list[AddedToken], path: P
 
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)     # types of sentencepiece's tokens
-PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"            # rules other than Llama's would change it
 
 
 def _of_sentencepiece(path: Path) -> dict:

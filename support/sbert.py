@@ -13,7 +13,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-from core.files import COUNT, POSITIVE, InputError, Rule, check_values, read_json, reading
+from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_json, reading
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
 from support.token_mean import TokenMean
@@ -53,9 +53,9 @@ class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
     The last hidden states are pooled to one vector as in sentence-transformers (SBERT, Reimers and Gurevych 2019).
-    Reads config.json, tokenizer.json and model.safetensors; also 1_Pooling/config.json and sentence_bert_config.json
-    if they exist. `pooling`, "mean" or "cls", overrides the former. Every tensor is used except the pooler, which
-    neither way of pooling needs. InputError names the file, key or tensor that is wrong.
+    Reads config.json, tokenizer.json and model.safetensors; also modules.json, 1_Pooling/config.json and
+    sentence_bert_config.json if they exist. `pooling`, "mean" or "cls", overrides the first two. Every tensor is used
+    except the pooler, which neither way of pooling needs. InputError names the file, key or tensor that is wrong.
 
     Bert and MPNet set the attributes below. Each adds a tensor.
     """
@@ -74,7 +74,7 @@ class Encoder:
         self.unit = unit
         self.device = device
         self.flops = 0
-        self.fingerprint = fingerprint(folder)
+        self.fingerprint = f"{self.pooling} {fingerprint(folder)}"
 
         path = folder / "config.json"
         with reading(folder, "not a sentence encoder"):
@@ -231,8 +231,22 @@ class MPNet(Encoder):
 # --- the other files of an encoder's folder -------------------------------------------------------------------------
 
 def _pooling(folder: Path) -> str:
-    """"mean" or "cls", as 1_Pooling/config.json says; "mean" without that file."""
-    path = folder / "1_Pooling" / "config.json"
+    """"mean" or "cls", as the config.json of the pooling says; "mean" without that file.
+
+    It is in 1_Pooling, or where modules.json says. InputError for modules that we do not implement.
+    """
+    pooling = "1_Pooling"
+    path = folder / "modules.json"
+    if path.exists():
+        with reading(path, "must list modules, each with its type and path"):
+            modules = parse_json(path.read_bytes(), path, list)
+            kinds = [module["type"].split(".")[-1] for module in modules]
+            paths = [module["path"] for module in modules]
+            if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or paths[0]:
+                raise InputError(f"{path}: modules {kinds} in {paths} are not implemented; only Transformer in '', "
+                                 "Pooling and Normalize are, in this order")
+            pooling = paths[1]
+    path = folder / pooling / "config.json"
     if any(folder.glob("*_Dense")):
         raise InputError(f"{folder}: a Dense layer after the pooling is not implemented")
     raw = _read_if_there(path) or {"pooling_mode": "mean"}
@@ -266,7 +280,9 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer) -> int | None:
 
 
 def _read_if_there(path: Path) -> dict:
-    return read_json(path) if path.exists() else {}
+    """The values of a JSON file, except null; {} without the file."""
+    raw = read_json(path) if path.exists() else {}
+    return {key: value for key, value in raw.items() if value is not None}
 
 
 def load_encoder(name: str | None, model: Llama):

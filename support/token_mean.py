@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from core.files import Rule, check_values, read_json
+from core.files import NUMBER, Rule, check_values, read_json
 from llama import Llama
 
 COUNTS = "token_counts.json"      # in a checkpoint's folder: how often each token occurs in some texts
@@ -73,8 +73,9 @@ def token_weights(model: Llama) -> torch.Tensor:
         return torch.ones(len(table), device=table.device)
 
     values = read_json(path)
-    rule = Rule((list,), lambda counts: len(counts) == len(table) and all(type(n) is int and n >= 0 for n in counts)
-                and any(counts), f"a list of {len(table)} whole numbers of at least 0, not all 0")
+    rule = Rule((list,), lambda counts: len(counts) == len(table) and any(counts) and
+                all(type(n) is int and NUMBER.holds(n) for n in counts),
+                f"a list of {len(table)} whole numbers from 0 to below 1e30, not all 0")
     check_values(values, {"counts": rule}, f"{path}: ")
     counts = torch.tensor(values["counts"], dtype=torch.float64)
     p = counts / counts.sum()

@@ -37,6 +37,9 @@ LLAMA2 = ("{% for message in messages %}{% if (message['role'] == 'user') != (lo
           "{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
 PLAIN = ("{% for message in messages %}{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}"
          "{{ message['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}")
+# The mark of what a model is trained to say, as SmolLM and others have it.
+GENERATION = CHATML.replace("+ message['content'] + '<|im_end|>\n' }}",
+                            "}}{% generation %}{{ message['content'] + '<|im_end|>\n' }}{% endgeneration %}")
 # What transformers offers to a template, beside the messages.
 FUNCTIONS = ("{{ documents | tojson }}{{ {'é': tools} | tojson }}{% for _ in messages %}{{ loop.index }}{% break %}"
              "{% endfor %}" + CHATML)
@@ -124,4 +127,5 @@ def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fal
     (folder / "tokenizer.model").write_bytes(trained_sentencepiece(tuple(user_defined), byte_fallback, rule))
     names = dict(zip("012", listed(["<unk>", "<s>", "</s>"])))
     chat = {str(PIECES + n): token for n, token in enumerate(listed([] if user_defined else CHAT))}
-    write_settings(folder, template, **{"added_tokens_decoder": names | chat} | settings)
+    write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": names | chat} |
+                   settings)

@@ -61,7 +61,7 @@ def test_eos_of_the_generation_config_comes_first(tmp_path, folder):
     assert read_config(copy).eos == ()
 
     for name in ("config.json", "generation_config.json"):
-        for eos in ("2", ["2"], True, [True], 2.0, {}):
+        for eos in ("2", ["2"], True, [True], 2.0, {}, -1, [2, raw["vocab_size"]]):
             (copy / name).write_text(json.dumps(raw | {"eos_token_id": eos}))
             with pytest.raises(InputError, match=f"/{name}: eos_token_id is .*; it must be a whole number"):
                 read_config(copy)
@@ -146,6 +146,9 @@ def only_an_index(folder):
     (partial(change_tensors, changes={NORM: torch.zeros(3)}), [NORM, "(3,)", "(64,)"]),
     (partial(change_tensors, changes={NORM: torch.zeros(64, dtype=torch.int8)}), ["model.safetensors", NORM, "int8"]),
     (only_an_index, ["index.json"]),
+    *((partial(change, **{key: value}), [f"config.json: {key} is {value!r}; "])
+      for key, value in (("model_type", ["llama"]), ("model_type", {}), ("architectures", "LlamaForCausalLM"),
+                         ("rope_parameters", ["llama3"]), ("rope_scaling", "llama3"), ("layer_types", [["x"]]))),
 ])
 def test_broken_checkpoints_are_named(copy, damage, words):
     damage(copy)

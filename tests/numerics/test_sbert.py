@@ -157,6 +157,30 @@ def test_flops_by_hand(kind, folder):
     assert encoder.flops == cost(10) + cost(3) + cost(11)
 
 
+def test_null_is_not_set(folder, copy, tiny):
+    write(copy, "config_sentence_transformers.json", prompts=None, default_prompt_name=None)
+    write(copy, "tokenizer_config.json", do_lower_case=None)
+    write(copy, "sentence_bert_config.json", do_lower_case=None, max_seq_length=None)
+    assert torch.equal(load_encoder(copy, tiny).encode(SENTENCES), load_encoder(folder, tiny).encode(SENTENCES))
+
+
+def modules(folder, *kinds, **paths):
+    """modules.json."""
+    listed = [{"type": f"sentence_transformers.models.{kind}", "path": paths.get(kind, kind)} for kind in kinds]
+    edit_file(folder, "modules.json", json.dumps(listed))
+
+
+def test_modules_json_says_where_the_pooling_is(copy, folder, tiny):
+    modules(copy, "Transformer", "Pooling", "Normalize", Transformer="", Pooling="pool")
+    write(copy, "pool/config.json", pooling_mode="cls")
+    write(copy, "1_Pooling/config.json", pooling_mode="mean")
+    ours = load_encoder(copy, tiny)
+    assert ours.pooling == "cls" and ours.fingerprint != load_encoder(folder, tiny).fingerprint
+    was = ours.fingerprint
+    write(copy, "pool/config.json", pooling_mode="mean")
+    assert load_encoder(copy, tiny).fingerprint != was
+
+
 def test_names_may_have_a_prefix(kind, folder, copy, tiny):
     """Checkpoints with a head have a prefix. Old versions of transformers also wrote a table of position ids."""
     path = copy / "model.safetensors"
@@ -193,6 +217,10 @@ NORM = "encoder.layer.1.output.LayerNorm.weight"
     (partial(write, name="1_Pooling/config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=True),
      "'cls', 'mean'.* is not implemented"),
     (partial(write, name="2_Dense/config.json"), "Dense layer"),
+    *((lambda copy, kinds=kinds: modules(copy, *kinds, Transformer=""), f"modules.json: modules .*{kinds[-1]}")
+      for kinds in (["Transformer", "Pooling", "Dense"], ["Transformer", "WeightedLayerPooling"], ["Transformer"])),
+    (lambda copy: modules(copy, "Transformer", "Pooling"), "modules.json: modules .*Transformer"),
+    *((partial(edit_file, name="modules.json", content=content), "modules.json: ") for content in ("{}", "[1]", "[")),
 ])
 def test_broken_encoders_are_named(copy, tiny, damage, words):
     damage(copy)
@@ -232,7 +260,8 @@ def test_rare_tokens_count_more(tmp_path):
     assert encoder.weights[6:9].tolist() == pytest.approx([1, .5, .003 / 1.0])
     assert encoder.fingerprint != alike.fingerprint
 
-    for bad in (counts[1:], [-1, *counts[1:]], [counts], [0] * len(counts), ["1", *counts[1:]], {"7": 3}, 3):
+    for bad in (counts[1:], [counts], [0] * len(counts), {"7": 3}, 3,
+                *([count, *counts[1:]] for count in (-1, "1", 10 ** 400))):
         write(tmp_path / "copy", "token_counts.json", counts=bad)
         with pytest.raises(InputError, match="token_counts.json: counts is .*; it must be a list of 480"):
             TokenMean(copy)

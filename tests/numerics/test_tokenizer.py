@@ -20,6 +20,7 @@ from folders import (
     CHAT,
     CHATML,
     FUNCTIONS,
+    GENERATION,
     LLAMA2,
     LLAMA3,
     LLAMA31,
@@ -41,7 +42,7 @@ from folders import (
     write_sentencepiece,
     write_settings,
 )
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from oracle import TINY, write_checkpoint
 from transformers import AutoTokenizer
@@ -140,28 +141,31 @@ def in_a_file_beside(folder):
     write(folder, "chat_template.jinja", LLAMA31)
 
 
-llama_2 = partial(write_sentencepiece, tokenizer_class="LlamaTokenizer")
-
-
 def sentencepiece_and_added_tokens(folder):
-    llama_2(folder)
+    write_sentencepiece(folder)
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     del settings["added_tokens_decoder"]
     write(folder, "tokenizer_config.json", settings)
     write(folder, "added_tokens.json", {name: PIECES + n for n, name in enumerate(CHAT)})
 
 
-def old_llama_2(folder, tokenizer_class, **settings):
+def old_llama_2(folder, tokenizer_class="LlamaTokenizer", model_type=None):
     """tokenizer.json whose normalizer writes blanks, and whose special tokens are to be normalised, too."""
-    write_sentencepiece(folder, **settings)
-    write(folder, "tokenizer.json", Tokenizer(folder).special.to_str())
+    write_sentencepiece(folder)
+    t = Tokenizer(folder).special
+    t.pre_tokenizer = None
+    t.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Prepend("▁"),
+                                                    tokenizers.normalizers.Replace(" ", "▁")])
+    write(folder, "tokenizer.json", t.to_str())
     edit_added_tokens(folder, {"normalized": True})
     write_settings(folder, LLAMA2, tokenizer_class=tokenizer_class)
+    if model_type:
+        write(folder, "config.json", {"model_type": model_type})
 
 
-def mistral(folder):
-    old_llama_2(folder, "LlamaTokenizer")
-    write(folder, "config.json", {"model_type": "mistral"})
+def class_in_config(folder):
+    write_sentencepiece(folder, tokenizer_class=None)
+    write(folder, "config.json", {"model_type": "llama", "tokenizer_class": "LlamaTokenizer"})
 
 
 FOLDERS = {
@@ -183,15 +187,16 @@ FOLDERS = {
     "white space behind a token is its own": partial(bpe_with_flags, rstrip=True),
     "white space before a token is its own": partial(bpe_with_flags, template=ZEPHYR, lstrip=True),
     "words": partial(bpe_with_flags, new=listed(["Kittenish", "<name>", "\n"], special=False)),
-    "tokenizer.model": llama_2, "Llama 2": partial(llama_2, template=LLAMA2),
-    "Llama 2, legacy": partial(llama_2, template=LLAMA2, legacy=True),
-    "Llama 2, no blank before a text": partial(llama_2, template=LLAMA2, add_prefix_space=False),
-    "sentencepiece, no tokens": partial(llama_2, template=PLAIN),
-    "user_defined_symbols": partial(llama_2, user_defined=CHAT),
+    "tokenizer.model": write_sentencepiece, "Llama 2": partial(write_sentencepiece, template=LLAMA2),
+    "Llama 2, legacy": partial(write_sentencepiece, template=LLAMA2, legacy=True),
+    "Llama 2, no blank before a text": partial(write_sentencepiece, template=LLAMA2, add_prefix_space=False),
+    "sentencepiece, no tokens": partial(write_sentencepiece, template=PLAIN),
+    "user_defined_symbols": partial(write_sentencepiece, user_defined=CHAT),
+    "class in config.json": class_in_config, "generation": partial(write_bpe, template=GENERATION),
     "tokenizer.model and added_tokens.json": sentencepiece_and_added_tokens,
     "normalized special tokens, LlamaTokenizer": partial(old_llama_2, tokenizer_class="LlamaTokenizerFast"),
     "normalized special tokens": partial(old_llama_2, tokenizer_class="PreTrainedTokenizerFast"),
-    "Mistral": mistral,
+    **{f"LlamaTokenizer of {kind}": partial(old_llama_2, model_type=kind) for kind in ("llama", "mistral")},
 }
 
 
@@ -319,7 +324,9 @@ def pieces(request, tmp_path_factory):
 
 @given(st.text(min_size=1) | st.text(alphabet="Tom Kitens\n<s>▁é☃", min_size=1, max_size=60))
 def test_ids_equal_sentencepiece(pieces, text):
+    """transformers' LlamaTokenizer, and so ours, writes no second blank before a text that begins with one."""
     theirs, ours = pieces
+    assume(not text.startswith((" ", "▁")))
     ids = theirs.encode(text)
     assert ours.plain.encode(text, add_special_tokens=False).ids == ids
     assert ours.decode(ids) == theirs.decode([i for i in ids if i != theirs.unk_id()])
@@ -376,6 +383,21 @@ def test_the_tokens_of_a_bullet_share_a_byte_with_it(any_kind, text, places, sta
     first, last = len(text[:start].encode()), len(text[:start + length].encode())
     assert tokens_of((start, min(start + length, len(text))), spans) == [
         x for x, piece in enumerate(pieces) if piece and starts[x] < last and starts[x + 1] > first]
+
+
+def test_a_reply_cut_inside_a_character_keeps_the_characters_before(tmp_path):
+    """The decoder would replace the whole run of bytes. The bytes of a cut character belong to no bullet."""
+    write_sentencepiece(tmp_path)
+    t = Tokenizer(tmp_path)
+    for character in "½京🏽":                                  # of 2, 3 and 4 bytes, and as many tokens
+        kept = t.encode("大阪 大")
+        cut = t.encode(f"大阪 大{character}")
+        assert len(cut) == len(kept) + len(character.encode())
+        for n in range(len(kept), len(cut)):
+            text, spans = t.spans(cut[:n])
+            assert text == t.decode(cut[:n]) == "大阪 大"
+            assert spans == t.spans(kept)[1] + [(0, 0)] * (n - len(kept))
+        assert t.decode(cut) == f"大阪 大{character}"
 
 
 @pytest.mark.parametrize("write", [write_bpe, write_sentencepiece])
@@ -443,6 +465,11 @@ def words_with_specials(folder):
 settings = partial(change, name="tokenizer_config.json")
 
 
+def llama_tokenizer_of(model_type, folder):
+    without_tokenizer_json(write_sentencepiece, folder)
+    write(folder, "config.json", {"model_type": model_type})
+
+
 def tokens_of_other_ids(folder):
     write(folder, "added_tokens.json", {"<|im_end|>": 7, "<new>": 9999})
 
@@ -460,6 +487,15 @@ ALWAYS_THINK = THINK.replace("'\n' + message['content']", "'\n' + ('<think>\n' i
     (partial(without_tokenizer_json, lambda _: None), ["tokenizer.model"]),
     (partial(without_tokenizer_json, broken_sentencepiece), ["tokenizer.model: not a sentencepiece model"]),
     (partial(without_tokenizer_json, write_sentencepiece, rule="nmt_nfkc"), ["tokenizer.model: not a BPE like"]),
+    *((partial(without_tokenizer_json, write_sentencepiece, tokenizer_class=name),
+       [f"tokenizer.model: tokenizer_class {name!r} of model_type 'llama'"])
+      for name in (None, "LLaMATokenizer", "PreTrainedTokenizerFast", "CodeLlamaTokenizer")),
+    *((partial(llama_tokenizer_of, kind), ["tokenizer.model: ", f"of model_type {kind!r}"])
+      for kind in ("mistral", "qwen2")),
+    (partial(settings, tokenizer_class="CodeLlamaTokenizerFast"), ["tokenizer.json: tokenizer_class 'CodeLlama"]),
+    (partial(edit_added_tokens, flags={"single_word": True}), ["special token '<s>' is a single_word"]),
+    *((partial(write_settings, template=CHATML.replace("message['content']", changed)), ["does not print unchanged"])
+      for changed in ("message['content'] | upper", "message['content'][:10]")),
     (tokens_of_other_ids, ["added_tokens.json: token '<new>' should have the id 9999, but gets"]),
     (partial(edit_added_tokens, flags={}, new=listed(["Yes"])), ["tokenizer.json: token 'Yes' should have the id"]),
     (partial(settings, split_special_tokens=True), ["tokenizer_config.json: split_special_tokens is True"]),
