@@ -90,7 +90,7 @@ def full_size(device: torch.device, short: bool):
 
 
 def laptop(device: torch.device, short: bool):
-    """SmolLM2-1.7B's shape on the processor, float32 next to bfloat16: tokens a second, and the seconds of ten pages."""
+    """SmolLM2-1.7B's shape on the processor, float32 and bfloat16: tokens a second, and the seconds of ten pages."""
     threads = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count())
     pages = [group for level in construction([300] * 20, WINDOW * 3 // 4, WINDOW // 4, NODE) for group in level]
