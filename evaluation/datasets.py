@@ -159,7 +159,7 @@ def recognise(file: File) -> str | None:
     rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
     for row in rows[:2]:
         for layout in LAYOUTS.values():
-            label = isinstance(row, dict) and layout.recognise(row)
+            label = isinstance(row, dict) and layout.recognise(row, file.name.split(".")[0])
             if label:
                 return label
     return None

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 from core.files import InputError, check_values, open_bytes, parse_json, reading
@@ -87,7 +88,7 @@ def json_rows(file: File, report: Report) -> Iterator[tuple[str, object]]:
         where = f"{file.name}, line {number}"
         try:
             row = parse_json(decode(line, report, where), where)
-        except InputError:
+        except ValueError:
             report.skip("not valid JSON", where)
         else:
             yield where, row
@@ -110,12 +111,19 @@ codecs.register_error("windows-1252", windows_1252)
 
 
 def decode(content: bytes, report: Report, where: str) -> str:
-    """Bytes as text: UTF-8, and Windows-1252 where they are not UTF-8."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        report.problem("not UTF-8, read as Windows-1252", where)
-        return content.decode("utf-8-sig", "windows-1252")
+    """Bytes as text: UTF-8, and Windows-1252 where they are not UTF-8; UTF-16 if they begin with its byte order mark.
+
+    ValueError if a NUL is among them, because no text has one.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = content.decode("utf-16")
+    else:
+        text = content.decode("utf-8-sig", "windows-1252")
+        if text.encode("utf-8") != content.removeprefix(codecs.BOM_UTF8):
+            report.problem("not UTF-8, read as Windows-1252", where)
+    if "\0" in text:
+        raise ValueError("holds NUL characters, so it is no text")
+    return text
 
 
 def mend(text: str, report: Report, where: str) -> str:
@@ -195,8 +203,8 @@ class Layout:
     name: str                     # one word
     keys: set                     # a row that has them is of this layout
 
-    def recognise(self, row: dict) -> str | None:
-        """`name` if a file's first row has this layout, else None. If the row names a part, it follows the name."""
+    def recognise(self, row: dict, stem: str) -> str | None:
+        """`name` if the first row of the file `stem` has this layout, else None. A part that is named follows it."""
         return self.name if self.keys <= row.keys() else None
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
@@ -216,7 +224,7 @@ class Layout:
 
 
 def exactly(kind: type, value):
-    """The value, if it is of this kind: a str, list, dict or bool; TypeError otherwise.
+    """The value, if it is of this kind, such as str or bool; TypeError otherwise.
 
     Without this check a wrong value goes unnoticed: a text becomes a list of letters, None the word "None", and the
     text "false" counts as true.
@@ -309,8 +317,8 @@ class NarrativeQA(Layout):
 
     def questions(self, file: File, report: Report) -> Iterator[tuple[str, Question]]:
         """Yield the questions of a table, each with the id of its document."""
-        text = decode(read_bytes(file), report, str(file))
         with reading(file, "not a readable table"):
+            text = decode(read_bytes(file), report, str(file))
             table = csv.DictReader(io.StringIO(text))
             missing = {"document_id", "set", "question", "answer1", "answer2"} - set(table.fieldnames or [])
             if missing:
@@ -374,8 +382,8 @@ class HotpotQA(Layout):
           "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
 
     JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
-    {"title": [title, ...], "sentences": [[sentence, ...], ...]}. Where most sentences of a row have no blank before
-    them, as in 2WikiMultihopQA, we put one there.
+    {"title": [title, ...], "sentences": [[sentence, ...], ...]}. In a row where most sentences meet without
+    white space, as in 2WikiMultihopQA, we put a blank where they do. Some of HotpotQA's own are cut in mid-sentence.
     """
     name = "HotpotQA"
     keys = {"question", "context", "supporting_facts"}
@@ -384,11 +392,14 @@ class HotpotQA(Layout):
         context = row["context"]
         if isinstance(context, dict):
             context = list(zip(context["title"], context["sentences"], strict=True))
-        blanks = [text[:1].isspace() for _, sentences in context for text in sentences[1:]]
-        between = " " if 2 * sum(blanks) < len(blanks) else ""
+        ends = [a[-1:].isspace() or b[:1].isspace() for _, sentences in context for a, b in pairwise(sentences)]
+        bare = 2 * sum(ends) <= len(ends)
         passages = []
         for title, sentences in context:
-            text = between.join(texts(sentences))
+            text = ""
+            for sentence in texts(sentences):
+                meet = text[-1:].strip() and sentence[:1].strip()
+                text += f" {sentence}" if bare and meet else sentence
             if text.strip():
                 passages.append(paragraph(title, text))
             else:
@@ -453,7 +464,7 @@ class QuALITY(Layout):
             text = "\n".join([asked["question"], *lines])
             question = Question(f"{row['set_unique_id']}-{number}", text, [])
             if asked.get("gold_label") is not None:
-                question.extra.update(options=options, gold=asked["gold_label"] - 1)
+                question.extra.update(options=options, gold=exactly(int, asked["gold_label"]) - 1)
                 check_values(question.extra, OPTION_RULES)
                 question.answers.append(options[question.extra["gold"]])
             questions.append(question)
@@ -465,18 +476,21 @@ class LongBench(Layout):
 
         {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
 
-    Some copies say "question" instead of "input". Only English question answering is read, and four of these tasks are
-    data sets of the paper. (LongBench-E's tasks end in _e.) The other tasks have other metrics than ours, or Chinese
-    answers, which our metrics cannot split into words.
+    Some copies say "question" instead of "input". Without "dataset", the file's name is the task. Only English question
+    answering is read, and four of these tasks are data sets of the paper. (LongBench-E's tasks end in _e.) The other
+    tasks have other metrics than ours, or Chinese answers, which our metrics cannot split into words.
     """
     name = "LongBench"
     keys = {"context", "answers"}
     tasks = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA",
                                                          "multifieldqa_en": "multifieldqa_en"}
 
-    def recognise(self, row: dict) -> str | None:
-        task = str(row.get("dataset") or "")
-        return self.keys <= row.keys() and f"{self.name} {self.tasks.get(task.removesuffix('_e'), task)}".strip()
+    def part(self, task) -> str:
+        """The name of a task, which is that of its data set if it is one of ours."""
+        return self.tasks.get(str(task).removesuffix("_e"), str(task))
+
+    def recognise(self, row, stem):
+        return self.keys <= row.keys() and f"{self.name} {self.part(row.get('dataset') or stem)}".strip()
 
     def choose(self, path: str, place: str, task: str, files: list[File]) -> list[File]:
         """The files to read: the task's file. Without a task all files, unless they are the whole of LongBench.
@@ -493,13 +507,16 @@ class LongBench(Layout):
         return by_task[task]
 
     def rows(self, files, report):
-        if report.part not in ("", *self.tasks.values()):
+        if report.part not in self.tasks.values():
             raise InputError(f"{report.path}: LongBench's task {report.part!r:.60} is not read, only its English "
                              f"question answering: {', '.join(self.tasks)}")
         return super().rows(files, report)
 
     def document(self, where, row, report):
-        """A context of several documents is cut into its passages."""
+        """A context of several documents is cut into its passages. ValueError if the row is of another task."""
+        task = row.get("dataset") or report.part
+        if self.part(task) != report.part:
+            raise ValueError(f"of the task {task!r:.60}")
         passages = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
         name = str(row.get("_id") or where)
         question = Question(name, row.get("input") or row["question"], row["answers"])

@@ -52,31 +52,43 @@ def f1(prediction: str, answers: list[str]) -> float:
 OPTIONS = ("options", "gold")                                    # their fields in a row
 
 
-# A letter alone, without "not" before it. "a" and "I" before another word are words themselves, unless that word may
-# follow an option's letter.
-LETTER = (r"(?<![\w'’])(?<![Nn]ot )(?<![Nn]ot \()(?!(?-i:[AaIi]\s+(?!(?:is|because|since|as|and|or|but)\b)[a-z]))"
-          r"([{}])(?![\w'’])")
+# An option's letter alone. "a" and "I" before another word are words themselves, unless that word may follow a letter.
+LETTER = r"(?<![\w'’])(?!(?-i:[AaIi]\s+(?!(?:is|because|since|as|and|n?or|but)\b)[a-z]))[{}](?![\w'’])"
+
+# What stands between the letters of "A, B or (C)".
+JOINT = r"[\s*)\]]{0,4}(?:[,/&]|\b(?:and|n?or)\b)(?:[\s*(\[]|\b(?:and|n?or|maybe|perhaps|possibly|option)\b){0,6}"
+
+# What a reply says before letters that it denies, and after them.
+NOT = (r"(?:\b(?:not|cannot|neither|nor|never|than|instead of|rules? out|unlike|except)\b|n['’]t\b)"
+       r"(?:\s+(?:be|either|the|option|choice|answer|correct|right|think|believe|that|it|it['’]s|is)\b){0,5}[\s*(\[\"]{1,4}")
+WRONG = (r"[\s*)\]\"]{0,4}(?:\([^()\n]{0,99}\))?(?:"
+         r"\s{0,4}[:=-]\s{0,4}(?-i:no|not|wrong|incorrect|false)\b|\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
+         r"(?:\s{1,4}(?:is|are|was|were|be|seems?|looks?|can|could|does|do|would|to|both|all|also|the|an?|\w{1,12}ly)\b)"
+         r"{1,5}\s{1,4}(?:not|wrong|incorrect|false|un(?:supported|likely|true)|excluded|ruled out|impossible)\b)")
 
 
 def option_of(prediction: str, options: list[str]) -> int | None:
     """The place of the one option that a prediction names; None if it names none or several.
 
-    The first of these forms that occurs decides. The papers do not say how they match replies.
+    Letters that the reply denies do not count ("not A", "A or B is wrong"). Then the first of these forms that occurs
+    decides. The papers do not say how they match replies.
 
         an option's text alone (as compared by F1)      He wanted revenge.
-        a letter after "answer" in its sentence         The answer is C.   **Answer:** (C)
-        a letter after "option" or "choice"             Option C is the best one.
-        a letter in brackets                            (C) He wanted revenge
-        a letter at the start, marked or alone          C) He wanted revenge   C: he did   C
+        letters after "answer" in its sentence          The answer is C.   **Answer:** (C)
+        letters at the start, marked or alone           C) He wanted revenge   C: he did   C
+        letters after "option" or "choice"              Option C is the best one.
+        letters in brackets                             I say (C)
         one option's text inside the reply              He wanted revenge, I think.
-        a capital letter alone                          I think it is C.
+        capital letters alone                           I think it is C.
     """
     letters = string.ascii_uppercase[:len(options)]
     letter = LETTER.format(letters)
-    forms = [rf"(?i)\banswer\b[^.!?\n]{{0,99}}?[\s*]{{0,9}}{letter}",
-             rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?{letter}",
-             rf"(?i)\({letter}\)", rf"(?i)\A\W*{letter}(?=\s*(?:[^\w\s,]|\n|\Z))"]
-    by_form = [re.findall(form, prediction) for form in forms]
+    several = f"{letter}(?:{JOINT}{letter})*+"
+    reply = re.sub(f"(?i){NOT}{several}|{several}{WRONG}", "", prediction)
+    forms = [rf"(?i)\banswer\b[^.!?\n]{{0,99}}?[\s*]{{0,9}}({several})",
+             rf"(?i)\A\W*({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
+             rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
+    by_form = [re.findall(f"(?i){letter}", " ".join(re.findall(form, reply))) for form in forms]
 
     said = f" {' '.join(words(prediction))} "
     texts = [f" {' '.join(words(option))} " for option in options]
@@ -84,7 +96,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     inside = [n for n, text in enumerate(texts) if text.strip() and text in said]
     longest = [letters[n] for n in inside if not any(texts[n] != texts[m] and texts[n] in texts[m] for m in inside)]
 
-    for found in (alone, *by_form, longest, re.findall(letter, prediction)):
+    for found in (alone, *by_form, longest, re.findall(letter, reply)):
         named = {letter.upper() for letter in found}
         if named:
             return letters.index(named.pop()) if len(named) == 1 else None
@@ -92,7 +104,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
 
 
 def has_options(row: dict) -> bool:
-    return isinstance(row.get("options"), list) and row.get("gold") is not None
+    return row.get("options") is not None and row.get("gold") is not None
 
 
 def accuracy(rows: list[dict]) -> dict:

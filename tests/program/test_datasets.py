@@ -22,7 +22,8 @@ HOTPOTQA = {"_id": "h1", "question": " Who?\n", "answer": "Ann", "supporting_fac
             "context": [["Mills", ["They turn.", " They stop."]], ["Seas", ["They rise."]]]}
 HUB = {"id": "h1", "question": "Who?", "answer": " Ann ", "supporting_facts": [],
        "context": {"title": ["Mills", "Seas"], "sentences": [["They turn.", " They stop."], ["They rise."]]}}
-TWO_WIKI = HOTPOTQA | {"evidences": [], "context": [["Mills", ["They turn.", "They stop."]], ["Seas", ["They rise."]]]}
+TWO_WIKI = HOTPOTQA | {"evidences": [], "context": [
+    ["Mills", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. ", "Up."]]]}
 MUSIQUE = {"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann"], "paragraphs": [
     {"idx": n, "title": "Same", "paragraph_text": f"Text {n}."} for n in (10, 9, 0)]}
 QUALITY = {"article_id": "a1", "set_unique_id": "a1_W1", "article": "Bob came.", "questions": [
@@ -84,7 +85,8 @@ PASSAGES = ["Mills\nThey turn. They stop.", "Seas\nThey rise."]
 @pytest.mark.parametrize("write, file, content, name, passages, asked", [
     (objects, "hotpot_dev_distractor_v1.json", [HOTPOTQA], "HotpotQA", PASSAGES, ("h1", "Who?", ["Ann"])),
     (lines, "hub.jsonl", HUB, "HotpotQA", PASSAGES, ("h1", "Who?", ["Ann"])),
-    (objects, "dev.json", [TWO_WIKI], "2WikiMultihopQA", PASSAGES, ("h1", "Who?", ["Ann"])),
+    (objects, "dev.json", [TWO_WIKI], "2WikiMultihopQA", [PASSAGES[0], "Seas\nThey rise. Up. Up. Up."],
+     ("h1", "Who?", ["Ann"])),
     (lines, "musique_ans_v1.0_dev.jsonl", MUSIQUE, "MuSiQue", [f"Same\nText {n}." for n in (0, 9, 10)],
      ("m1", "Who?", ["Ann", "Ann Lee"])),
     (objects, "qasper-dev-v0.3.json", {"p1": QASPER}, "Qasper", ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."],
@@ -115,14 +117,15 @@ def test_narrativeqa(tmp_path):
         tmp_path / "n:q", z=b"\xef\xbb\xbfThe mill stood.", b=page, c=gzip.compress("Élan said Ann.".encode()),
         d="“Café” é".encode("cp1252") + b"\x81" + "é".encode(), e=None,
         g=("“Ann’s café”".encode()[:-1].decode("cp1252") + "\x9d").encode(),
-        h=b"<html>Ann<![foo bar]>left.", i=b"\x1f\x8bbroken")
+        h=b"<html>Ann<![foo bar]>left.", i=b"\x1f\x8bbroken", j="Élan".encode("utf-16"), k=b"Ann\0 left",
+        l="Élan".encode("utf-32"), m="Élan".encode("utf-16-le"))
     dataset = Dataset(folder)
     assert dataset.name == "NarrativeQA"
     assert [" ".join(document.passages[0].split()) for document in dataset.documents] == [
-        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "“Café” é\ufffdé", "“Ann’s café”"]
+        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "“Café” é\ufffdé", "“Ann’s café”", "Élan"]
     assert [(q.id, q.text, q.answers) for q in dataset.documents[1].questions] == [
         ("b-4", "Who, then?", ["Ann", "Ann Lee"]), ("b-5", "Where?", ["At home", "Home"])], "the row's number"
-    assert counts(dataset.report.skipped) == {"a document whose story is missing": 1, "a row of another form": 2}
+    assert counts(dataset.report.skipped) == {"a document whose story is missing": 1, "a row of another form": 5}
 
     table = folder / "qaps.csv"
     table.write_bytes(table.read_bytes().replace(b"z,test", b"z,train"))
@@ -168,9 +171,12 @@ def test_longbench(tmp_path):
 @pytest.mark.parametrize("task", ["dureader", "passage_count", "h\ud83d"])
 def test_other_tasks_of_longbench_are_refused_by_name(tmp_path, task):
     """They have other metrics than ours, or Chinese answers, which would all score 0."""
-    with pytest.raises(InputError, match=f"x.jsonl: LongBench's task {ascii(task)} is not read, only its English"
-                       .replace("\\", ".")):
+    words = f"LongBench's task {ascii(task)} is not read, only its English".replace("\\", ".")
+    with pytest.raises(InputError, match=words):
         Dataset(lines(tmp_path / "x.jsonl", LONGBENCH | {"dataset": task}))
+    if task.isascii():                                       # without the field, the file names the task
+        with pytest.raises(InputError, match=words):
+            Dataset(lines(tmp_path / f"{task}.jsonl", {key: LONGBENCH[key] for key in ("input", "context", "answers")}))
 
 
 # --- defects --------------------------------------------------------------------------------------------------------
@@ -191,7 +197,8 @@ def test_a_defect_costs_what_has_it_and_is_counted(tmp_path):
 
 @pytest.mark.parametrize("good, bad", [
     (MUSIQUE, {"answerable": False}), (MUSIQUE, {"answer_aliases": "Ann"}), (MUSIQUE, {"question": "x\ud83d"}),
-    *((QUALITY, {"questions": [QUALITY["questions"][0] | {"gold_label": gold}]}) for gold in (0, 9))])
+    *((QUALITY, {"questions": [QUALITY["questions"][0] | {"gold_label": gold}]}) for gold in (0, 9, True)),
+    (LONGBENCH, {"dataset": "dureader"})])
 def test_a_row_of_another_form_is_skipped(tmp_path, good, bad):
     assert Dataset(lines(tmp_path / "x.jsonl", good, "{", good | bad)).report.questions == 1
 

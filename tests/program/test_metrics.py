@@ -33,21 +33,31 @@ def test_exact_match_by_hand(prediction, answers, wanted):
 
 OPTIONS = ["He was ill", "He wanted money", "He wanted revenge.", "A dog bit him"]
 REPLIES = {
-    0: "A|a|A)|Answer: A|The answer is A because he was ill.|A is correct.|a. He was ill",
-    1: "(B), I mean (b)|It is (B), he wanted money.",
+    0: "Both B and C are wrong; it is A.|A|a|A)|"
+       "Answer: A|The answer is A because he was ill.|A is correct.|a. He was ill",
+    1: "It is neither A nor C. B.|(B), I mean (b)|It is (B), he wanted money.",
     2: "C|c.|(c)|C)|Answer: C|answer: (C)|The answer is C.|The correct answer is: **C**|**Answer:**\nC|Choice C|[C]|"
        "(C) He did|C) He wanted revenge|C. He did|C: he did|C - he did|**C**\n\nHe did|C, as he did|Option C is best.|"
        "(A) is wrong. The answer is C.|(B) is wrong. Answer: (C) He did|A is wrong, the answer is C|"
        "The answer is not A but C.|The answer is $\\boxed{C}$.|I think it's C.|C is the right one.|he wanted revenge|"
-       "Because he wanted revenge, I think.",
+       "Because he wanted revenge, I think.|The answer isn't A. It's C.|The answer is neither A nor B; it is C.|"
+       "He wanted revenge, which is a better answer than A|The answer is C rather than A.|A: no. B: no. C: yes. D: no.|"
+       "C. He did\n\nExplanation: Option A is wrong because he ate. Option B is wrong.|(C) He did\n\n(A) is wrong as|"
+       "The best option is C. Option A is not supported.|The answer cannot be A or B, so the answer is C.|"
+       "A and B are wrong, so C.|A is incorrect; C is correct.|Option A is wrong. Option C is right.|"
+       "(A) is wrong, (C) is right.|**A** isn't right. **C** is.|Option A (he was ill) is clearly wrong. C fits.|"
+       "I don't think it's A. It is C.|Options A, B, and D are all unsupported, leaving C.|C is right and A is not.|"
+       "C: He was not paid|(C) No money|A) He was ill: not said.\nB) No.\nThe answer is C.|C is of interest.",
     3: "Answer: a dog bit him|A dog bit him|The answer is that a dog bit him.",
-    None: "|(E)|(A) or (B)|B or C|A dog barked|I think a dog did it|He was ill or he wanted money|Not (C)|None of them|"
+    None: "The answer is A or C|The answer: it can't be A.|The answer is either A or (C).|Answer: A, B|"
+          "Option A or option C|The answer is **A** or **C**|The answer is not C|(E)|"
+          "|(A) or (B)|B or C|A dog barked|I think a dog did it|He was ill or he wanted money|Not (C)|None of them|"
           "Answer: (A), no: Answer: (B)|I'd say D'Artagnan"}
 
 
 @pytest.mark.parametrize("wanted, prediction", [(n, reply) for n in REPLIES for reply in REPLIES[n].split("|")])
 def test_options_by_hand(prediction, wanted):
-    """A reply that means an option counts, however it is written."""
+    """A reply that means one option counts, however it is written; letters that it denies do not."""
     assert metrics.option_of(prediction, OPTIONS) == wanted
 
 
@@ -101,7 +111,7 @@ GOOD = '{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}'
 @pytest.mark.parametrize("line", ["{", "[]", '{"pred": "x"}', '{"pred": 1, "answers": ["x"]}',
                                   '{"prediction": "x", "answers": []}',
                                   *(GOOD.replace("null", f'0, "options": {options}, "gold": {gold}')
-                                    for options, gold in (("[]", 0), ('["x"]', '"A"'), ('["x"]', 1)))])
+                                    for options, gold in (("[]", 0), ('{"A": 1}', 0), ('["x"]', '"A"'), ('["x"]', 1)))])
 def test_a_line_that_is_no_prediction(tmp_path, line):
     path = tmp_path / "p.jsonl"
     path.write_text(GOOD + "\n" + line)
