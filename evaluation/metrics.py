@@ -62,7 +62,7 @@ JOINT = r"[\s*)\]]{0,4}(?:[,/&]|\b(?:and|n?or)\b)(?:[\s*(\[]|\b(?:and|n?or|maybe
 NOT = (r"(?:\b(?:not|cannot|neither|nor|never|than|instead of|rules? out|unlike|except)\b|n['’]t\b)"
        r"(?:\s+(?:be|either|the|option|choice|answer|correct|right|think|believe|that|it|it['’]s|is)\b){0,5}[\s*(\[\"]{1,4}")
 WRONG = (r"[\s*)\]\"]{0,4}(?:\([^()\n]{0,99}\))?(?:"
-         r"\s{0,4}[:=-]\s{0,4}(?-i:no|not|wrong|incorrect|false)\b|\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
+         r"\s{0,4}[:=-]\s{0,4}(?-i:no|wrong|incorrect|false)\b|\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
          r"(?:\s{1,4}(?:is|are|was|were|be|seems?|looks?|can|could|does|do|would|to|both|all|also|the|an?|\w{1,12}ly)\b)"
          r"{1,5}\s{1,4}(?:not|wrong|incorrect|false|un(?:supported|likely|true)|excluded|ruled out|impossible)\b)")
 
@@ -90,10 +90,9 @@ def option_of(prediction: str, options: list[str]) -> int | None:
              rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
     by_form = [re.findall(f"(?i){letter}", " ".join(re.findall(form, reply))) for form in forms]
 
-    said = f" {' '.join(words(prediction))} "
-    texts = [f" {' '.join(words(option))} " for option in options]
+    said, kept, *texts = [f" {' '.join(words(text))} " for text in (prediction, reply, *options)]
     alone = [letters[n] for n, text in enumerate(texts) if text == said and text.strip()]
-    inside = [n for n, text in enumerate(texts) if text.strip() and text in said]
+    inside = [n for n, text in enumerate(texts) if text.strip() and text in kept]
     longest = [letters[n] for n in inside if not any(texts[n] != texts[m] and texts[n] in texts[m] for m in inside)]
 
     for found in (alone, *by_form, longest, re.findall(letter, reply)):
