@@ -323,7 +323,9 @@ def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tupl
     if kind == "llama" and name in LLAMA_CLASSES:
         if not byte_level:
             _follow_llama_tokenizer(tokenizer, settings)
-    elif path.suffix == ".model" or name in CODE_LLAMA or kind == "qwen2" and not byte_level:
+    elif byte_level and (kind == "qwen2" or kind == "llama" and name in QWEN2_CLASSES):
+        _follow_qwen2_tokenizer(tokenizer, settings)
+    elif path.suffix == ".model" or name in CODE_LLAMA or kind == "qwen2" and isinstance(tokenizer.model, models.BPE):
         raise InputError(f"{path}: tokenizer_class {name!r:.60} of model_type {kind!r:.60} is not implemented for "
                          "this file; only 'LlamaTokenizer' of 'llama' is; give another tokenizer.json")
 
@@ -366,6 +368,21 @@ def _follow_llama_tokenizer(tokenizer: tokenizers.Tokenizer, settings: dict):
     tokenizer.normalizer = None
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
     tokenizer.decoder = _decoder(blank)
+
+
+QWEN2_CLASSES = "Qwen2Tokenizer", "Qwen2TokenizerFast"
+QWEN2_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+")
+
+
+def _follow_qwen2_tokenizer(tokenizer: tokenizers.Tokenizer, settings: dict):
+    """Give the tokenizer the rules of transformers' class Qwen2Tokenizer: it reads every Qwen2, whatever the file."""
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(tokenizers.Regex(QWEN2_WORD), "isolated"),
+        pre_tokenizers.ByteLevel(settings.get("add_prefix_space", False), use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.model.ignore_merges = False
 
 
 def _decoder(blank: bool) -> decoders.Decoder:

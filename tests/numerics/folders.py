@@ -100,7 +100,7 @@ def trained_bpe(specials: tuple) -> str:
 def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, **settings):
     """The folder of a byte-level BPE; its vocabulary ends before id 600."""
     write(folder, "tokenizer.json", trained_bpe(tuple(specials)))
-    write_settings(folder, template, tokenizer_class="PreTrainedTokenizerFast", **settings)
+    write_settings(folder, template, **{"tokenizer_class": "PreTrainedTokenizerFast"} | settings)
 
 
 def size_of_bpe(specials=SPECIALS) -> int:

@@ -163,6 +163,11 @@ def old_llama_2(folder, tokenizer_class="LlamaTokenizer", model_type=None):
         write(folder, "config.json", {"model_type": model_type})
 
 
+def qwen2(folder):
+    write_bpe(folder)                                                    # its own rules are Llama 3's
+    write(folder, "config.json", {"model_type": "qwen2"})
+
+
 def class_in_config(folder):
     write_sentencepiece(folder, tokenizer_class=None)
     write(folder, "config.json", {"model_type": "llama", "tokenizer_class": "LlamaTokenizer"})
@@ -196,6 +201,7 @@ FOLDERS = {
     "tokenizer.model and added_tokens.json": sentencepiece_and_added_tokens,
     "normalized special tokens, LlamaTokenizer": partial(old_llama_2, tokenizer_class="LlamaTokenizerFast"),
     "normalized special tokens": partial(old_llama_2, tokenizer_class="PreTrainedTokenizerFast"),
+    "Qwen2": qwen2, "Qwen2Tokenizer": partial(write_bpe, tokenizer_class="Qwen2TokenizerFast"),
     **{f"LlamaTokenizer of {kind}": partial(old_llama_2, model_type=kind) for kind in ("llama", "mistral")},
 }
 
@@ -227,7 +233,7 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     closing = next(i for i in yes[place + 1:] if oracle.decode([i]).strip())
     assert t.closing == ((closing,) if closing in oracle.added_tokens_decoder else ())
 
-    text = "Kittenish <name> bursts\n\nhis buttons, ½ é 京都👍🏽  "
+    text = "Kittenish <name> bursts\n\nhis buttons, ½ é e\u0301 2024 京都👍🏽  "
     assert t.plain.encode(text, add_special_tokens=False).ids == oracle.encode(text, add_special_tokens=False)
     for i, token in oracle.added_tokens_decoder.items():
         if token.special or token.content in CHAT and token.content in t.template:
