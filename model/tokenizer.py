@@ -325,6 +325,8 @@ def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tupl
             _follow_llama_tokenizer(tokenizer, settings)
     elif byte_level and (kind == "qwen2" or kind == "llama" and name in QWEN2_CLASSES):
         _follow_qwen2_tokenizer(tokenizer, settings)
+    elif path.suffix == ".model" and kind == "llama" and name is None:
+        pass                                                # as the package sentencepiece reads it
     elif path.suffix == ".model" or name in CODE_LLAMA or kind == "qwen2" and isinstance(tokenizer.model, models.BPE):
         raise InputError(f"{path}: tokenizer_class {name!r:.60} of model_type {kind!r:.60} is not implemented for "
                          "this file; only 'LlamaTokenizer' of 'llama' is; give another tokenizer.json")

@@ -71,7 +71,7 @@ def vector_of(text: str) -> list[float]:
 def record(patch, main, arguments: list) -> dict[str, list]:
     """Run a command line, and return the calls that its options must reach, {function: [arguments]}.
 
-    A checkpoint's fingerprint is the name of its folder.
+    A checkpoint's fingerprint is the name of its folder; an encoder's also says how it pools.
     """
     calls = defaultdict(list)
 
@@ -130,8 +130,8 @@ WIRES = [
     ("--model", "Search", "model.folder.name", {"model"}),
     ("--builder", "build", "model.folder.name", {"builder"}),
     ("--builder", "summarise", "model.folder.name", {"builder"}),
-    ("--encoder", "encode", "self.fingerprint", {"encoder"}),
-    ("pecan,sbert", "sbert", "chunk_encoder.fingerprint", {"encoder"}),
+    ("--encoder", "encode", "self.fingerprint", {"mean encoder"}),
+    ("pecan,sbert", "sbert", "chunk_encoder.fingerprint", {"mean encoder"}),
     ("--device", "choose_device", "device", {"here"}),
     ("--device", "read_tensors", "device.type", {"meta"}),           # also of encoders
     ("--dtype", "choose_device", "dtype", {"float16"}),
@@ -160,8 +160,8 @@ WIRES = [
     ("--overwrite", "claim_file", "overwrite", {True}),
     ("--top", "bm25-x", "top_k", {3}),
     ("--scorer", "longllmlingua", "scorer.folder.name", {"scorer"}),
-    ("--dragon", "dragon", "question_encoder.fingerprint", {"questions"}),
-    ("--dragon", "dragon", "chunk_encoder.fingerprint", {"passages"}),
+    ("--dragon", "dragon", "question_encoder.fingerprint", {"cls questions"}),
+    ("--dragon", "dragon", "chunk_encoder.fingerprint", {"cls passages"}),
 ]
 
 
@@ -198,10 +198,10 @@ def test_a_setup_names_what_all_answers_share(recorded):
     setups = {call.path.stem: call.setup for call in recorded["eval.py"]["claim_file"]}
     model, reader = {"model": "model float32"}, {"chunk": 40, "window": 900, "summary_share": .25, "answer_tokens": 128}
     assert setups == {
-        "pecan": model | {"encoder": "encoder", "builder": "builder float32", "top": None} | reader | {
+        "pecan": model | {"encoder": "mean encoder", "builder": "builder float32", "top": None} | reader | {
             "tree": True, "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
             "construction": {"chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
-        "dragon": model | {"question_tower": "questions", "passage_tower": "passages", "top": 5} | reader,
+        "dragon": model | {"question_tower": "cls questions", "passage_tower": "cls passages", "top": 5} | reader,
         "longllmlingua": model | {"scorer": "scorer float32", "top": None} | reader,
         "bm25-x": model | {"top": 3} | reader}
 
