@@ -172,14 +172,14 @@ def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, .
 def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     """The name of every tensor of a checkpoint -> its shape."""
     D, q, kv = c.width, c.heads * c.head_width, c.kv_heads * c.head_width
-    of_layer = {"input_layernorm": (D,), "post_attention_layernorm": (D,),
-                "self_attn.q_proj": (q, D), "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D),
-                "self_attn.o_proj": (D, q), "mlp.gate_proj": (c.hidden, D), "mlp.up_proj": (c.hidden, D),
-                "mlp.down_proj": (D, c.hidden)}
+    layer_shapes = {"input_layernorm": (D,), "post_attention_layernorm": (D,),
+                    "self_attn.q_proj": (q, D), "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D),
+                    "self_attn.o_proj": (D, q), "mlp.gate_proj": (c.hidden, D), "mlp.up_proj": (c.hidden, D),
+                    "mlp.down_proj": (D, c.hidden)}
 
     shapes = {}
     for layer in range(c.layers):
-        for name, shape in of_layer.items():
+        for name, shape in layer_shapes.items():
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
             if name.split(".")[-1] in c.biased:
                 shapes[f"model.layers.{layer}.{name}.bias"] = shape[:1]

@@ -105,11 +105,11 @@ class Encoder:
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
         D, hidden = raw["hidden_size"], raw["intermediate_size"]
-        of_layer = {**dict.fromkeys([*self.qkv, self.output], (D, D)), self.output_norm: (D,),
-                    "intermediate.dense": (hidden, D), "output.dense": (D, hidden), "output.LayerNorm": (D,)}
+        layer_shapes = {**dict.fromkeys([*self.qkv, self.output], (D, D)), self.output_norm: (D,),
+                        "intermediate.dense": (hidden, D), "output.dense": (D, hidden), "output.LayerNorm": (D,)}
         parts = {}
         for layer in range(self.layers):
-            for name, shape in of_layer.items():
+            for name, shape in layer_shapes.items():
                 parts[f"encoder.layer.{layer}.{name}"] = shape
         parts["embeddings.LayerNorm"] = (D,)
 
