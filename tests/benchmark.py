@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402
 from speed.full_size import full_size, laptop  # noqa: E402
-from speed.measure import machine  # noqa: E402
 from speed.reading import one_search, stage_1  # noqa: E402
 
 PARTS = {part.__name__: part for part in (stage_1, one_search, full_size, laptop)}
@@ -23,8 +21,8 @@ PARTS = {part.__name__: part for part in (stage_1, one_search, full_size, laptop
 
 def main(words: list[str]):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print(machine(device), end="\n\n")
-    print(f"{'what':46}{'shape':35}{'ours':>12}{'peer':>22}{'ratio':>9}")
+    print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}\n")
+    print(f"{'what':60}{'ours':>12}{'peer':>22}{'ratio':>9}")
     for name in [word for word in words if word != "--short"] or PARTS:
         PARTS[name](device, "--short" in words)
 

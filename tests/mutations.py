@@ -300,14 +300,14 @@ BUGS = [
         "padding is counted": (
             "flops_of(self.config, counts[b], before[b] + counts[b])", "flops_of(self.config, T, before[b] + T)"),
     }),
-    ("llama.py", "test_meta.py::test_a_batch_of_windows_at_full_size", {
+    ("llama.py", "test_meta.py::test_memory_at_full_size", {
         "positions made on the CPU": ("[:, None] + torch.arange(T, device=self.device)", "[:, None] + torch.arange(T)"),
         "keys kept twice": (
             "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n",
             "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n"
             "        self.given = [*getattr(self, \"given\", []), keys]\n"),
     }),
-    ("llama.py", "test_meta.py::test_a_search_at_full_size", {
+    ("llama.py", "test_meta.py::test_memory_at_full_size", {
         "attention of a long pass in one block": ("max(1, BLOCK_BYTES // (4 * B * config.heads * k.shape[2]))", "T"),
     }),
 

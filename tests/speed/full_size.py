@@ -4,8 +4,8 @@ Without a GPU, memory is counted on PyTorch's meta device, which runs the same c
 """
 import os
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,79 +14,73 @@ from torch.overrides import TorchFunctionMode
 from core.settings import PASS, WINDOW, Settings
 from evaluation.cost import NODE, PROMPT, bytes_of_pass, construction
 from llama import Cache, Llama, length_of
-from pecan import Graph, Node, Search, summarise, summary_prompt
+from pecan import Graph, Node, Search, node_line, summarise, summary_prompt
 from speed.measure import line, peak_of, random_model
-from speed.reading import prompt_of
+from speed.reading import nodes_of
 
 REPLY = 2                         # tokens of a reply; memory does not depend on how many of its slots are written
 ROWS = 8                          # groups of a batch
 
+# What stands for the data that the meta device does not hold. Attention runs as one operation, like a fused kernel.
+ANSWERS = {F.scaled_dot_product_attention: torch.empty_like,
+           torch.Tensor.tolist: lambda x: torch.zeros(x.shape, dtype=x.dtype).tolist(),
+           torch.Tensor.cpu: lambda x: torch.full(x.shape, .01, dtype=x.dtype),
+           torch.Tensor.__bool__: lambda x: True}
+
 
 class WithoutData(TorchFunctionMode):
-    """Gives answers where there is no data, and runs attention as one operation, like a fused kernel."""
-
-    def __init__(self, fused: bool = True):
-        super().__init__()
-        self.fused = fused
+    """Runs on the meta device what asks for data, too."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
-            if function is F.scaled_dot_product_attention and self.fused:
-                return torch.empty_like(args[0])
-            if function is torch.Tensor.tolist:
-                return torch.zeros(args[0].shape, dtype=args[0].dtype).tolist()
-            if function is torch.Tensor.cpu:
-                return torch.full(args[0].shape, .01, dtype=args[0].dtype)
-            if function is torch.Tensor.__bool__:
-                return True
+        if function in ANSWERS and args[0].is_meta:
+            return ANSWERS[function](args[0])
         return function(*args, **kwargs or {})
 
 
-def read_windows(model: Llama, rows: int, window: int = WINDOW) -> tuple[int, int]:
+def groups(model: Llama, window: int) -> tuple[int, ...]:
     """Summarise a batch of full windows. Return the tokens of its prompts and the slots of its cache."""
-    texts = ["color " * 298] * 2
-    empty, one, two = (length_of(summary_prompt(model.tokenizer, texts[:count])) for count in range(3))
-    texts = texts[:1] * ((window - empty - REPLY) // (two - one))
-    summarise(model, [texts] * rows, REPLY)
-    prompt = empty + len(texts) * (two - one)
-    return rows * prompt, rows * (prompt + REPLY)
+    text = "color " * 298
+    empty = length_of(summary_prompt(model.tokenizer, []))
+    line = length_of(node_line(model.tokenizer, None, text))
+    nodes = (window - empty - REPLY) // line
+    summarise(model, [[text] * nodes] * ROWS, REPLY)
+    tokens = ROWS * (empty + nodes * line)
+    return tokens, tokens + ROWS * REPLY
 
 
-def search_to_the_end(model: Llama, window: int = WINDOW) -> Search:
-    """Run a search that fills its window: two nodes of the top level in a pass, two chunks, checks, and the answer."""
-    texts = ["color " * 250] * 2 + ["color " * 10] * 2
-    graph = Graph([Node(1 + n // 2, text) for n, text in enumerate(texts)], [(2, 0, .5), (3, 1, .5)])
-    settings = Settings(window=window, answer_tokens=REPLY, confidence=.9)
-    search = Search(model, graph, "Who is Ahab?", torch.ones(4), settings)
+def search(model: Llama, window: int) -> tuple[int, ...]:
+    """Run a search that fills its window: two nodes, a check, and the answer. All other tokens count as read.
 
-    # The other tokens of the window count as read.
-    skipped = search.room - search.lengths.sum().item()
-    search.cache.lengths[0] += skipped
-    search.room -= skipped
-    answer = search.answer()
-    assert answer.end == "all" and len(answer.trace) == 4
-    return search
+    Return the tokens of its longest pass, the slots of its cache, and the keys that attention weights are for.
+    """
+    search = Search(model, Graph([Node(1, "color " * 250)] * 2, []), "Who is Ahab?", torch.ones(2),
+                    Settings(window=window, answer_tokens=REPLY))
+    search.cache.lengths[0] += search.room - search.lengths.sum().item()
+    search.answer()
+    assert search.cache.lengths == [window - 1], "the last token of the answer does not run, and a probe is rolled back"
+    return PASS, window, window
+
+
+def memory(run: Callable, model: Llama, window: int) -> tuple[int, int]:
+    """The bytes that run(model, window) adds at its peak, and those of the dry run's formula."""
+    passed = []
+    with WithoutData() if model.device.type == "meta" else nullcontext():
+        peak = peak_of(lambda: passed.extend(run(model, window)), model.device)
+    return peak, bytes_of_pass(model.config, model.dtype.itemsize, *passed)
 
 
 def full_size(device: torch.device, short: bool):
     """The bytes that a batch of groups and a search add: measured (without a GPU, counted) and computed."""
     on_gpu = device.type == "cuda"
     for shape in ("1B",) if short else ("8B",) if on_gpu else ("1B", "8B", "70B"):
-        model = random_model(shape, device if on_gpu else "meta", torch.bfloat16)
+        model, _ = random_model(shape, device if on_gpu else "meta", torch.bfloat16)
         for window in (2048,) if short else (2048, 4096, 8192, 16384):
-            sizes = []
-            runs = {f"{ROWS} groups": lambda: sizes.extend(read_windows(model, ROWS, window)),  # noqa: B023
-                    "search": partial(search_to_the_end, model, window)}
-            for what, run in runs.items():
-                with nullcontext() if on_gpu else WithoutData():
-                    try:
-                        peak = peak_of(run, model.device)
-                    except torch.OutOfMemoryError:
-                        print(f"{shape}, window {window:,}, {what}: more than this GPU has")
-                        continue
-                passed = (PASS, window, window) if what == "search" else sizes
-                line("bytes / formula", f"{shape}, window {window:,}, {what}", peak / 2 ** 30,
-                     bytes_of_pass(model.config, model.dtype.itemsize, *passed) / 2 ** 30, "GiB")
+            for run in (groups, search):
+                what = f"bytes of {run.__name__}, {shape}, window {window:,} / formula"
+                try:
+                    line(what, *(size / 2 ** 30 for size in memory(run, model, window)), "GiB")
+                except torch.OutOfMemoryError:
+                    print(f"{what}: more than this GPU has")
 
 
 def laptop(device: torch.device, short: bool):
@@ -94,27 +88,16 @@ def laptop(device: torch.device, short: bool):
     threads = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count())
     pages = [group for level in construction([300] * 20, WINDOW * 3 // 4, WINDOW // 4, NODE) for group in level]
-    read = sum(PROMPT + nodes for nodes, _ in pages)
-    written = sum(summary for _, summary in pages)
-
-    speeds = []
+    shape, length, reply = ("embedded", 192, 4) if short else ("SmolLM2-1.7B", 2048, 16)
     for dtype in (torch.float32, torch.bfloat16):
-        model = random_model("embedded" if short else "SmolLM2-1.7B", "cpu", dtype)
-        speeds.append(tokens_a_second(model, *((192, 4) if short else (2048, 16))))
-    for what, both in zip(("reading", "writing with attention"), zip(*speeds)):
-        line(f"{what}, float32 / bfloat16", "SmolLM2-1.7B, one row", *both, "tokens/s")
-    seconds = [read / reading + written / writing for reading, writing in speeds]
-    line("ten pages, float32 / bfloat16", f"SmolLM2-1.7B, {read:,} tokens read, {written:,} written", *seconds, "s")
+        model, _ = random_model(shape, "cpu", dtype)
+        nodes = nodes_of(length)
+        cache = Cache(model, 1, length + reply)
+        start = time.perf_counter()
+        hidden, _ = model.read(cache, [nodes])
+        half = time.perf_counter()
+        model.generate(cache, hidden, reply, cache.averaging_matrix([range(len(nodes))]))
+        reading, writing = length / (half - start), reply / (time.perf_counter() - half)
+        seconds = sum((PROMPT + read) / reading + written / writing for read, written in pages)
+        print(f"{shape}, {dtype}: reading {reading:.3g} tokens/s, writing {writing:.3g}, ten pages {seconds:.3g} s")
     torch.set_num_threads(threads)
-
-
-def tokens_a_second(model: Llama, length: int, reply: int) -> tuple[float, float]:
-    """Tokens a second of reading a prompt of nodes, and of writing a reply with attention to them."""
-    nodes = prompt_of(model, length)
-    model.read(Cache(model, 1, length), [nodes[:1]])                  # to warm up
-    cache = Cache(model, 1, length + reply)
-    start = time.perf_counter()
-    hidden, _ = model.read(cache, [nodes])
-    half = time.perf_counter()
-    model.generate(cache, hidden, reply, cache.averaging_matrix([range(len(nodes))]))
-    return length / (half - start), reply / (time.perf_counter() - half)
