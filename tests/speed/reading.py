@@ -88,7 +88,7 @@ def stage_1(device: torch.device, short: bool):
 def one_search(device: torch.device, short: bool):
     """A whole search: tokens, scores and bookkeeping too. No verdict says Yes, so all nodes are read."""
     n = 9 if short else 79
-    nodes = [*(Node(1, f"color {i} " * 10) for i in range(n)), Node(2, "color")]
+    nodes = [*(Node(1, f"color {i} " * 20) for i in range(n)), Node(2, "color")]
     graph = Graph(nodes, [(n, i, 1 / n) for i in range(n)])
     settings = Settings(window=4096, confidence=1 - 1e-9, answer_tokens=4)
 
