@@ -138,7 +138,7 @@ BUGS = [
         "E for its transpose": ("z = E.T @ r", "z = E @ r"),
         "shares of the largest": ("    total = x.sum()\n", "    total = x.max()\n"),
     }),
-    ("pecan.py", "test_pecan.py::test_sums_of_zero_stay_zero_and_negative_cosines_count_as_nothing", {
+    ("pecan.py", "test_algorithm.py::test_scores_equal_the_naive_ones", {
         "a sum of zero divides": ("return x / total if total > 0 else torch.zeros_like(x)", "return x / total"),
     }),
     ("pecan.py", "test_algorithm.py::test_edges_from_all_layers_and_heads", {
