@@ -67,6 +67,12 @@ def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedMo
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
 
 
+def greedy(hf, prompt: list[int], limit: int, **options) -> list[int]:
+    """The ids that Hugging Face writes after a prompt."""
+    ids = hf.generate(torch.tensor([prompt]), max_new_tokens=limit, do_sample=False, pad_token_id=0, **options)
+    return ids[0, len(prompt):].tolist()
+
+
 # --- attention the naive way ----------------------------------------------------------------------------------------
 
 @torch.no_grad()
