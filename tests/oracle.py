@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from llama import Cache, at_least_float32
+
 TINY = Path(__file__).parents[1] / "tiny"
 T = 512                                        # tokens of a test: eight times the scaling's original context
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -85,6 +87,21 @@ def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
 def mean_attention(hf, ids: list[int]) -> torch.Tensor:
     """[T, T] float64: a(x, y), the mean over all layers and heads."""
     return attention_of_layers(hf, ids).mean(0)
+
+
+@torch.no_grad()
+def written_out(model, ids: list[int]):
+    """Logits [T, vocabulary] and a(x, y) [T, T] of one pass of our model in which every token is a node; its cache."""
+    T = len(ids)
+    cache = Cache(model, 1, T)
+    every = at_least_float32(torch.eye(T, dtype=model.dtype))
+    hidden, a = model.forward(torch.tensor([ids]), torch.arange(T)[None], causal(T), cache, every[None])
+    return model.logits(hidden[0]), a[0], cache
+
+
+def causal(length: int) -> torch.Tensor:
+    """The mask [1, T, T] of a whole prompt."""
+    return torch.ones(1, length, length, dtype=torch.bool).tril()
 
 
 # --- prompts --------------------------------------------------------------------------------------------------------
