@@ -1,18 +1,14 @@
 """Ring 2: one attention and one block equal Hugging Face's; attention also equals a calculation by hand."""
 import pytest
 import torch
-from oracle import T, assert_same, hugging_face
+from oracle import T, assert_same, causal, hugging_face, written_out
 from speed.measure import peak_of
 from torch import nn
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from llama import Cache, Llama, attention
+from llama import Llama, attention
 
 DTYPES = [torch.float32, torch.bfloat16]
-
-
-def causal(length):
-    return torch.ones(1, length, length, dtype=torch.bool).tril()
 
 
 def test_grouped_heads_by_hand():
@@ -88,10 +84,9 @@ def test_block_by_block_equals_hugging_face(folder, ids, spy, dtype):
             module.register_forward_hook(lambda _, inputs, output, name=name: theirs.append((name, inputs[0], output)))
 
     norms = spy("rms_norm")
-    tokens = torch.tensor([ids(T)])
+    written_out(model, ids(T))
     with torch.no_grad():
-        model.forward(tokens, torch.arange(T)[None], causal(T), Cache(model, 1, T), torch.zeros(1, T, 1))
-        hf(tokens)
+        hf(torch.tensor([ids(T)]))
 
     assert len(norms) == len(theirs) == 2 * model.config.layers + 1
     for ((x, *_), y), (name, their_x, their_y) in zip(norms, theirs):
