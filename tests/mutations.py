@@ -5,31 +5,31 @@
 
 All bugs together take about as long as all tests. So pytest leaves them out; .ci/run runs both.
 """
+import multiprocessing
+import os
 import sys
 
-from mutant import ROOT, failing, processes
+from mutant import PRELOADED, ROOT, run
 
-# the file, the test that catches its bugs, and the bugs: name, text, the text that replaces it
-BUGS = [
-    # --- ring 1, RoPE ---
-    ("llama.py", "test_rope.py::test_half_split_rotation_by_hand", {
+# For each test, the bugs that it catches: name, text, the text that replaces it.
+
+LLAMA = {
+    "test_rope.py::test_half_split_rotation_by_hand": {
         "interleaved RoPE": (
             "second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
             "second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
-    }),
-    ("llama.py", "test_rope.py::test_inverse_frequencies", {
+    },
+    "test_rope.py::test_inverse_frequencies": {
         "RoPE scaling dropped": ("if config.rope is None:", "if True:"),
         "RoPE scaling not smoothed": ("torch.where(between, blended, scaled)", "scaled"),
         "Llama 3.1's factor for every Llama": ("    wavelength = 2 *", "    factor = 8.0\n    wavelength = 2 *"),
-    }),
-    ("llama.py", "test_rope.py::test_cos_and_sin_equal_hugging_face", {
+    },
+    "test_rope.py::test_cos_and_sin_equal_hugging_face": {
         "angles in bfloat16": (
             "positions[:, None, :, None].float() * inv_freq",
             "positions[:, None, :, None].to(dtype) * inv_freq.to(dtype)"),
-    }),
-
-    # --- rings 2 and 3, the forward pass ---
-    ("llama.py", "test_llama.py::test_model_equals_hugging_face", {
+    },
+    "test_llama.py::test_model_equals_hugging_face": {
         "no RoPE": ("q, k = rotate(q, cos, sin), rotate(k, cos, sin)", "pass"),
         "keys not rotated": ("q, k = rotate(q, cos, sin), rotate(k, cos, sin)", "q = rotate(q, cos, sin)"),
         "all positions shifted by one": ("= rope_tables(positions, ", "= rope_tables(positions + 1, "),
@@ -38,82 +38,76 @@ BUGS = [
         "wrong order of grouped heads": (
             "q[:, :, t].unflatten(1, (config.kv_heads, -1))",
             "q[:, :, t].unflatten(1, (-1, config.kv_heads)).transpose(1, 2)"),
-    }),
-    ("llama.py", "test_attention.py::test_grouped_heads_by_hand", {
+    },
+    "test_attention.py::test_grouped_heads_by_hand": {
         "no 1/sqrt(K)": (" * q.shape[-1] ** -0.5", ""),
-    }),
-    ("llama.py", "test_attention.py::test_masked_weights_are_exactly_0_and_rows_sum_to_1", {
+    },
+    "test_attention.py::test_masked_weights_are_exactly_0_and_rows_sum_to_1": {
         "no mask": ("scores = torch.where(mask[:, None, None], scores, float(\"-inf\"))", "pass"),
-    }),
-    ("llama.py", "test_attention.py::test_attention_equals_hugging_face", {
+    },
+    "test_attention.py::test_attention_equals_hugging_face": {
         "softmax in the model's dtype": ("at_least_float32(scores).softmax(-1)", "scores.softmax(-1)"),
         "weights stay float32 for the values": (
             "weights.to(v.dtype), v), weights", "weights, v.float()).to(v.dtype), weights"),
-    }),
-    ("llama.py", "test_attention.py::test_the_keys_of_a_group_are_never_repeated", {
+    },
+    "test_attention.py::test_the_keys_of_a_group_are_never_repeated": {
         "keys of a group repeated": (
             "    scores = torch.einsum(\"bkgtd,bkpd->bkgtp\", q, k)",
             "    scores = torch.einsum(\"bkgtd,bkgpd->bkgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
-    }),
-    ("llama.py", "test_attention.py::test_block_by_block_equals_hugging_face", {
+    },
+    "test_attention.py::test_block_by_block_equals_hugging_face": {
         "norm weight before the cast": ("return weight * y.to(x.dtype)", "return (weight * y).to(x.dtype)"),
         "norm in the model's dtype": ("    y = at_least_float32(x)\n", "    y = x\n"),
         "norm's epsilon ignored": ("keepdim=True) + eps)", "keepdim=True) + 1e-6)"),
-    }),
-    ("llama.py", "test_llama.py::test_attention_in_blocks_is_the_same", {
+    },
+    "test_llama.py::test_attention_in_blocks_is_the_same": {
         "every block sees what the first one may": (
             "None if mask is None else mask[:, t])", "None if mask is None else mask[:, :min(block, T - t.start)])"),
-    }),
-    ("llama.py", "test_llama.py::test_several_tokens_are_averaged_under_a_mask_only", {
+    },
+    "test_llama.py::test_several_tokens_are_averaged_under_a_mask_only": {
         "averages over tokens to come": (
             "        assert averaging is None or", "        assert True or averaging is None or"),
-    }),
-
-    # --- ring 4, generation ---
-    ("llama.py", "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit", {
+    },
+    "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit": {
         "only the first eos ends a reply": ("not in self.config.eos and", "not in self.config.eos[:1] and"),
         "the last token of a cut reply is not counted": ("                self.tokens += len(rows)\n", ""),
-    }),
-    ("llama.py", "test_llama.py::test_rows_of_different_lengths_are_independent", {
+    },
+    "test_llama.py::test_rows_of_different_lengths_are_independent": {
         "a finished row stays in the batch": ("rows = [rows[b] for b in running]", "rows = rows[:len(running)]"),
         "averages of a row that has left": (
             "averaging[running, :max(cache.lengths)]", "averaging[running].roll(1, 1)[:, :max(cache.lengths)]"),
-    }),
-
-    # --- ring 5, accumulation ---
-    ("llama.py", "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face", {
+    },
+    "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face": {
         "second softmax": ("config.norm_eps), a\n", "config.norm_eps), None if a is None else a.softmax(-1)\n"),
         "the first layer alone": ("@ averaging / config.layers", "@ averaging * (layer == 0)"),
         "the first head of each group alone": ("weights.mean((1, 2))", "weights[:, :, 0].mean(1)"),
         "attention of the predicting token": (                  # the row before: that of the token's predecessor
             "a[row].append(token_attention[0])",
             "a[row] = [*a[row][1:], token_attention[0], token_attention[0]][-len(ids[row]):]"),
-    }),
-    ("llama.py", "test_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face", {
+    },
+    "test_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face": {
         "attention inside the node included": (
             "                    to_tokens = over_heads[:, :, :averaging.shape[1]]",
             "                    a[:, t] += over_heads[:, :, averaging.shape[1]:].sum(-1, keepdim=True)\n"
             "                    to_tokens = over_heads[:, :, :averaging.shape[1]]"),
-    }),
-    ("llama.py", "test_accumulation.py::test_bfloat16_keeps_the_mass", {
+    },
+    "test_accumulation.py::test_bfloat16_keeps_the_mass": {
         "head mean in bfloat16": (
             "over_heads = weights.mean((1, 2))", "over_heads = weights.to(x.dtype).mean((1, 2)).to(a.dtype)"),
-    }),
-    ("llama.py", "test_accumulation.py::test_peak_memory_grows_linearly", {
+    },
+    "test_accumulation.py::test_peak_memory_grows_linearly": {
         "attention written out for every prompt": (
             "self.forward(tokens, positions, mask, cache, averaging)",
             "self.forward(tokens, positions, torch.arange(max(before) + T) <= positions[:, :, None], cache, "
             "torch.zeros(1, 1, 1) if averaging is None else averaging)"),
-    }),
-    ("llama.py", "test_accumulation.py::test_nothing_outlives_a_layer_but_the_sum", {
+    },
+    "test_accumulation.py::test_nothing_outlives_a_layer_but_the_sum": {
         "all layers kept": (
             "                    over_heads = weights",
             "                    self.kept = [*getattr(self, \"kept\", []), weights]\n"
             "                    over_heads = weights"),
-    }),
-
-    # --- ring 6, the node cache ---
-    ("llama.py", "test_cache.py::test_any_life_of_a_cache_equals_one_pass", {
+    },
+    "test_cache.py::test_any_life_of_a_cache_equals_one_pass": {
         "mask off by one": ("<= positions[:, :, None]", "<= positions[:, :, None] + 1"),
         "fused mask aligned at the top left": (
             "(averaging is not None or max(before) > 0):", "averaging is not None:"),
@@ -123,44 +117,72 @@ BUGS = [
             "[old + new for old, new in zip(before, counts)]", "[old + T for old in before]"),
         "half a node stays a node": ("if span[1] <= end}", "if span[0] < end}"),
         "a dropped row leaves its nodes": ("        self.nodes = [self.nodes[b] for b in rows]\n", ""),
-    }),
-    ("llama.py", "test_cache.py::test_a_probe_leaves_no_trace", {
+    },
+    "test_cache.py::test_a_probe_leaves_no_trace": {
         "probe not rolled back": ("cache.rollback([end - len(probe) for end in cache.lengths])", "pass"),
-    }),
-    ("llama.py", "test_cache.py::test_averages_are_over_the_tokens_of_a_node", {
+    },
+    "test_cache.py::test_averages_are_over_the_tokens_of_a_node": {
         "a node's mass in place of its mean": ("n] = 1 / (end - start)", "n] = 1"),
-    }),
+    },
+    "test_tokenizer.py::test_the_token_that_closes_a_turn_ends_a_reply": {
+        "only eos_token_id ends a reply": ("(*config.eos, *tokenizer.closing)", "config.eos"),
+    },
+    "test_checkpoint.py::test_logits_that_are_not_finite_are_named": {
+        "numbers that are not finite go on": ("if not logits.isfinite().all():", "if False:"),
+    },
+    "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch": {
+        "probes cost nothing": (
+            "cache.rollback([end - len(probe) for end in cache.lengths])\n",
+            "cache.rollback([end - len(probe) for end in cache.lengths])\n        self.flops -= len(probe)\n"),
+        "attention counted as a triangle": ("4 * config.layers * H", "2 * config.layers * H"),
+    },
+    "test_flops.py::test_rows_that_run_together_cost_what_they_cost_alone": {
+        "padding is counted": (
+            "flops_of(self.config, counts[b], before[b] + counts[b])", "flops_of(self.config, T, before[b] + T)"),
+    },
+    "test_meta.py::test_memory_at_full_size": {
+        "positions made on the CPU": ("[:, None] + torch.arange(T, device=self.device)", "[:, None] + torch.arange(T)"),
+        "keys kept twice": (
+            "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n",
+            "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n"
+            "        self.given = [*getattr(self, \"given\", []), keys]\n"),
+        "attention of a long pass in one block": ("max(1, BLOCK_BYTES // (4 * B * config.heads * k.shape[2]))", "T"),
+    },
+}
 
-    # --- ring 7, stage 1 ---
-    ("pecan.py", "test_pecan.py::test_worked_example", {
+PECAN = {
+    "test_pecan.py::test_worked_example": {
         "edges not normalised": (
             "return share(a[places].cpu().double().mean(0))", "return a[places].cpu().double().mean(0)"),
         "E for its transpose": ("z = E.T @ r", "z = E @ r"),
         "shares of the largest": ("    total = x.sum()\n", "    total = x.max()\n"),
-    }),
-    ("pecan.py", "test_algorithm.py::test_scores_equal_the_naive_ones", {
+    },
+    "test_algorithm.py::test_scores_equal_the_naive_ones": {
         "a sum of zero divides": ("return x / total if total > 0 else torch.zeros_like(x)", "return x / total"),
-    }),
-    ("pecan.py", "test_algorithm.py::test_edges_from_all_layers_and_heads", {
+        "z not normalised": ("share(z) + share(", "z + share("),
+        "cosine not clamped": ("share(c.clamp(min=0))", "share(c)"),
+        "similarity clamped in the ablation": ("        return z, c\n", "        return z, c.clamp(min=0)\n"),
+    },
+    "test_algorithm.py::test_edges_from_all_layers_and_heads": {
         "softmax over the edges": (
             "return share(a[places].cpu().double().mean(0))", "return a[places].cpu().double().mean(0).softmax(0)"),
         "the heaviest token of an IP alone": (".double().mean(0))", ".double().amax(0))"),
-    }),
-    ("pecan.py", "test_pecan.py::test_prompts_are_the_tables_of_the_paper", {
+    },
+    "test_pecan.py::test_prompts_are_the_tables_of_the_paper": {
         "another wording of Table A2": ("as concisely as you can.", "as shortly as you can."),
-    }),
-    ("pecan.py", "test_algorithm.py::test_bullets_equal_the_naive_ones", {
+    },
+    "test_algorithm.py::test_bullets_equal_the_naive_ones": {
         "marker counted in an IP": ("if first < end and last > start]", "if first < end and last >= start - 1]"),
         "a cut bullet is kept": ("spans if complete else spans[:-1], spans)", "spans, spans)"),
         "a repeated bullet brings its edges": ("places.setdefault(", "places.__setitem__("),
         "a preamble is a point": ("                spans.pop()\n", "                pass\n"),
         "an afterword joins the last bullet": ("if marked > 1 and last_end is not None:", "if False:"),
-    }),
-    ("pecan.py", "test_pecan.py::test_bullets", {
+    },
+    "test_pecan.py::test_bullets": {
         "a year is a marker": ("\\d{1,2}", "\\d{1,4}"),
         "a dash without a blank is a marker": ("[-–—+](?=\\s|$)", "[-–—+]"),
-    }),
-    ("pecan.py", "test_algorithm.py::test_building_equals_the_naive_one", {
+    },
+    "test_algorithm.py::test_building_equals_the_naive_one": {
         "marker counted in a node of a prompt": (
             "[(None, tokenizer.encode(\"\\n*\")), (node, tokenizer.encode(\" \" + text))]",
             "[(None, []), (node, tokenizer.encode(\"\\n*\") + tokenizer.encode(\" \" + text))]"),
@@ -171,25 +193,15 @@ BUGS = [
         "passages mixed in a chunk": ("in document.passages for", "in [\" \".join(document.passages)] for"),
         "a level that does not shrink is kept": (">= sum(lengths):", "> 1e9:"),
         "one level too many": ("        if len(groups) == 1:\n            break\n", ""),
-    }),
-    ("pecan.py", "test_pecan.py::test_construction_flops_are_those_that_ran", {
+    },
+    "test_pecan.py::test_construction_flops_are_those_that_ran": {
         "half of construction's FLOPs": ("model.spent(spent_before)[0])", "model.spent(spent_before)[0] // 2)"),
-    }),
-    ("pecan.py", "test_pecan.py::test_two_models", {
+    },
+    "test_pecan.py::test_two_models": {
         "builder ignored": ("graph = build(self.builder, document", "graph = build(self.model, document"),
         "a query's embedding is free": ("        answer.flops += self.encoder.flops - flops_before\n", ""),
-    }),
-    ("core/text.py", "test_pecan.py::test_a_word_counts_with_the_blank_before_it", {
-        "chunks split by words without their blank": ("tokenizer.encode(between + part)", "tokenizer.encode(part)"),
-    }),
-
-    # --- ring 7, stage 2 ---
-    ("pecan.py", "test_algorithm.py::test_scores_equal_the_naive_ones", {
-        "z not normalised": ("share(z) + share(", "z + share("),
-        "cosine not clamped": ("share(c.clamp(min=0))", "share(c)"),
-        "similarity clamped in the ablation": ("        return z, c\n", "        return z, c.clamp(min=0)\n"),
-    }),
-    ("pecan.py", "test_algorithm.py::test_searching_equals_the_naive_one", {
+    },
+    "test_algorithm.py::test_searching_equals_the_naive_one": {
         "position factor dropped": ("return position * to_query", "return to_query"),
         "position factor off by one": ("position = len(self.trace) + 2", "position = len(self.trace) + 1"),
         "r is a sum over the node's tokens": (".cpu().double().mean().item()", ".cpu().double().sum().item()"),
@@ -206,30 +218,40 @@ BUGS = [
         "a No starts patience anew": ("yes += self.check()", "yes = yes + 1 if self.check() else 0"),
         "no room kept for the answer": ("self.lengths <= self.room", "self.lengths <= self.room + 4"),
         "the top level in order of similarity": ("        chosen.sort()\n", ""),
-    }),
-    ("pecan.py", "test_search.py::test_the_last_verdict_stays_in_the_conversation", {
+    },
+    "test_search.py::test_the_last_verdict_stays_in_the_conversation": {
         "always Yes in the answer turn": ("\"No\" if self.trace[-1].verdict == \"No\" else \"Yes\"", "\"Yes\""),
-    }),
-    ("pecan.py", "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token", {
+    },
+    "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token": {
         "a top level that just fits is cut": (
             "self.lengths[top_level].sum() > room:", "self.lengths[top_level].sum() >= room:"),
         "half the window and a token more": ("settings.chunk, room // 2)", "settings.chunk, room // 2 - 1)"),
         "a token of a large top level's reserve": (
             "min(RESERVE * self.settings.chunk,", "min(RESERVE * self.settings.chunk - 1,"),
-    }),
-    ("pecan.py", "test_search.py::test_passes_flops_and_tokens_of_a_search", {
+    },
+    "test_search.py::test_passes_flops_and_tokens_of_a_search": {
         "a large top level in one pass": ("max(PASS, *lengths)", "10 ** 9"),
         "a check after each part of the top level": ("check=group.stop == len(chosen))", "check=True)"),
-    }),
-    ("pecan.py", "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_document", {
+    },
+    "test_wires.py::test_every_number_of_a_search_comes_from_its_own_question_and_document": {
         "node vectors rolled by one": (
             "vectors, flops = node_vectors(path, self.encoder, texts)\n",
             "vectors, flops = node_vectors(path, self.encoder, texts)\n        vectors = vectors.roll(1, 0)\n"),
         "similarity to a constant text": ("self.encoder.encode([question])", "self.encoder.encode([\"Who?\"])"),
-    }),
+    },
+    "test_tokenizer.py::test_edges_of_bullets_whose_characters_take_many_tokens": {
+        "a thought is part of the summary": ("(?s).*</think>", "</think>"),
+    },
+}
 
-    # --- rings 8 and 9, tokenizer and checkpoint ---
-    ("model/tokenizer.py", "test_tokenizer.py::test_a_folder_is_understood_as_transformers_understands_it", {
+TEXT = {
+    "test_pecan.py::test_a_word_counts_with_the_blank_before_it": {
+        "chunks split by words without their blank": ("tokenizer.encode(between + part)", "tokenizer.encode(part)"),
+    },
+}
+
+TOKENIZER = {
+    "test_tokenizer.py::test_a_folder_is_understood_as_transformers_understands_it": {
         "BOS before every piece": (
             "return tokenizer.encode(text, add_special_tokens=False)", "return tokenizer.encode(text)"),
         "the chat tokens of added_tokens.json are spelled out": ("not in settings and place.exists()", "in settings"),
@@ -240,102 +262,79 @@ BUGS = [
         "a text may say the template's tokens": ("(i in framed or token.content in self.template)", "False"),
         "a blank after every special token": ("if settings.get(\"legacy\") else \"first\"", "if True else \"first\""),
         "user-defined symbols are like other words": ("in (UNKNOWN, CONTROL, USER_DEFINED)", "in (UNKNOWN, CONTROL)"),
-    }),
-    ("model/tokenizer.py", "test_tokenizer.py::test_a_prompt_does_not_change_overnight", {
+    },
+    "test_tokenizer.py::test_a_prompt_does_not_change_overnight": {
         "the template prints today": ("TODAY = datetime.datetime(2024, 7, 26)", "TODAY = datetime.datetime.now()"),
-    }),
-    ("model/tokenizer.py", "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens", {
+    },
+    "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens": {
         "special tokens recognised in documents": ("encode_special_tokens = True", "encode_special_tokens = False"),
-    }),
-    ("model/tokenizer.py", "test_tokenizer.py::test_ids_equal_sentencepiece", {
+    },
+    "test_tokenizer.py::test_ids_equal_sentencepiece": {
         "the lowest score is merged first": ("(-model.get_score(", "(model.get_score("),
-    }),
-    ("model/tokenizer.py", "test_tokenizer.py::test_damage_is_named", {
+    },
+    "test_tokenizer.py::test_damage_is_named": {
         "a document may say a special token": ("if plain.token_to_id(token.content) in ids and", "if False and"),
         "a tokenizer.model of other rules": (
             "if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):", "if False:"),
         "p_yes inside a thought": ("if THOUGHT.search(header):", "if False:"),
         "p_yes without a header": ("if not conversation.startswith(prompt) or added.strip():", "if False:"),
         "ids of another file": ("if tokenizer.token_to_id(token.content) != i:", "if False:"),
-    }),
-    ("model/tokenizer.py", "test_tokenizer.py::test_the_tokens_of_a_bullet_share_a_byte_with_it", {
+    },
+    "test_tokenizer.py::test_the_tokens_of_a_bullet_share_a_byte_with_it": {
         "the last character of a token is lost": ("own[-1] + 1) if own", "own[-1]) if own"),
         "each token of a character is one byte": ("1 if name.startswith(\"<0x\") else len(name)", "1"),
         "skipped tokens are counted like others": ("elif twice:", "else:"),
-    }),
-    ("pecan.py", "test_tokenizer.py::test_edges_of_bullets_whose_characters_take_many_tokens", {
-        "a thought is part of the summary": ("(?s).*</think>", "</think>"),
-    }),
-    ("llama.py", "test_tokenizer.py::test_the_token_that_closes_a_turn_ends_a_reply", {
-        "only eos_token_id ends a reply": ("(*config.eos, *tokenizer.closing)", "config.eos"),
-    }),
-    ("model/checkpoint.py", "test_checkpoint.py::test_one_file_counts_beside_the_index_of_old_shards", {
+    },
+}
+
+CHECKPOINT = {
+    "test_checkpoint.py::test_one_file_counts_beside_the_index_of_old_shards": {
         "old shards count": ("if single.exists() or not index.exists():", "if not index.exists():"),
-    }),
-    ("model/checkpoint.py", "test_checkpoint.py::test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face", {
+    },
+    "test_checkpoint.py::test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face": {
         "head width of a config without one": ("values[\"hidden_size\"] // heads", "128"),
         "rope_scaling behind rope_parameters": (
             "given.get(\"rope_scaling\") or given.get(\"rope_parameters\")",
             "given.get(\"rope_parameters\") or given.get(\"rope_scaling\")"),
-    }),
-    ("model/checkpoint.py", "test_checkpoint.py::test_broken_checkpoints_are_named", {
+    },
+    "test_checkpoint.py::test_broken_checkpoints_are_named": {
         "quantised weights cast": ("if not tensor.is_floating_point():", "if False:"),
-    }),
-    ("model/checkpoint.py", "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read", {
+    },
+    "test_checkpoint.py::test_a_fingerprint_is_of_what_is_read": {
         "a fingerprint of the whole folder": (
             "*(folder / name for name in FILES)", "*(path for path in folder.iterdir() if path.is_file())"),
-    }),
-    ("llama.py", "test_checkpoint.py::test_logits_that_are_not_finite_are_named", {
-        "numbers that are not finite go on": ("if not logits.isfinite().all():", "if False:"),
-    }),
+    },
+}
 
-    # --- rings 10 and 11, FLOPs and full size ---
-    ("llama.py", "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch", {
-        "probes cost nothing": (
-            "cache.rollback([end - len(probe) for end in cache.lengths])\n",
-            "cache.rollback([end - len(probe) for end in cache.lengths])\n        self.flops -= len(probe)\n"),
-        "attention counted as a triangle": ("4 * config.layers * H", "2 * config.layers * H"),
-    }),
-    ("llama.py", "test_flops.py::test_rows_that_run_together_cost_what_they_cost_alone", {
-        "padding is counted": (
-            "flops_of(self.config, counts[b], before[b] + counts[b])", "flops_of(self.config, T, before[b] + T)"),
-    }),
-    ("llama.py", "test_meta.py::test_memory_at_full_size", {
-        "positions made on the CPU": ("[:, None] + torch.arange(T, device=self.device)", "[:, None] + torch.arange(T)"),
-        "keys kept twice": (
-            "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n",
-            "        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]\n"
-            "        self.given = [*getattr(self, \"given\", []), keys]\n"),
-    }),
-    ("llama.py", "test_meta.py::test_memory_at_full_size", {
-        "attention of a long pass in one block": ("max(1, BLOCK_BYTES // (4 * B * config.heads * k.shape[2]))", "T"),
-    }),
-
-    # --- metrics ---
-    ("evaluation/metrics.py", "test_metrics.py::test_worked_examples", {
+METRICS = {
+    "test_metrics.py::test_worked_examples": {
         "F1 keeps articles": ("(a|an|the)", "(a|an)"),
         "F1 puts blanks for punctuation": (
             "c for c in text.lower() if c not in string.punctuation",
             "\" \" if c in string.punctuation else c for c in text.lower()"),
-    }),
-    ("evaluation/metrics.py", "test_metrics.py::test_the_best_over_the_gold_answers", {
+    },
+    "test_metrics.py::test_the_best_over_the_gold_answers": {
         "the worst gold answer counts": ("if same else 0.0\n\n    return max(", "if same else 0.0\n\n    return min("),
-    }),
-    ("evaluation/metrics.py", "test_metrics.py::test_exact_match_by_hand", {
+    },
+    "test_metrics.py::test_exact_match_by_hand": {
         "exact match in any order": ("return words(text) or", "return sorted(words(text)) or"),
-    }),
-    ("evaluation/metrics.py", "test_metrics.py::test_differences_are_paired", {
+    },
+    "test_metrics.py::test_differences_are_paired": {
         "differences are not paired": ("(ours[id] - theirs[id])", "(ours[id] - mean(list(theirs.values())))"),
-    }),
-    ("evaluation/metrics.py", "test_results.py::test_a_summary_by_hand", {
+    },
+    "test_results.py::test_a_summary_by_hand": {
         "construction FLOPs averaged over questions": (
             "(\"construction_flops\", documents))", "(\"construction_flops\", rows))"),
         "median for mean": ("return sum(values) / len(values)", "return sorted(values)[len(values) // 2]"),
-    }),
-]
+    },
+}
+
+BUGS = {"llama.py": LLAMA, "pecan.py": PECAN, "core/text.py": TEXT, "model/tokenizer.py": TOKENIZER,
+        "model/checkpoint.py": CHECKPOINT, "evaluation/metrics.py": METRICS}
 
 # name: (file, text, the text that replaces it, the test that catches it)
-MUTATIONS = {name: (file, *change, test) for file, test, bugs in BUGS for name, change in bugs.items()}
+MUTATIONS = {name: (file, *change, test) for file, tests in BUGS.items() for test, bugs in tests.items()
+             for name, change in bugs.items()}
 
 
 def place_of(test: str) -> str:
@@ -345,42 +344,24 @@ def place_of(test: str) -> str:
     return f"{path.relative_to(ROOT)}::{name}"
 
 
-def run_all(calls):
-    """Run failing(*call) for each call, as many at once as there are processors; yields (name, its result).
-
-    The result is the RuntimeError if the tests could not run, or crashed.
-    """
-    with processes() as pool:
-        jobs = [(call[0], pool.apply_async(failing, call)) for call in calls]
-        for name, job in jobs:
-            try:
-                yield name, job.get()
-            except RuntimeError as error:
-                yield name, error
-
-
 def main(wanted: list[str]) -> int:
-    names = [name for name in MUTATIONS if not wanted or any(word in name for word in wanted)]
-    if not names:
-        print(f"no bug has {' or '.join(wanted)} in its name")
-        return 1
-
-    calls = [(name, MUTATIONS[name][:3], ["-x", place_of(MUTATIONS[name][3])]) for name in names]
+    """Run the bugs, as many at once as there are processors (at most 8), and print what became of each."""
+    chosen = {name: bug for name, bug in MUTATIONS.items() if not wanted or any(word in name for word in wanted)}
+    calls = [(name, change, [place_of(test)]) for name, (*change, test) in chosen.items()]
     if not wanted:                                             # in a copy without any bug, nothing may fail
-        calls.insert(0, ("no bug", None, sorted({place_of(test) for *_, test in MUTATIONS.values()})))
+        calls.insert(0, ("no bug", None, sorted({test for _, _, (test,) in calls})))
 
-    survivors = 0
-    for name, tests in run_all(calls):
-        if name == "no bug":
-            if tests:
-                print(f"without any bug, these fail: {tests}")
-                return 1
-            continue
-        caught = isinstance(tests, list) and tests
-        survivors += not caught
-        print(f"{name:48} {tests[0].split('[')[0] if caught else tests or 'SURVIVES'}", flush=True)
-    print(f"{len(names)} bugs, {survivors} survive")
-    return min(survivors, 1)
+    # Processes are forked from a server that loads the libraries once. Each runs one bug.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    wrong = 0
+    with context.Pool(min(8, os.cpu_count()), maxtasksperchild=1) as pool:
+        for name, outcome, said in pool.imap(run, calls):
+            wrong += outcome != ("SURVIVES" if name == "no bug" else "caught")
+            print(f"{name:48} {outcome} {said}", flush=True)
+    print(f"{len(chosen)} bugs, {wrong} not caught")
+    return 0 if chosen and not wrong else 1
 
 
 if __name__ == "__main__":
