@@ -19,7 +19,6 @@ from core.settings import resolve
 from data import Document
 from llama import Llama
 from pecan import build
-from support.token_mean import TokenMean
 
 # The same examples in every run, so a red test is red again. Other examples: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -102,15 +101,6 @@ def question(graph):
     from tiny.facts import posts_in  # here, because its patterns take a moment
     name = next(iter(posts_in([node.text for node in graph.nodes]).values()))
     return f"What does {name} drink?"
-
-
-@pytest.fixture(scope="session")
-def similarity(tiny, graph):
-    """A function that computes c, the cosine of a question and every node of the graph."""
-    def cosines(question):
-        vectors = TokenMean(tiny).encode([question, *(node.text for node in graph.nodes)])
-        return vectors[1:] @ vectors[0]
-    return cosines
 
 
 # --- watching what runs ---------------------------------------------------------------------------------------------

@@ -106,11 +106,6 @@ def causal(length: int) -> torch.Tensor:
 
 # --- prompts --------------------------------------------------------------------------------------------------------
 
-def token_ids(segments):
-    """The ids of a prompt."""
-    return [i for _, ids in segments for i in ids]
-
-
 def ids_and_spans(segments):
     """The ids of a prompt, and the positions of every node."""
     ids = []

@@ -1,11 +1,12 @@
 """The whole document: one prompt, one pass."""
 import pytest
-from oracle import greedy, token_ids
+from oracle import greedy
 
 import pecan
 from baselines.whole import Whole, cut_middle
 from core.files import InputError
 from data import Document
+from llama import ids_of
 
 
 def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, settings):
@@ -13,10 +14,10 @@ def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, setti
     t = tiny.tokenizer
     method = Whole(tiny, settings)
     prepared = method.prepare(document)
-    assert prepared.index == [i for passage in document.passages for i in token_ids(pecan.node_line(t, None, passage))]
+    assert prepared.index == [i for passage in document.passages for i in ids_of(pecan.node_line(t, None, passage))]
 
     ids = cut_middle(prepared.index, pecan.room_for_nodes(t, question, settings))
-    prompt = token_ids([*pecan.question_prompt(t, question), (None, ids), *pecan.answer_turn(t, t.first("Yes"))])
+    prompt = ids_of([*pecan.question_prompt(t, question), (None, ids), *pecan.answer_turn(t, t.first("Yes"))])
     assert len(prompt) + settings.answer_tokens == settings.window
     answer = method.answer(prepared, question)
     reply = greedy(tiny_hf, prompt, settings.answer_tokens)

@@ -6,11 +6,11 @@ being read.
 """
 import pytest
 import torch
-from oracle import ids_and_spans, mean_attention, relative, rounding, token_ids, write_checkpoint, written_out
+from oracle import ids_and_spans, mean_attention, relative, rounding, write_checkpoint, written_out
 from speed.measure import peak_of
 from speed.reading import nodes_of
 
-from llama import Cache, Llama
+from llama import Cache, Llama, ids_of
 
 
 def to_nodes(a, spans):
@@ -79,7 +79,7 @@ def peak_memory(model, length: int, stage: int) -> int:
             model.read(cache, [[("new", node)]], averaging)
 
     def naive():
-        mean_attention(model, token_ids(nodes) + (node[:8] if stage == 1 else node))
+        mean_attention(model, ids_of(nodes) + (node[:8] if stage == 1 else node))
 
     return peak_of(ours if isinstance(model, Llama) else naive)
 

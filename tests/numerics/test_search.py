@@ -8,12 +8,13 @@ from dataclasses import replace
 import naive
 import pytest
 import torch
-from oracle import greedy, ids_and_spans, mean_attention, rounding, token_ids
+from oracle import greedy, ids_and_spans, mean_attention, rounding
 
 import pecan
 from core.files import InputError
-from llama import flops_of
+from llama import flops_of, ids_of
 from pecan import Graph, Node, Search, length_of, node_line
+from support.token_mean import TokenMean
 
 
 def nodes_prompt(t, graph, question, nodes):
@@ -24,13 +25,21 @@ def nodes_prompt(t, graph, question, nodes):
     return segments
 
 
+@pytest.fixture(scope="module")
+def begin(tiny, graph, question, settings):
+    """A function that begins a search for the question, with these settings changed."""
+    vectors = TokenMean(tiny).encode([question, *(node.text for node in graph.nodes)])
+    c = vectors[1:] @ vectors[0]
+    return lambda **changes: Search(tiny, graph, question, c, replace(settings, **changes))
+
+
 # --- against Hugging Face -------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
-def searched(tiny, tiny_hf, graph, question, similarity, settings):
+def searched(tiny, tiny_hf, graph, question, begin):
     """A search with a high threshold; the ids that it read; the span of each node in them; and r of each node, which is
     its position times the mean of Hugging Face's attention from its tokens to those of the question."""
-    s = Search(tiny, graph, question, similarity(question), replace(settings, confidence=.999))
+    s = begin(confidence=.999)
     s.run()
     assert s.visited[:len(graph.top_level)] == graph.top_level and len(s.visited) > len(graph.top_level) + 3
     ids, spans = ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, s.visited))
@@ -49,14 +58,14 @@ def test_r_follows_from_hugging_faces_attention(tiny, searched):
         assert step.to_query * position == step.r == s.r[step.node]
 
 
-def test_each_choice_follows_from_equation_1(tiny, graph, question, similarity, searched):
+def test_each_choice_follows_from_equation_1(tiny, graph, searched):
     """z and score of each node that was chosen follow from Hugging Face's r of the nodes read before it."""
     s, _, _, r = searched
     E = graph.E.to_dense().numpy()
     known = [0.0] * len(graph.nodes)
     for step in s.trace:
         if step.score is not None:
-            z, final = naive.scores(E, known, similarity(question).tolist())
+            z, final = naive.scores(E, known, s.c.tolist())
             assert (step.z, step.score) == pytest.approx((z[step.node], final[step.node]), rel=rounding(tiny))
         known[step.node] = r[step.node]
 
@@ -74,11 +83,11 @@ def test_p_yes_follows_from_hugging_faces_logits(tiny, tiny_hf, searched):
         assert step.verdict == ("Yes" if p > .999 else "No")
 
 
-def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, question, similarity, settings):
+def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, question, settings, begin):
     """A search in one cache gives Hugging Face's answer to one prompt, and counts exactly the tokens that were run."""
     t = tiny.tokenizer
-    answer = Search(tiny, graph, question, similarity(question), settings).answer()
-    prompt = token_ids(nodes_prompt(t, graph, question, answer.nodes)
+    answer = begin().answer()
+    prompt = ids_of(nodes_prompt(t, graph, question, answer.nodes)
                        + pecan.answer_turn(t, t.first(answer.trace[-1].verdict)))
     words = [i for i in greedy(tiny_hf, prompt, settings.answer_tokens) if i not in tiny.config.eos]
     assert answer.text == t.decode(words).strip()
@@ -89,10 +98,10 @@ def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, questio
 
 @pytest.mark.parametrize("verdict, changes", [("Yes", {"confidence": 0.0}), ("No", {"confidence": .9999999}),
                                               ("Yes", {"fixed_nodes": 9})])
-def test_the_last_verdict_stays_in_the_conversation(tiny, graph, question, similarity, settings, spy, verdict, changes):
+def test_the_last_verdict_stays_in_the_conversation(tiny, begin, spy, verdict, changes):
     """The answer follows a "No" if the last check said so, else a "Yes", also without any check."""
     turns = spy("answer_turn", pecan)
-    Search(tiny, graph, question, similarity(question), replace(settings, **changes)).answer()
+    begin(**changes).answer()
     (_, first), _ = turns[-1]
     assert first == tiny.tokenizer.first(verdict)
 
@@ -116,23 +125,23 @@ def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, set
         assert visited([kept + 1, free], chunk) == [1], "it is one token too long"
 
 
-def test_a_question_that_leaves_no_room(tiny, graph, similarity, settings):
+def test_a_question_that_leaves_no_room(tiny, graph, settings):
     used = settings.window - pecan.room_for_nodes(tiny.tokenizer, "Who", settings)
     for question, window in (("Who " * 500, settings.window), ("Who", used)):
         with pytest.raises(InputError, match="too small: prompts, question and answer"):
-            Search(tiny, graph, question, similarity("Who"), replace(settings, window=window))
+            Search(tiny, graph, question, torch.ones(1), replace(settings, window=window))
 
 
 # --- what it costs --------------------------------------------------------------------------------------------------
 
-def test_passes_flops_and_tokens_of_a_search(tiny, graph, question, similarity, settings, monkeypatch, spy):
+def test_passes_flops_and_tokens_of_a_search(tiny, graph, question, settings, begin, monkeypatch, spy):
     """There is one pass for the question, each group of the top level, each later node, the answer's turn and each word
     of the answer but the last. A check has no pass of its own: it ends another. All passes, and the output matrix for
     each check and each chosen word, are the cost. (test_flops.py: what a pass costs.)"""
     monkeypatch.setattr(pecan, "PASS", 20)
     passes = spy("flops_of")
+    answer = begin(confidence=0.9).answer()
     t = tiny.tokenizer
-    answer = Search(tiny, graph, question, similarity(question), replace(settings, confidence=0.9)).answer()
     counts = [tokens for (_, tokens, _), _ in passes]
     costs = [flops for _, flops in passes]
 
