@@ -38,9 +38,11 @@ class Scripted(Llama):
         self.yes = rng.integers(-3, 2, CAPACITY).astype(float)  # logits of Yes; No has 0
 
         # Replies consist of words and of enough markers and newlines to form bullets.
-        (self.star,), (self.newline,) = map(self.tokenizer.encode, "*\n")
+        encode = self.tokenizer.encode
+        self.star, self.newline = encode("*")[0], encode("\n")[0]
         texts = WORDS + 6 * ["*"] + 5 * ["\n"] + ["\n\n"]
-        self.vocabulary = rng.permutation(sum(map(self.tokenizer.encode, texts), 2 * list(config.eos))).tolist()
+        tokens = [token for text in texts for token in encode(text)]
+        self.vocabulary = rng.permutation(tokens + 2 * list(config.eos)).tolist()
 
     def attend(self, token, x, y):
         """Attention of `token` at position x to position y."""
@@ -122,7 +124,7 @@ def test_edges_from_all_layers_and_heads(seed, layers, heads, nodes):
 
     a = torch.tensor([[raw[:, :, x, j].mean() for j in lower] for x in range(ends[-1])])
     e = [raw[:, :, i, j].mean() for j in lower]
-    assert edge_weights(a, [*range(ends[-1])[i]]).tolist() == pytest.approx(np.divide(e, sum(e)), rel=1e-12)
+    assert edge_weights(a, list(range(i.start, i.stop))).tolist() == pytest.approx(np.divide(e, sum(e)), rel=1e-12)
     assert edge_weights(0 * a, [0]).tolist() == [0] * nodes, "no attention at all"
 
 

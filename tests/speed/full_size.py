@@ -41,10 +41,10 @@ def groups(model: Llama, window: int) -> tuple[int, ...]:
     """Summarise a batch of full windows. Return the tokens of its prompts and the slots of its cache."""
     text = "color " * 298
     empty = length_of(summary_prompt(model.tokenizer, []))
-    line = length_of(node_line(model.tokenizer, None, text))
-    nodes = (window - empty - REPLY) // line
+    length = length_of(node_line(model.tokenizer, None, text))
+    nodes = (window - empty - REPLY) // length
     summarise(model, [[text] * nodes] * ROWS, REPLY)
-    tokens = ROWS * (empty + nodes * line)
+    tokens = ROWS * (empty + nodes * length)
     return tokens, tokens + ROWS * REPLY
 
 
