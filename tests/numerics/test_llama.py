@@ -20,8 +20,9 @@ import llama
 from llama import Cache, Llama
 
 DTYPES = [torch.float32, torch.bfloat16]
+
 # Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width in the config
-# (H K differs from D) or D / H; with biases; Qwen2 and Mistral. (test_checkpoint.py: what files a checkpoint consists of.)
+# (H K differs from D) or D / H; with biases; Qwen2 and Mistral. (test_checkpoint.py: what files there may be.)
 SHAPES = [{}, {"num_key_value_heads": 8}, {"num_key_value_heads": 1}, {"head_dim": None},
           {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
           {"rope_parameters": LLAMA3 | {"factor": 32.0}, "tie_word_embeddings": True, "rms_norm_eps": 1e-3},
