@@ -30,7 +30,8 @@ def random_model(shape: str, device: torch.device | str, dtype: torch.dtype, **c
 
     `changes` replace entries of Hugging Face's config. Replies end at their limit.
     """
-    config = LlamaConfig(**dict(zip(NAMES, SIZES[shape])) | changes, max_position_embeddings=1 << 17)
+    config = LlamaConfig(**dict(zip(NAMES, SIZES[shape])) | changes, max_position_embeddings=1 << 17,
+                         initializer_range=.05)
     torch.manual_seed(0)
     with torch.device(device), tempfile.TemporaryDirectory() as folder:
         hf = LlamaForCausalLM._from_config(config, dtype=dtype, attn_implementation="eager").eval()
