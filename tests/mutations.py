@@ -43,12 +43,8 @@ LLAMA = {
         "no 1/sqrt(K)": (" * q.shape[-1] ** -0.5", ""),
     },
     "test_attention.py::test_masked_weights_are_exactly_0_and_rows_sum_to_1": {
-        "no mask": ("scores = torch.where(mask[:, None, None], scores, float(\"-inf\"))", "pass"),
-    },
-    "test_attention.py::test_attention_equals_hugging_face": {
         "softmax in the model's dtype": ("at_least_float32(scores).softmax(-1)", "scores.softmax(-1)"),
-        "weights stay float32 for the values": (
-            "weights.to(v.dtype), v), weights", "weights, v.float()).to(v.dtype), weights"),
+        "no mask": ("scores = torch.where(mask[:, None, None], scores, float(\"-inf\"))", "pass"),
     },
     "test_attention.py::test_the_keys_of_a_group_are_never_repeated": {
         "keys of a group repeated": (
@@ -56,6 +52,8 @@ LLAMA = {
             "    scores = torch.einsum(\"bkgtd,bkgpd->bkgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
     },
     "test_attention.py::test_block_by_block_equals_hugging_face": {
+        "weights stay float32 for the values": (
+            "weights.to(v.dtype), v), weights", "weights, v.float()).to(v.dtype), weights"),
         "norm weight before the cast": ("return weight * y.to(x.dtype)", "return (weight * y).to(x.dtype)"),
         "norm in the model's dtype": ("    y = at_least_float32(x)\n", "    y = x\n"),
         "norm's epsilon ignored": ("keepdim=True) + eps)", "keepdim=True) + 1e-6)"),
