@@ -1,4 +1,4 @@
-"""Small random checkpoints by Hugging Face, its forward pass over them, and comparisons with it.
+"""Small random checkpoints by Hugging Face, its passes over them and ours, and comparisons.
 
 The attention of these checkpoints is peaky enough to show a bug. With the usual initialisation (standard deviation
 0.02) attention is nearly uniform, and a forward pass without RoPE scaling still passes at 1e-5. So the matrices have a
@@ -69,13 +69,13 @@ def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedMo
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
 
 
+# --- passes ---------------------------------------------------------------------------------------------------------
+
 def greedy(hf, prompt: list[int], limit: int, **options) -> list[int]:
     """The ids that Hugging Face writes after a prompt."""
     ids = hf.generate(torch.tensor([prompt]), max_new_tokens=limit, do_sample=False, pad_token_id=0, **options)
     return ids[0, len(prompt):].tolist()
 
-
-# --- attention the naive way ----------------------------------------------------------------------------------------
 
 @torch.no_grad()
 def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
