@@ -51,14 +51,13 @@ def test_E_costs_what_its_edges_cost():
     assert E.is_sparse and E.shape == (9501, 9501) and len(E.values()) == len(edges)
 
 
-
 def test_bullets():
     def texts(reply, complete=True):
         return [reply[start:end] for start, end in bullets(reply, complete)]
 
     # Markers, and text that only looks like one.
-    assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11") == [
-        *"123456789", "10", "11"]
+    assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11\n− 12\n→ 13\n· 14\n1、15") == [
+        *"123456789", *map(str, range(10, 16))]
     assert texts("* Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---\n* two") == [
         "Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---", "two"]
 
@@ -105,12 +104,10 @@ def test_a_word_counts_with_the_blank_before_it():
     assert split(encoder, "bakerbaker", 2) == ["baker", "baker"]
 
 
-
 def test_groups():
     assert pack([4, 4, 4, 8], 8) == [range(0, 2), range(2, 3), range(3, 4)]
     with pytest.raises(InputError, match="a node of 9 tokens does not fit the window, which has room for 8"):
         pack([9], 8)
-
 
 
 def test_prompts_are_the_tables_of_the_paper(tiny):
@@ -193,7 +190,6 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
     assert (graph.E.to_dense() - wanted).abs().max() < rounding(tiny)
 
 
-
 def test_batches_of_groups_change_nothing(tiny, document, graph, settings, spy):
     """A batch has as many groups as the setting says. A group costs the same, alone or in a batch."""
     calls = spy("summarise", pecan)
@@ -201,7 +197,6 @@ def test_batches_of_groups_change_nothing(tiny, document, graph, settings, spy):
     assert {len(batch) for (_, batch, *_), _ in calls} == {1}
     assert alone.nodes == graph.nodes and alone.flops == graph.flops
     assert (alone.E.to_dense() - graph.E.to_dense()).abs().max() < rounding(tiny)
-
 
 
 def test_the_smallest_window(tiny, settings):
@@ -214,7 +209,6 @@ def test_the_smallest_window(tiny, settings):
         assert build(tiny, Document("d", [text]), enough).nodes[0].text == text
         with pytest.raises(InputError, match="too small"):
             build(tiny, Document("d", [text]), replace(enough, window=window - 1))
-
 
 
 # --- the method as it is run ----------------------------------------------------------------------------------------
