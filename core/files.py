@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 
 class InputError(ValueError):
@@ -154,26 +154,19 @@ def writing(path):
     """Turn a failure to write, in the block, into an OutputError that names the file."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise OutputError(f"{path}: cannot be written ({one_line(error)})") from None
 
 
-@contextlib.contextmanager
-def replacing(path: str | Path):
-    """Yield a name to write to. After the block, that file replaces `path` in one step. OutputError if that fails.
+def write_file(path: str | Path, content: str | bytes):
+    """Write a file, at once or not at all: a new file replaces `path` in one step.
 
-    Each process gets another name, so two processes that write `path` do not disturb each other.
+    Each process names its new file differently, so two processes that write `path` do not disturb each other.
     """
-    partial = f"{path}.{os.getpid()}.partial"
+    partial = Path(f"{path}.{os.getpid()}.partial")
     with writing(path):
-        yield partial
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(partial, path)
-
-
-def write_file(path: str | Path, text: str):
-    """Write a text file, at once or not at all."""
-    with replacing(path) as partial:
-        Path(partial).write_bytes(text.encode())
 
 
 def write_json(path: str | Path, content: dict):
@@ -184,8 +177,7 @@ def write_json(path: str | Path, content: dict):
 def write_tensors(path: str | Path, tensors: dict, note: str = ""):
     """Write a safetensors file with a note, at once or not at all."""
     from safetensors.torch import save  # here, because it imports torch
-    with replacing(path) as partial:
-        Path(partial).write_bytes(save(tensors, {"format": "pt", "note": note}))
+    write_file(path, save(tensors, {"format": "pt", "note": note}))
 
 
 def read_noted(path: str | Path) -> tuple[dict, str]:

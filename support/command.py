@@ -1,6 +1,5 @@
 """What the command lines share: help and errors, the options that name models and settings, and loading the models."""
 import argparse
-import io
 import os
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from core.files import InputError, OutputError, enough_memory
 from core.settings import Settings, resolve
 from data import Document
 from llama import Llama
-from model.checkpoint import Config
 from support.sbert import load_encoder
 
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
@@ -32,10 +30,10 @@ def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> ar
     """The options. InputError if one is blank (maybe an unset shell variable) or no UTF-8, or if a count is below 1."""
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and not text.strip():
+        for text in map(str, value if isinstance(value, list) else [value]):
+            if not text.strip():
                 raise InputError(f"{name} is blank; leave it out, or give it a value")
-            if isinstance(text, str) and text.encode(errors="replace").decode() != text:
+            if text.encode(errors="replace").decode() != text:
                 raise InputError(f"{name} {text!r:.60} is not UTF-8 text; check the encoding of the terminal")
         if name in AT_LEAST_1 and value is not None and value < 1:
             raise InputError(f"--{name} is {value}; it must be at least 1")
@@ -48,15 +46,10 @@ def user_errors(main, note: str = "") -> int:
     An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
     `note` ends the line after an interruption, or if a file could not be written.
     """
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")          # None if the shell has closed it
-
     try:
         with enough_memory():
-            if sys.stdout is None:
-                raise OutputError("standard output is closed: nobody would see the answer")
             # A terminal need not know every character of an answer. It then shows the number of the character.
-            if isinstance(sys.stdout, io.TextIOWrapper):
-                sys.stdout.reconfigure(errors="backslashreplace")
+            sys.stdout.reconfigure(errors="backslashreplace")
             code = main()
             sys.stdout.flush()
             return code
@@ -112,7 +105,7 @@ def chosen_settings(args: argparse.Namespace) -> dict:
 
 def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None = None) -> Settings:
     """The settings of one document; `paper` as in settings.resolve."""
-    longest = max_length(model.config, (builder or model).config)
+    longest = min(checkpoint.config.max_length for checkpoint in (model, builder or model))
     return resolve(model.folder, longest, paper, chosen_settings(args))
 
 
@@ -131,11 +124,6 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     similarity = args.encoder or "the mean of its own embeddings"
     print(f"{args.model} on {model.device} in {dtype}; similarity by {similarity}", file=sys.stderr)
     return model, encoder, builder
-
-
-def max_length(*configs: Config) -> int:
-    """The longest window, in tokens, that all checkpoints were made for."""
-    return min(config.max_length for config in configs)
 
 
 def warn_if_unknown(model: Llama, document: Document):

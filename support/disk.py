@@ -9,11 +9,13 @@ Files hold plain values; pecan.Graph gives them their meaning.
 import contextlib
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 
 import torch
 
 from core.files import (
+    COUNT,
     NUMBER,
     InputError,
     Rule,
@@ -30,9 +32,7 @@ from core.files import (
 
 FORMAT = "pecan graph 4"
 
-RULES = {**dict.fromkeys(("document", "model"), Rule((str,), bool, "a text")),
-         **dict.fromkeys(("nodes", "edges"), Rule((list,), lambda _: True, "a list")),
-         "settings": Rule((dict,), lambda _: True, "an object"), "flops": NUMBER}
+NODE = {"level": COUNT, "text": Rule((str,), bool, "a text that is not empty")}
 
 
 def hash_of(*content) -> str:
@@ -62,7 +62,7 @@ def write_graph(path: str | Path, head: dict, nodes: list[dict], edges: list[tup
 
 
 def read_graph(path: str | Path, **wanted) -> dict:
-    """The values that write_graph wrote. `wanted` has values that the head must have (None: any).
+    """The values that write_graph wrote. `wanted` has values that the head must have.
 
     Raises InputError if the file is damaged, or if it is the graph of another document, another model or other
     settings.
@@ -71,38 +71,26 @@ def read_graph(path: str | Path, **wanted) -> dict:
         raw = read_json(path)
         if raw.get("format") != FORMAT:
             raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")
-        check_values(raw, RULES, f"{path}: ")
-        _check_nodes(path, raw["nodes"])
-        _check_edges(path, raw["edges"], [node["level"] for node in raw["nodes"]])
-
+        check_values(raw, {"flops": NUMBER}, f"{path}: ")
         for name, value in wanted.items():
-            if value not in (None, raw[name]):
+            if raw[name] != value:
                 raise InputError(f"{path}: is of another {name}: {raw[name]}, not {value}")
+
+        for i, node in enumerate(raw["nodes"]):
+            check_values(node, NODE, f"{path}: node {i}: ")
+        levels = [node["level"] for node in raw["nodes"]]
+        if levels[0] != 1 or any(b - a not in (0, 1) for a, b in zip(levels, levels[1:])):
+            raise InputError(f"{path}: levels do not rise from 1 one by one")
+
+        sums = Counter()                                    # of the edges of each node
+        for i, j, weight in raw["edges"]:
+            if not (0 <= j < i and levels[i] == levels[j] + 1 and weight > 0):
+                raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight above 0")
+            sums[i] += weight
+        for i, total in sums.items():
+            if abs(total - 1) > 1e-4:
+                raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to 1")
     return raw
-
-
-def _check_nodes(path, nodes: list[dict]):
-    """Raise InputError if a node has no text, or levels do not rise from 1 one by one."""
-    levels = [node["level"] for node in nodes]
-    whole = all(type(level) is int for level in levels)
-    if not levels or not whole or levels[0] != 1 or any(b - a not in (0, 1) for a, b in zip(levels, levels[1:])):
-        raise InputError(f"{path}: levels do not rise from 1 one by one")
-    for i, node in enumerate(nodes):
-        if node.keys() != {"level", "text"} or not (isinstance(node["text"], str) and node["text"]):
-            raise InputError(f"{path}: node {i} has no text")
-
-
-def _check_edges(path, edges: list, levels: list[int]):
-    """Raise InputError if an edge does not lead one level down, or if the edges of a node sum to neither 1 nor 0."""
-    sums = [0.0] * len(levels)
-    for i, j, weight in edges:
-        whole = type(i) is type(j) is int and type(weight) in (int, float)
-        if not (whole and 0 <= j < i < len(levels) and levels[i] == levels[j] + 1 and weight > 0):
-            raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight above 0")
-        sums[i] += weight
-    for i, total in enumerate(sums):
-        if total and abs(total - 1) > 1e-4:
-            raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to 1")
 
 
 # --- an interrupted construction ------------------------------------------------------------------------------------

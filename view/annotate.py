@@ -30,6 +30,7 @@ STORY = EMBEDDED_MODEL / "story.txt"
 QUESTION = "When did Selma move?"
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
+CLASSES = {"model": "Llama", "builder": "Llama", "cache": "Cache", "graph": "Graph"}      # of a name before a dot
 
 # What is marked as our choice: a sentence with these words, or all from a question ("What if ...?") up to it.
 SILENT = re.compile(r"((?:What\b[^?]*\?[^?]*?|[^\s.?][^.?]*)paper\s+does\s+not\s+say[^.:]*[.:]\)?)")
@@ -79,20 +80,10 @@ def inside(node: ast.AST):
         yield from inside(child)
 
 
-def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str], classes: dict[str, str]) -> dict:
-    """(line, column) of every name in a file that refers to a definition -> the full name of the definition.
-
-    `names` are the names that the file knows. `classes` has the class of each parameter name, as this file or an
-    earlier one annotates it; this file's are added here. It gives the class of a name before a dot.
-    """
-    links = {}
-    for node in inside(tree):
-        if isinstance(node, ast.alias) and node.name in names:
-            links[node.lineno, node.col_offset] = names[node.name]
-        if isinstance(node, ast.arg) and node.annotation:
-            words = re.findall(r"\w+", ast.unparse(node.annotation))
-            classes.update({node.arg: word for word in words if word in names})
-
+def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str]) -> dict[tuple[int, int], str]:
+    """(line, column) of every name in a file that refers to one of `names` -> the full name of the definition."""
+    links = {(node.lineno, node.col_offset): names[node.name] for node in ast.walk(tree)
+             if isinstance(node, ast.alias) and node.name in names}
     for full, function in defined.items():
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -105,7 +96,7 @@ def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, st
             elif isinstance(node, ast.Attribute):
                 before = getattr(node.value, "func", node.value)
                 owner = getattr(before, "attr", getattr(before, "id", None))
-                owner = full.split(".")[1] if owner == "self" else classes.get(owner, owner)
+                owner = full.split(".")[1] if owner == "self" else CLASSES.get(owner, owner)
                 if f"{owner}.{node.attr}" in names:
                     links[node.end_lineno, node.end_col_offset - len(node.attr)] = names[f"{owner}.{node.attr}"]
     return links
@@ -221,14 +212,13 @@ def example() -> dict:
 
 def annotated() -> str:
     names = {}
-    classes = {}
     files = {}
     for file in FILES:
         source = read(f"{file}.py")
         tree = ast.parse(source)
         defined = definitions(file, tree)
         names |= {full.removeprefix(f"{file}."): full for full in defined}
-        files[file] = blocks_of(file, source, names, links_of(tree, defined, names, classes), defined)
+        files[file] = blocks_of(file, source, names, links_of(tree, defined, names), defined)
 
     before, drawing, after = read("README.md").split("\n## ")[0].split("```\n")
     return render("annotate", about=prose(before.split("\n\n")[1], {}), after=prose(after, {}),

@@ -12,11 +12,12 @@ BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#b8b4aa"        # colour-blind reade
 def leaders(answer: Answer, graph: Graph) -> dict[int, int]:
     """For each node that attention led to, more than similarity: the visited node i with the largest r_i e_ij."""
     E = graph.E.to_dense()
-    r = E.new_zeros(len(E))
+    r = E.new_zeros(len(E), 1)
     found = {}
     for step in answer.trace:
-        if step.candidates and step.z / (r @ E).sum() > step.score / 2:
-            found[step.node] = (r * E[:, step.node]).argmax().item()
+        flows = r * E                                       # r_i e_ij [|V|, |V|]
+        if step.candidates and step.z / flows.sum() > step.score / 2:
+            found[step.node] = flows[:, step.node].argmax().item()
         r[step.node] = step.r
     return found
 

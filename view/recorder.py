@@ -1,12 +1,11 @@
 """Record the tensors of a run for the annotated page, from the tokens of a prompt to the last node that is read.
 
-The functions of the method are watched from outside while they run, so files, functions, shapes and values come from
-the running code. Only names and equations of tensors are written here.
+The functions of the method are watched from outside while they run, so shapes and values come from the running code.
+Only names and equations of tensors are written here.
 """
-import inspect
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
+from pkgutil import resolve_name
 from typing import NamedTuple
 
 import torch
@@ -45,35 +44,38 @@ def pieces(tokenizer, ids: list[int]) -> list[str]:
 # --- what to look at --------------------------------------------------------------------------------------------------
 
 # A function, the values of a call (found in its result and its arguments), and their descriptions.
-STAGE_1 = [
-    (llama, "rope_tables", lambda tables, *_: [tables[0]], "cos: cos(position x frequency) [B, 1, T, K]"),
-    (llama, "rms_norm", lambda y, *_: [y], "normed: x / rms(x) x weight [B, T, D]"),
-    (llama, "attention", lambda result, q, k, v, *_: [q, k, v, *result[::-1]],
-     "q: queries after RoPE [B, KV, G, T, K]", "k: keys after RoPE [B, KV, P, K]", "v: values [B, KV, P, K]",
-     "weights: softmax(q k^T / sqrt K) [B, KV, G, T, P]", "out: weights v"),
-    (llama.Cache, "averaging_matrix", lambda matrix, *_: [matrix], "averaging: 1 / N_j on the tokens of j [B, P, N]"),
-    (llama.Llama, "forward", lambda result, *_: [] if result[1] is None else result,
-     "hidden: last hidden states, normalised [B, T, D]", "a(x, j): attention of token x to node j [B, T, N]"),
-    (llama.Llama, "logits", lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),
-    (llama.Llama, "generate", lambda result, model, *_: [pieces(model.tokenizer, result[0][0]), result[1][0]],
-     "reply: the tokens of the summary", "a(x, j): a row for each of these tokens [tokens, N]"),
-    (pecan, "summary_prompt", lambda prompt, tokenizer, texts: [pieces(tokenizer, llama.ids_of(prompt))],
-     "prompt: Table A1 with the nodes [T]"),
-]
-STAGE_2 = [
-    (pecan, "similarities", lambda c, *_: [c], "c: cosine of query and node [|V|]"),
-    (pecan, "question_prompt", lambda prompt, tokenizer, _: [pieces(tokenizer, llama.ids_of(prompt))],
-     "prompt: Table A2 up to its first node [T]"),
-    (pecan, "final_scores", lambda scores, E, r, c, *_: reasons(E.to_dense(), r, c, *scores),
-     "i: the node outside S with the highest score", "j: the nodes of S with an edge to i",
-     "r_j: their relevance", "e_ji: their edges to i, from the column of E", "z_i: the sum of r_j e_ji (equation 1)",
-     "sum z: over all nodes", "c_i: cosine of query and node", "sum max(c, 0): over all nodes",
-     "score: z_i / sum z + max(c_i, 0) / sum max(c, 0)"),
-    (pecan, "relevance", lambda r, *arguments: [*arguments, r], "attention: of the node to the question, a(i, q)",
-     "position: the question has position 1", "r: their product (Appendix C)"),
-    (pecan.Search, "visit", lambda _, search, nodes, **why: [[search.graph.nodes[nodes[0]].text]], "text: of the node"),
-    (pecan.Search, "check", lambda _, search: [search.trace[-1].p_yes], "p_yes: softmax over Yes and No (3.2.1)"),
-]
+WATCHED = {
+    "llama.rope_tables": (lambda tables, *_: [tables[0]], "cos: cos(position x frequency) [B, 1, T, K]"),
+    "llama.rms_norm": (lambda y, *_: [y], "normed: x / rms(x) x weight [B, T, D]"),
+    "llama.attention": (
+        lambda result, q, k, v, *_: [q, k, v, *result[::-1]],
+        "q: queries after RoPE [B, KV, G, T, K]", "k: keys after RoPE [B, KV, P, K]", "v: values [B, KV, P, K]",
+        "weights: softmax(q k^T / sqrt K) [B, KV, G, T, P]", "out: weights v"),
+    "llama.Cache.averaging_matrix": (lambda matrix, *_: [matrix], "averaging: 1 / N_j on the tokens of j [B, P, N]"),
+    "llama.Llama.forward": (
+        lambda result, *_: [] if result[1] is None else result,
+        "hidden: last hidden states, normalised [B, T, D]", "a(x, j): attention of token x to node j [B, T, N]"),
+    "llama.Llama.logits": (lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),
+    "llama.Llama.generate": (
+        lambda result, model, *_: [pieces(model.tokenizer, result[0][0]), result[1][0]],
+        "reply: the tokens of the summary", "a(x, j): a row for each of these tokens [tokens, N]"),
+    "pecan.summary_prompt": (lambda prompt, tokenizer, _: [pieces(tokenizer, llama.ids_of(prompt))],
+                             "prompt: Table A1 with the nodes [T]"),
+    "pecan.question_prompt": (lambda prompt, tokenizer, _: [pieces(tokenizer, llama.ids_of(prompt))],
+                              "prompt: Table A2 up to its first node [T]"),
+    "pecan.final_scores": (
+        lambda scores, E, r, c, *_: reasons(E.to_dense(), r, c, *scores),
+        "i: the node outside S with the highest score", "j: the nodes of S with an edge to i",
+        "r_j: their relevance", "e_ji: their edges to i, from the column of E",
+        "z_i: the sum of r_j e_ji (equation 1)", "sum z: over all nodes", "c_i: cosine of query and node",
+        "sum max(c, 0): over all nodes", "score: z_i / sum z + max(c_i, 0) / sum max(c, 0)"),
+    "pecan.relevance": (
+        lambda r, *arguments: [*arguments, r], "attention: of the node to the question, a(i, q)",
+        "position: the question has position 1", "r: their product (Appendix C)"),
+    "pecan.Search.visit": (lambda _, search, nodes, **why: [[search.graph.nodes[nodes[0]].text]],
+                           "text: of the node"),
+    "pecan.Search.check": (lambda _, search: [search.trace[-1].p_yes], "p_yes: softmax over Yes and No (3.2.1)"),
+}
 
 
 def reasons(E, r, c, z, score) -> list:
@@ -97,20 +99,25 @@ def record(model, encoder, settings: Settings, document: Document, question: str
     """Run both stages, and keep the values of the last node's step and of the summary that has its source."""
     graph = pecan.build(model, document, settings)
     vectors = encoder.encode([question, *(node.text for node in graph.nodes)])
-    with recording(STAGE_2) as rows:
-        c = pecan.similarities(vectors[1:], vectors[0])
+    c = pecan.similarities(vectors[1:], vectors[0])
+    rows = {}                                               # the values of a function's later call replace the earlier
+    with ExitStack() as stack:
+        for place, (values_of, *labels) in WATCHED.items():
+            owner, _, name = place.rpartition(".")
+            note_call = partial(note, rows, place, labels, values_of)
+            stack.enter_context(watching(resolve_name(owner), name, note_call))
         search = pecan.Search(model, graph, question, c, settings)
         search.run()
 
-    E = graph.E.to_dense()
-    node = search.visited[-1]
-    source = (E[:, node] * search.r).argmax().item()
-    with recording(STAGE_1) as summary:
+        E = graph.E.to_dense()
+        node = search.visited[-1]
+        source = (E[:, node] * search.r).argmax().item()
         group = summarise_again(model, graph, source, settings)
-    note(rows, pecan.build, lambda: [E[source, group], E[:, node]],
-         [f"row {source} of E: from #{source} to the nodes of its group",
-          f"column {node} of E: from all nodes to #{node}, those above 0"])
-    return Run(graph, node, source, [[*key, *row] for key, row in (rows | summary).items()])
+
+    note(rows, "pecan.build", [f"row {source} of E: from #{source} to the nodes of its group",
+                               f"column {node} of E: from all nodes to #{node}, those above 0"],
+         lambda: [E[source, group], E[:, node]])
+    return Run(graph, node, source, [[*key, *row] for key, row in rows.items()])
 
 
 def summarise_again(model, graph: pecan.Graph, node: int, settings: Settings) -> list[int]:
@@ -122,21 +129,8 @@ def summarise_again(model, graph: pecan.Graph, node: int, settings: Settings) ->
     return group
 
 
-@contextmanager
-def recording(watched: list):
-    """Yield a dict that keeps the values of the functions that run within the block; a later call replaces them."""
-    rows = {}
-    with ExitStack() as stack:
-        for owner, name, values_of, *labels in watched:
-            note_call = partial(note, rows, getattr(owner, name), values_of, labels)
-            stack.enter_context(watching(owner, name, note_call))
-        yield rows
-
-
-def note(rows: dict, function, values_of, labels: list[str], *call, **named):
+def note(rows: dict, place: str, labels: list[str], values_of, *call, **named):
     """Keep the values of a call."""
-    code = inspect.unwrap(function).__code__
-    place = f"{Path(code.co_filename).stem}.{code.co_qualname}"
     for label, value in zip(labels, values_of(*call, **named)):
         name, what = label.split(": ")
         value = value if isinstance(value, list) else torch.as_tensor(value)
