@@ -22,7 +22,7 @@ from llama import Llama
 from support.command import EMBEDDED_MODEL, make_parser, parse_options, user_errors
 from support.token_mean import TokenMean
 from view.heat import heat
-from view.page import check_name, render
+from view.page import render
 from view.recorder import record
 
 ROOT = Path(__file__).parents[1]
@@ -73,13 +73,6 @@ def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.st
     return found
 
 
-def inside(node: ast.AST):
-    """A node and all nodes below it, but none inside f-strings: Python 3.11 does not know where those are."""
-    yield node
-    for child in [] if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node):
-        yield from inside(child)
-
-
 def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str]) -> dict[tuple[int, int], str]:
     """(line, column) of every name in a file that refers to one of `names` -> the full name of the definition."""
     links = {(node.lineno, node.col_offset): names[node.name] for node in ast.walk(tree)
@@ -87,7 +80,7 @@ def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, st
     for full, function in defined.items():
         if not isinstance(function, ast.FunctionDef):
             continue
-        nodes = list(inside(function))
+        nodes = list(ast.walk(function))
         local = {node.arg for node in nodes if isinstance(node, ast.arg)}
         local |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         for node in nodes:
@@ -216,6 +209,9 @@ def annotated() -> str:
     for file in FILES:
         source = read(f"{file}.py")
         tree = ast.parse(source)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                node.values = []                            # Python 3.11 does not know where these are
         defined = definitions(file, tree)
         names |= {full.removeprefix(f"{file}."): full for full in defined}
         files[file] = blocks_of(file, source, names, links_of(tree, defined, names), defined)
@@ -230,7 +226,6 @@ def main(argv=None) -> int:
     parser = make_parser("python -m view.annotate", __doc__)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     args = parse_options(parser, argv)
-    check_name(args.output)
     write_file(args.output, annotated())
     return 0
 

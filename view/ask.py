@@ -1,7 +1,6 @@
 """The command line of pecan.py: questions about one document."""
 import argparse
 import json
-import os
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -9,10 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill, indent
 
-from core.files import InputError
 from core.settings import PAPER
 from data import ENDS, Answer, read_text
-from pecan import Pecan, Step
+from pecan import Pecan
 from support.command import (
     add_model_options,
     load_models,
@@ -22,7 +20,7 @@ from support.command import (
     user_errors,
     warn_if_unknown,
 )
-from view.trace import is_trace, tracing
+from view.trace import tracing
 
 TEXT = """Answer questions about a long document with PECAN.
 
@@ -46,31 +44,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
                         help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
     add_model_options(parser)
 
-    args = parse_options(parser, argv)
-    if len(args.questions) > 1 and not any(" " in question for question in args.questions):
-        print('hint: every question is a single word; write "..." around each question', file=sys.stderr)
-    return args
-
-
-def check_files(document: str, graph: Path, trace: str | None):
-    """Raise InputError if a run would overwrite an unrelated file. A trace may replace an older trace."""
-    if trace:
-        if not (trace.endswith(".jsonl") and os.access(Path(trace).parent, os.W_OK)):
-            raise InputError(f"{trace}: cannot be written; choose a name that ends with .jsonl, in a writable folder")
-        if Path(trace).exists() and not is_trace(trace):
-            raise InputError(f"{trace}: exists and is not a trace; choose another name")
-
-    files = [Path(file).resolve() for file in (document, graph, trace) if file]
-    if len(set(files)) < len(files):
-        raise InputError("two of document, graph and trace are the same file; rename one")
-
-
-def describe(step: Step) -> str:
-    why = "top level"
-    if step.score is not None:
-        why = f"score {step.score:.3f} (z {step.z:.3g}, c {step.c:.3f})"
-    check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
-    return f"#{step.node} level {step.level}  {why}  r {step.r:.3g}{check}"
+    return parse_options(parser, argv)
 
 
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
@@ -79,10 +53,11 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
     flops = float(f"{answer.flops / size:.3g}")             # three digits
     lines = [question, f"  {answer.text}",
              f"  ({len(answer.nodes)} of {len(texts)} nodes read, {flops:,g} {unit}; {ENDS[answer.end]})"]
-    if steps:
-        for step in answer.trace:
-            text = indent(fill(texts[step.node], 74), " " * 6)           # 80 columns
-            lines += [f"  {describe(step)}", text]
+    for step in answer.trace if steps else []:
+        why = "top level" if step.score is None else f"score {step.score:.3f} (z {step.z:.3g}, c {step.c:.3f})"
+        check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
+        lines += [f"  #{step.node} level {step.level}  {why}  r {step.r:.3g}{check}",
+                  indent(fill(texts[step.node], 74), " " * 6)]           # 80 columns
     return "\n".join(lines)
 
 
@@ -103,14 +78,10 @@ def ask(argv: list[str] | None = None) -> int:
     method = Pecan(model, encoder, settings_of(args, model, builder, paper), builder,
                    builder and settings_of(args, builder, None, paper))
 
-    name = method.file_name(document)
-    path = Path(args.graph or f"{Path(args.document).name}.{name}.graph.json")
-    trace = None if args.trace == "-" else args.trace
-    check_files(args.document, path, trace)
-
+    path = Path(args.graph or f"{Path(args.document).name}.{method.file_name(document)}.graph.json")
     with ExitStack() as watched:
-        if trace:
-            watched.enter_context(tracing(method, path, trace))
+        if args.trace and args.trace != "-":
+            watched.enter_context(tracing(method, path, args.trace))
 
         verb = "reloaded" if path.exists() else "built"
         prepared = method.prepare(document, path, sys.stderr.isatty())

@@ -11,29 +11,29 @@ import base64
 import hashlib
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import jinja2
 
-from core.files import InputError, write_file
+from core.files import write_file
 from data import ENDS
 from support.command import make_parser, parse_options, user_errors
-from view.trace import Trace, read_traces
+from view.trace import read_traces
 
 FOLDER = Path(__file__).parent
 
 
-def page_data(traces: list[Trace]) -> dict:
+def page_data(traces: list[dict]) -> dict:
     """The questions, and each graph once."""
     graphs = {}
     questions = []
     for trace in traces:
-        graphs[trace.graph] = {"levels": [node.level for node in trace.nodes],
-                               "texts": [node.text for node in trace.nodes], "edges": trace.edges}
-        answer = asdict(trace.answer) | {"end": ENDS[trace.answer.end]}
-        questions.append({"graph": list(graphs).index(trace.graph), "question": trace.question,
-                          "settings": asdict(trace.settings), "c": trace.c, "lengths": trace.lengths,
+        graph = trace["graph"]
+        graphs[graph["hash"]] = {"levels": [node["level"] for node in graph["nodes"]],
+                                 "texts": [node["text"] for node in graph["nodes"]], "edges": graph["edges"]}
+        answer = trace["answer"] | {"end": ENDS[trace["answer"]["end"]]}
+        questions.append({"graph": list(graphs).index(graph["hash"]), "question": trace["question"],
+                          "settings": trace["settings"], "c": trace["c"], "lengths": trace["lengths"],
                           "steps": answer.pop("trace"), "answer": answer})
     return {"graphs": list(graphs.values()), "questions": questions}
 
@@ -64,13 +64,7 @@ def render(name: str, **values) -> str:
                    script_hash=source_hash(script), **values)
 
 
-def check_name(path: str):
-    """InputError if the name of a page does not end with .html, so that no file of another kind is replaced."""
-    if Path(path).suffix != ".html":
-        raise InputError(f"{path}: the name of a page must end with .html")
-
-
-def page(traces: list[Trace]) -> str:
+def page(traces: list[dict]) -> str:
     return render("page", data=as_script(page_data(traces)))
 
 
@@ -79,8 +73,6 @@ def main(argv=None) -> int:
     parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     args = parse_options(parser, argv)
-    check_name(args.output)
-
     write_file(args.output, page([trace for path in args.traces for trace in read_traces(path)]))
     return 0
 

@@ -7,13 +7,9 @@ import os
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 import pecan
-from core.files import InputError, parse_json, reading, sha256, write_file
-from core.settings import Settings
-from data import Answer
-from pecan import Node, Step
+from core.files import InputError, parse_json, reading, sha256, write_file, writing
 from support.disk import hash_of, read_graph
 from view.recorder import watching
 
@@ -21,26 +17,20 @@ FORMAT = "pecan trace 4"
 BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 
-class Trace(NamedTuple):
-    """One question, its answer, and the graph that was searched."""
-    graph: str                    # hash of its file, name included
-    nodes: list[Node]
-    edges: list[tuple[int, int, float]]      # (i, j, e_ij)
-    question: str
-    settings: Settings
-    room: int                     # tokens of the window for nodes
-    c: list[float]                # cosine of the question and each node [|V|]
-    lengths: list[int]            # tokens of each node, marker included [|V|]
-    answer: Answer
-
-
 @contextmanager
 def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
     """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
 
-    Raises OutputError if the trace cannot be written.
+    Raises InputError if the file exists and is no trace, or its name does not end with .jsonl; OutputError if it cannot
+    be written.
     """
     graph = Path(graph)
+    if Path(path).suffix != ".jsonl":
+        raise InputError(f"{path}: the name of a trace must end with .jsonl")
+    with writing(path), open(path, "a+b") as file:
+        file.seek(0)
+        if file.read(len(BEGINNING)) not in (b"", BEGINNING):
+            raise InputError(f"{path}: exists and is not a trace; choose another name")
     searches = []
     lines = []
 
@@ -61,14 +51,11 @@ def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
         yield
 
 
-def is_trace(path: str | Path) -> bool:
-    """Whether a file begins like a trace."""
-    with reading(path), Path(path).open("rb") as file:
-        return file.read(len(BEGINNING)) == BEGINNING
+def read_traces(path: str | Path) -> list[dict]:
+    """The traces in a file, in order, each with what its graph's file holds (disk.write_graph) in `graph`.
 
-
-def read_traces(path: str | Path) -> list[Trace]:
-    """The traces in a file, in order. InputError names the line or the graph file that has changed since."""
+    InputError names the line or the graph file that has changed since.
+    """
     with reading(path):
         lines = Path(path).read_bytes().splitlines()
     if not lines:
@@ -84,15 +71,8 @@ def read_traces(path: str | Path) -> list[Trace]:
             if row.pop("hash") != hash_of(row):
                 raise InputError(f"{place}: has changed since it was written; write it again")
             file = Path(path).parent / row["graph"]["file"]
-            digest = row["graph"]["hash"]
-            if sha256([file]) != digest:
+            if sha256([file]) != row["graph"]["hash"]:
                 raise InputError(f"{file}: is not the graph of {place}: its hash is different")
-            graph = read_graph(file)
-
-            answer = Answer(**row["answer"])
-            answer.trace = [Step(**step) for step in answer.trace]
-            nodes = [Node(**node) for node in graph["nodes"]]
-            settings = Settings(**row["settings"])
-            traces.append(Trace(digest, nodes, graph["edges"], row["question"], settings, row["room"], row["c"],
-                                row["lengths"], answer))
+            row["graph"] |= read_graph(file)
+        traces.append(row)
     return traces
