@@ -1,5 +1,6 @@
-"""A trace holds what ran, and is refused if it or its graph has changed. What pecan.py prints and overwrites."""
+"""Traces and their page: they hold what ran, damage is refused, and a document's text is shown, never run."""
 import json
+import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,123 +8,224 @@ from pathlib import Path
 import pytest
 
 from core.files import InputError
-from data import Answer
-from pecan import Pecan, Step
+from data import ENDS, Answer, read_text
+from pecan import Graph, Node, Pecan, Step
 from support.token_mean import TokenMean
-from view.ask import as_json, as_text, ask, check_files, describe
-from view.page import main as page_main
+from view.ask import as_json, as_text, ask
+from view.page import main, page, source_hash
 from view.trace import read_traces, tracing
 
 ROOT = Path(__file__).parents[2]
+HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
+           "{{ 7 * 7 }}${window.hacked = 1}", "<!--<script>", "é\u2028中\u2029🙂"]
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory, tiny, settings, document):
-    """A prepared document, and the file of its graph."""
-    path = tmp_path_factory.mktemp("trace") / "graph.json"
-    return Pecan(tiny, TokenMean(tiny), settings).prepare(document, path), path
+    """A method, a prepared document, and the file of its graph."""
+    path = tmp_path_factory.mktemp("view") / "graph.json"
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    return method, method.prepare(document, path), path
+
+
+@pytest.fixture(scope="module")
+def searched(prepared, question):
+    """The settings and the answers of two searches: one ends with a Yes, one by attention alone with a full window. The
+    traces lie beside the graph."""
+    method, document, path = prepared
+    both = [method.settings, replace(method.settings, confidence=.999999, similarity=False)]
+    with tracing(method, path, path.with_name("trace.jsonl")):
+        answers = [method.answer(document, question) for method.settings in both]
+    method.settings = both[0]
+    return both, answers
 
 
 @pytest.fixture
-def traced(prepared, tiny, settings, question, tmp_path):
-    """A function that answers a question with changed settings. It returns the answer and the trace's path."""
-    graph = Path(shutil.copy(prepared[1], tmp_path))
-
-    def answer(*questions, **changes):
-        method = Pecan(tiny, TokenMean(tiny), replace(settings, **changes))
-        with tracing(method, graph, tmp_path / "trace.jsonl"):
-            answers = [method.answer(prepared[0], text) for text in questions or (question,)]
-        return answers[-1], tmp_path / "trace.jsonl"
-    return answer
+def traces(searched, prepared):
+    return read_traces(prepared[2].with_name("trace.jsonl"))
 
 
-@pytest.mark.parametrize("changes, end", [
-    ({"confidence": .5}, "yes"), ({"confidence": .999999}, "window"), ({"fixed_nodes": 12}, "nodes"),
-    ({"confidence": .999999, "window": 4000}, "all")], ids=str)
-def test_a_trace_holds_what_ran(traced, changes, end):
-    """The file alone explains every choice: z and scores follow from its r, its c and its graph's edges."""
-    answer, path = traced(**changes)
-    trace, = read_traces(path)
-    assert asdict(trace.answer) == json.loads(json.dumps(asdict(answer))) and answer.end == end
-    assert trace.room >= sum(trace.lengths[i] for i in answer.nodes)
+# --- traces ---------------------------------------------------------------------------------------------------------
 
-    sum_c = sum(max(c, 0) for c in trace.c)
-    r = dict.fromkeys(range(len(trace.nodes)), 0)
-    for step in answer.trace:
-        if step.candidates:
-            z = [sum(r[i] * e for i, j, e in trace.edges if j == node) for node in r]
-            for node, z_shown, score in step.candidates:
-                assert z_shown == pytest.approx(z[node])
-                assert score == pytest.approx(z[node] / sum(z) + max(trace.c[node], 0) / sum_c)
-            assert [step.node, step.z, step.score] == list(step.candidates[0]) and step.c == trace.c[step.node]
-        r[step.node] = step.r
+def test_a_trace_holds_what_ran(searched, prepared, question, traces):
+    _, document, _ = prepared
+    for trace, settings, answer in zip(traces, *searched, strict=True):
+        assert trace["answer"] == json.loads(json.dumps(asdict(answer)))
+        assert (trace["question"], trace["settings"]) == (question, asdict(settings))
+        nodes = [Node(node["level"], node["text"]) for node in trace["graph"]["nodes"]]
+        edges = list(map(tuple, trace["graph"]["edges"]))
+        assert Graph(nodes, edges, trace["graph"]["flops"]) == document.graph
+        assert all(trace["c"][step.node] == step.c for step in answer.trace if step.candidates)
+        assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < settings.window
 
 
-def test_each_answer_is_on_disk_at_once(traced, question, tmp_path):
-    """If a later question cannot be answered, the trace of the earlier one is there."""
-    with pytest.raises(InputError):
-        traced(question, "Who " * 600)
-    assert [trace.question for trace in read_traces(tmp_path / "trace.jsonl")] == [question]
+def test_each_answer_is_on_disk_at_once(prepared, question, tmp_path):
+    """If a later question cannot be answered, the trace of the earlier one is there. Its graph is in another folder."""
+    method, document, path = prepared
+    with pytest.raises(InputError), tracing(method, path, tmp_path / "trace.jsonl"):
+        for text in (question, "Who " * 600):
+            method.answer(document, text)
+    assert [trace["question"] for trace in read_traces(tmp_path / "trace.jsonl")] == [question]
 
 
-@pytest.mark.parametrize("change", [
-    lambda row, step: step.update(node=999), lambda row, step: row["graph"].update(hash="x"),
-    lambda row, step: row["graph"].update(file="none.json")])
-def test_a_damaged_trace_gives_one_line_and_no_page(traced, tmp_path, change):
-    _, path = traced()
-    row = json.loads(path.read_text())
-    change(row, row["answer"]["trace"][-1])
-    path.write_text(json.dumps(row))
-    with pytest.raises(InputError, match=r"trace.jsonl, line 1|none.json") as error:
-        page_main([str(path), "-o", str(tmp_path / "page.html")])
-    assert "\n" not in str(error.value) and not (tmp_path / "page.html").exists()
+@pytest.mark.parametrize("name", ["trace.jsonl", "graph.json"])
+def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, tmp_path, name):
+    for file in prepared[2].parent.iterdir():
+        shutil.copy(file, tmp_path)
+    (tmp_path / name).write_text((tmp_path / name).read_text().replace("0", "1", 1))
+    with pytest.raises(InputError, match=f"{name}[^\n]*$"):
+        main([str(tmp_path / "trace.jsonl"), "-o", str(tmp_path / "page.html")])
+    assert not (tmp_path / "page.html").exists()
 
+
+@pytest.mark.parametrize("name", ["mine.jsonl", "new.txt", "none/t.jsonl"])
+def test_a_trace_replaces_only_traces(tmp_path, name):
+    """Its name ends with .jsonl, and it can be written."""
+    (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
+    with pytest.raises(InputError, match=name), tracing(None, "g", tmp_path / name):
+        pass
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
 
 def test_an_answer_in_words_and_for_a_program():
     """Both forms show every figure of the steps and the text of each node read."""
     steps = [Step(2, 2, 2, .5, 1.5e-7, 40, 10, 9, p_yes=0.0, verdict="No"),
              Step(0, 1, 3, .1, .3, 60, 20, 30, z=.0625, c=.5, score=0.0, candidates=[(0, .0625, 0.0)], p_yes=.9,
                   verdict="Yes")]
-    answer = Answer("Rome", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
-    texts = ["Ann lives in Rome.", "Bob likes tea.", "Ann"]
-    words = ["Where?", "  Rome", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
+    answer = Answer("Zürich", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
+    texts = ["Ann lives in Zürich.", "Bob likes tea.", "Ann"]
+    words = ["Where?", "  Zürich", "  (2 of 3 nodes read, 3.21 GFLOPs; the model said it knows enough)",
              "  #2 level 2  top level  r 1.5e-07  p_yes 0.000 No", "      Ann",
-             "  #0 level 1  score 0.000 (z 0.0625, c 0.500)  r 0.3  p_yes 0.900 Yes", "      Ann lives in Rome."]
+             "  #0 level 1  score 0.000 (z 0.0625, c 0.500)  r 0.3  p_yes 0.900 Yes", "      Ann lives in Zürich."]
     assert [as_text(answer, "Where?", texts, steps).splitlines() for steps in (True, False)] == [words, words[:3]]
 
-    long = Step(1234, 4, 99, .1, .000123, 1, 1, 1, z=1.23e-6, c=-.123, score=.123, p_yes=.999, verdict="Yes")
-    assert len("  " + describe(long)) <= 80
-    row = json.loads(as_json(answer, "Where?", texts))
-    assert row.pop("steps") == [json.loads(json.dumps(asdict(step) | {"text": texts[step.node]})) for step in steps]
-    assert row == {"question": "Where?", "answer": "Rome", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
-                   "flops": 3_210_000_000}
+    line = as_json(answer, "Where?", texts)
+    assert line.isascii(), "a terminal need not know more"
+    assert json.loads(line) == {
+        "question": "Where?", "answer": "Zürich", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
+        "flops": 3_210_000_000,
+        "steps": [json.loads(json.dumps(asdict(step) | {"text": texts[step.node]})) for step in steps]}
 
 
-@pytest.mark.parametrize("graph, trace", [
-    ("new", "mine.jsonl"), ("new", "none/t.jsonl"), ("new", "t.txt"), ("t.jsonl", "t.jsonl"), ("new", "link.jsonl"),
-    ("mine", None)])
-def test_no_file_is_lost(tmp_path, graph, trace):
-    """Refused: a file that exists and is no trace, a missing folder, a wrong ending, one file under two names."""
-    for name in ("mine", "mine.jsonl"):
-        (tmp_path / name).write_text('{"format": "mine"}\n')
-    (tmp_path / "link.jsonl").symlink_to(tmp_path / "new")
-    with pytest.raises(InputError):
-        check_files(str(tmp_path / "mine"), tmp_path / graph, trace and str(tmp_path / trace))
-    check_files(str(tmp_path / "mine"), tmp_path / "graph", str(tmp_path / "t.jsonl"))
-
-
-def test_the_commands_of_view(tmp_path, monkeypatch, capsys):
+def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
     """The commands of view/README.md work in a folder with the story. The second time, the graph is reloaded and the
-    trace replaced; the answer is the same."""
+    trace replaced. The answer is the method's own."""
     (tmp_path / "tiny").mkdir()
     shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)
-    printed = []
-    for verb in ("built", "reloaded"):
-        assert ask(["tiny/story.txt", "When did Selma move?", "--trace", "selma.jsonl"]) == 0
+    method, question = prepared[0], "When did Selma move?"
+    story = method.prepare(read_text("tiny/story.txt"))
+    answer = method.answer(story, question)
+    for verb, form, wanted in (("built", [], as_text(answer, question, story.texts, False)),
+                               ("reloaded", ["--json"], as_json(answer, question, story.texts))):
+        assert ask(["tiny/story.txt", question, "--trace", "selma.jsonl", *form]) == 0
         out, err = capsys.readouterr()
-        printed.append(out)
-        assert len(out.splitlines()) == 3 and f"{verb} story.txt." in err, "a trace that is written is not printed"
-    assert printed[0] == printed[1]
-    assert page_main(["selma.jsonl", "-o", "selma.html"]) == 0
-    assert "When did Selma move?" in Path("selma.html").read_text("utf-8")
+        assert out == wanted + "\n" and f"{verb} story.txt." in err
+    assert main(["selma.jsonl", "-o", "selma.html"]) == 0
+    assert question in Path("selma.html").read_text("utf-8")
+
+
+# --- the page, without a browser ------------------------------------------------------------------------------------
+
+def test_a_text_cannot_leave_its_block(traces):
+    """The texts of documents and models stand in JSON without "<", which alone could end the block."""
+    html = page([traces[0] | {"question": said} for said in HOSTILE])
+    block = re.search('<script id="data" type="application/json">(.*?)</script>', html, re.S)[1]
+    assert "<" not in block and [row["question"] for row in json.loads(block)["questions"]] == HOSTILE
+
+
+def test_nothing_is_asked_of_the_network(traces):
+    """The policy allows nothing but the page's own style and script, which it names by their hashes."""
+    html = page(traces)
+    policy = dict(part.split(" ", 1) for part in re.search('Policy" content="(.*?)"', html)[1].split("; "))
+    hashes = {f"{of}-src": source_hash(re.search(f"<{of}>(.*?)</{of}>", html, re.S)[1]) for of in ("style", "script")}
+    assert policy == hashes | {"default-src": "'none'", "img-src": "data:", "base-uri": "'none'",
+                               "form-action": "'none'"}
+
+
+# --- the page, in a browser -----------------------------------------------------------------------------------------
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """A function that opens the page of some traces, and returns a function that evaluates an expression there."""
+    def open_page(traces, fragment=""):
+        (tmp_path / "page.html").write_text(page(traces), encoding="utf-8")
+        browser.get("about:blank")
+        browser.get((tmp_path / "page.html").as_uri() + fragment)
+        return lambda expression, *arguments: browser.execute_script(f"return {expression}", *arguments)
+    browser.get_log("browser")                              # messages of an earlier page
+    yield open_page
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert browser.get_log("browser") == []
+
+
+def test_every_figure_of_every_step(opened, traces, searched):
+    """Each figure is there with three digits. What enters a node adds up to its z, and is drawn."""
+    run = opened(traces)
+
+    def texts(selector):
+        return run("[...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
+
+    def values(selector):
+        return [pytest.approx(float(text), rel=6e-3) for text in texts(selector)]
+
+    assert run("data.graphs.length") == 1, "a graph of two questions is there twice"
+    for n, (trace, answer) in enumerate(zip(traces, searched[1])):
+        run("choose(arguments[0])", n)
+        nodes, edges = trace["graph"]["nodes"], trace["graph"]["edges"]
+        for number, step in enumerate(answer.trace, 1):
+            run("show(arguments[0])", number)
+            read = answer.trace[:number][::-1]
+            candidates = step.candidates or []
+            assert texts("#step") == [f"step {number} of {len(answer.nodes)}"]
+            assert texts("#reads") == [nodes[step.node]["text"]]
+            assert values("#candidates .score") == [score for _, _, score in candidates]
+            assert values("#candidates .z-value") == [z for _, z, _ in candidates]
+            assert values("#candidates .c-value") == [trace["c"][i] for i, _, _ in candidates]
+            assert values("#relevance .r") == [row.r for row in read]
+            assert values("#relevance .attention") == [row.to_query for row in read]
+            assert values("#verdict .p_yes") == [step.p_yes] * bool(step.verdict)
+            assert values("#spent span") == [number, step.tokens, step.flops / 1e9, step.cached]
+            assert run("buttons.map(b => b.dataset.order)") == [
+                str(answer.nodes.index(i) + 1) if i in answer.nodes[:number] else "" for i in range(len(nodes))]
+
+            r = {row.node: row.r for row in read[1:] if candidates}
+            parts = sorted(((r[i] * e, i) for i, j, e in edges if j == step.node and i in r), reverse=True)
+            assert values("#inflow .part") == [part for part, _ in parts]
+            assert values("#inflow-sum .z-sum") == [step.z] * bool(parts)
+            assert run("document.querySelectorAll('#edges .flow').length") == len(parts)
+            if parts and parts[0][0] > .99 * step.z and step.c <= 0:
+                assert f"#{step.node} is read because #{parts[0][1]} matters" in texts("#says")[0]
+        run("show(arguments[0])", number + 1)
+        assert texts("#answer, #end") == [answer.text, ENDS[answer.end]]
+        assert [text.lower() for text in texts("#reads mark")] in ([], [answer.text.lower()])
+
+
+def test_a_link_leads_to_a_step(opened, traces):
+    """The address names question and step, and follows them."""
+    run = opened(traces, "#question=2&step=3")
+    assert run("[query === data.questions[1], at]") == [True, 3]
+    run("show(4)")
+    assert run("location.hash") == "#question=2&step=4"
+    assert opened(traces, "#question=9&step=x")("[data.questions.indexOf(query), at]") == [0, 0]
+
+
+@pytest.mark.parametrize("said", HOSTILE)
+def test_hostile_text_is_shown_and_not_run(opened, traces, said):
+    traces[0]["graph"]["nodes"][0]["text"] = traces[0]["question"] = said
+    run = opened(traces[:1])
+    run("details(0)")
+    assert run("[document.title, by('question').textContent, by('details-text').textContent]") == [said] * 3
+    assert run("[typeof window.hacked, document.images.length, document.scripts.length]") == ["undefined", 0, 2]
+
+
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_no_node_covers_another_and_nothing_is_cut(opened, browser, traces, width):
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                            {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600})
+    run = opened(traces)
+    run("show(query.steps.length)")
+    assert run("document.documentElement.scrollWidth <= innerWidth")
+    corners = sorted((round(box["x"]), box["y"]) for box in run("(by('height').value = 24, draw(), boxes)"))
+    assert all(y - above > 24 for (x, above), (column, y) in zip(corners, corners[1:]) if x == column)
