@@ -1,19 +1,20 @@
 """Bad input of each class gives one line that names the place, and nothing is lost. Killed runs go on."""
-import contextlib
 import json
-import random
-import shutil
+import os
 import signal
 import subprocess
+import sys
+import time
+from unittest.mock import Mock
 
 import pytest
 import regex
-from hostile import COMMAND, ROOT, files, kill, short_set
+from hostile import ROOT, files, short_set
 from hypothesis import given
 from hypothesis import strategies as st
 
 import eval as evaluation_main
-from core.files import InputError, append_line, complete_lines, replacing, write_file
+from core.files import InputError, append_line, complete_lines, write_file
 from core.text import split
 from data import Answer, Document, Prepared, Question
 from evaluation.runner import Predictions, prediction
@@ -33,32 +34,32 @@ READERS = {"g.json": read_graph, "t.jsonl": read_traces, "x.summaries": resume, 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A folder with a graph, a trace of a search in it, and summaries, and another folder to damage a copy in."""
+    """A folder with a graph, a trace of a search in it, summaries and predictions; and the text of each file."""
     folder = tmp_path_factory.mktemp("saved")
     ask.ask([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--device", "cpu", "--graph",
              str(folder / "g.json"), "--trace", str(folder / "t.jsonl")])
     write_file(folder / "x.summaries", '["0a1b", [[["Mara", [0.5, 0.5]]]], 7]\n' * 3)
     row = prediction(Document("d", ["x"]), Question("q", "Who?", ["a"]), Prepared([]), Answer("a", [], 1, 1), None)
     write_file(folder / "p.jsonl", json.dumps(row) + "\n")
-    return folder, shutil.copytree(folder, tmp_path_factory.mktemp("damaged") / "d")
+    return folder, {name: (folder / name).read_text() for name in READERS}
 
 
 @given(st.sampled_from(sorted(READERS)), st.data())
 def test_a_file_that_was_damaged_anywhere(saved, name, data):
     """If a line is lost, repeated, cut or changed, the file is refused in one line that names it, or is still whole."""
-    lines = (saved[0] / name).read_text().splitlines(keepends=True)
+    folder, texts = saved
+    path = folder / name
+    lines = texts[name].splitlines(keepends=True)
     n = data.draw(st.integers(0, len(lines) - 1))
     lines[n] = data.draw(st.sampled_from([
         "", lines[n] * 2, lines[n][:-5] + "\n", lines[n].replace("1", "7"), lines[n].replace('"', ""), "[1, 0, NaN],\n",
         "[[1], 0, 0.5],\n", "null\n", "{}\n", "[" * 5000 + "\n", '{"level": 1, "text": "\\ud800"},\n']))
-    path = saved[1] / name
     path.write_text("".join(lines))
     try:
         READERS[name](path)
     except InputError as error:
         assert str(path) in str(error) and "\n" not in str(error)
-    if name != "x.summaries":                               # which goes when a construction ends
-        shutil.copy(saved[0] / name, path)
+    path.write_text(texts[name])
 
 
 def test_a_torn_line_is_cut_off_before_the_next(tmp_path):
@@ -73,11 +74,12 @@ def test_a_torn_line_is_cut_off_before_the_next(tmp_path):
     assert complete_lines(path)[2:] == [b"three"]
 
 
-def test_a_file_is_written_at_once_or_not_at_all(tmp_path):
+def test_a_file_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
+    """Nothing but its new name makes a half-written file the file."""
     write_file(tmp_path / "f", "old")
-    with contextlib.suppress(ZeroDivisionError), replacing(tmp_path / "f") as partial:
-        write_file(partial, "half")
-        1 / 0
+    monkeypatch.setattr(os, "replace", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(InputError, match=r"f: cannot be written \(No space"):
+        write_file(tmp_path / "f", "new")
     assert (tmp_path / "f").read_text() == "old"
 
 
@@ -107,7 +109,7 @@ def alone(tmp_path_factory):
     """A short data set, and the files of an uninterrupted run over it."""
     folder = tmp_path_factory.mktemp("alone")
     data = short_set(folder)
-    assert evaluation_main.main([*COMMAND[2:], "--dataset", str(data), "--output", str(folder / "r")]) == 0
+    assert evaluation_main.main(["--device", "cpu", "--dataset", str(data), "--output", str(folder / "r")]) == 0
     return data, files(folder / "r")
 
 
@@ -117,8 +119,18 @@ def test_a_killed_run_goes_on(sent, processes, alone, tmp_path):
     """The next run ends with the files of an uninterrupted one, byte by byte. A kill may tear the last line of a file;
     this test tears the last line of every file."""
     data, undisturbed = alone
-    sent = getattr(signal, sent)                            # Windows has no SIGKILL
-    command = kill(data, tmp_path / "r", sent, processes, random.Random(sent * processes).uniform(0, 0.5))
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
+    command = [sys.executable, *launcher, "eval.py", "--device", "cpu", "--dataset", data, "--output", tmp_path / "r"]
+
+    # The whole group gets the signal, as from a terminal, so torchrun's processes get it too.
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               start_new_session=True)
+    while not any(tmp_path.glob("r/*/*.jsonl")):
+        assert process.poll() is None, "the run had ended before the signal"
+        time.sleep(.01)
+    os.killpg(process.pid, getattr(signal, sent))           # Windows has no SIGKILL
+    process.wait()
+
     for file in [*tmp_path.glob("r/*/*.jsonl"), *tmp_path.glob("r/graphs/*.summaries")]:
         with open(file, "a") as torn:
             torn.write('{"id": "test-0-3", "predic')

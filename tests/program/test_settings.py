@@ -7,17 +7,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.files import InputError
-from core.settings import PAPER, RULES, WHOLE_DOCUMENT, WINDOW, Settings, resolve
+from core.settings import PAPER, RULES, Settings, resolve
 
 # The sources in rising order of precedence, and the confidence that each gives here.
 SOURCES = {"defaults": Settings.confidence, "pecan.json": 0, "paper": 0.2, "options": 0.3, "run": 0.4}
 
 
-def resolved(folder, max_length=100_000, **sources):
+def resolved(folder, **sources):
     """Settings from {source: values}; "pecan.json" is written to the checkpoint's folder."""
     (folder / "pecan.json").write_text(json.dumps(sources.pop("pecan.json", {})), encoding="utf-8")
     sources.pop("defaults", None)
-    return resolve(folder, max_length, **sources)
+    return resolve(folder, 100_000, **sources)
 
 
 @pytest.mark.parametrize("lower, higher", itertools.combinations(SOURCES, 2))
@@ -33,14 +33,6 @@ def test_a_source_leaves_alone_what_it_does_not_set(tmp_path):
     found = resolved(tmp_path, **{"pecan.json": {"chunk": 32}}, paper=PAPER["MuSiQue"],
                      options={"patience": 2, "batch": None}, run={"tree": True})
     assert found == Settings(chunk=32, confidence=.55, answer_tokens=32, patience=2, tree=True)
-
-
-def test_the_papers_windows_are_cut_to_the_models_length(tmp_path):
-    whole = {"window": WHOLE_DOCUMENT}
-    assert resolved(tmp_path, 131_072).window == WINDOW and resolved(tmp_path, 512).window == 512
-    assert resolved(tmp_path, 131_072, paper=whole).window == 100_000
-    assert resolved(tmp_path, 512, paper=whole).window == 512
-    assert resolved(tmp_path, 131_072, paper=whole, options={"window": 4096}).window == 4096
 
 
 @given(st.sampled_from([*RULES, "windw"]), st.sampled_from([0, -1, "8", 1.5, [], 1e999, 10 ** 20, True]))
