@@ -147,17 +147,12 @@ def test_nothing_is_asked_of_the_network(traces):
 # --- the page, in a browser -----------------------------------------------------------------------------------------
 
 @pytest.fixture
-def opened(browser, tmp_path):
+def opened(show):
     """A function that opens the page of some traces, and returns a function that evaluates an expression there."""
-    def open_page(traces, fragment=""):
-        (tmp_path / "page.html").write_text(page(traces), encoding="utf-8")
-        browser.get("about:blank")
-        browser.get((tmp_path / "page.html").as_uri() + fragment)
-        return lambda expression, *arguments: browser.execute_script(f"return {expression}", *arguments)
-    browser.get_log("browser")                              # messages of an earlier page
-    yield open_page
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert browser.get_log("browser") == []
+    def open_page(traces, *address, **screen):
+        run = show(page(traces), *address, **screen)
+        return lambda expression, *arguments: run(f"return {expression}", *arguments)
+    return open_page
 
 
 def test_every_figure_of_every_step(opened, traces, searched):
@@ -221,10 +216,8 @@ def test_hostile_text_is_shown_and_not_run(opened, traces, said):
 
 
 @pytest.mark.parametrize("width", [390, 820, 1400])
-def test_no_node_covers_another_and_nothing_is_cut(opened, browser, traces, width):
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                            {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600})
-    run = opened(traces)
+def test_no_node_covers_another_and_nothing_is_cut(opened, traces, width):
+    run = opened(traces, width=width)
     run("show(query.steps.length)")
     assert run("document.documentElement.scrollWidth <= innerWidth")
     corners = sorted((round(box["x"]), box["y"]) for box in run("(by('height').value = 24, draw(), boxes)"))
