@@ -4,9 +4,9 @@ Most facts are about people, some about the inn of a town. Texts call people by 
 ("Sofia's baker"). One sentence, the post, says who that is: "Mara is Sofia's baker".
 """
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
 NAMES = """Abel Ada Agnes Alba Alma Amos Anton Aron Axel Basil Berta Boris Bruno Carl Cora Cyrus Dana Daria Dora Edda
 Edgar Edith Elias Elsa Emil Enid Erik Ezra Fay Felix Flora Frank Freya Gerda Gilda Greta Gus Hana Hedda Henk
@@ -60,8 +60,7 @@ QUESTIONS = {
     "inn": "What is the inn of {}?"}
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One fact, such as ("Mara", "pet", "dog"). A town has one too: ("Lima", "inn", "Swan")."""
     name: str
     relation: str

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import tokenizers
 import torch
 from oracle import TINY, write_checkpoint
 from transformers import BertConfig, BertModel
@@ -47,14 +46,12 @@ def files(tmp_path_factory):
     """A folder with three Llamas, three BERTs, a text and a data set of three documents with a question each."""
     folder = tmp_path_factory.mktemp("files")
     for name, dtype in LLAMAS.items():
-        path = write_checkpoint(folder / name) / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": dtype}))
+        write_checkpoint(folder / name, dtype=dtype)
     (folder / "builder" / "pecan.json").write_text('{"summary_share": 0.5}')      # which only construction takes
     for name in BERTS:
-        BertModel(BertConfig(vocab_size=5, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        BertModel(BertConfig(vocab_size=480, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                              intermediate_size=16, max_position_embeddings=64)).save_pretrained(folder / name)
-        words = {word: n for n, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
-        tokenizers.BertWordPieceTokenizer(words).save(str(folder / name / "tokenizer.json"))
+        shutil.copy(TINY / "tokenizer.json", folder / name)
 
     (folder / "mine.jsonl").write_text("\n".join(
         json.dumps({"id": question, "text": text * 9, "questions": [{"question": question, "answers": ["Mara"]}]})
@@ -77,12 +74,9 @@ def record(patch, main, arguments: list) -> dict[str, list]:
 
     def at(owner, name, instead=None):
         function = getattr(owner, name)
-        signature = inspect.signature(function)
 
         def recorder(*given, **named):
-            bound = signature.bind(*given, **named)
-            bound.apply_defaults()
-            call = SimpleNamespace(**bound.arguments)
+            call = SimpleNamespace(**inspect.signature(function).bind(*given, **named).arguments)
             calls[name].append(call)
             return instead(call) if instead else function(*given, **named)
         patch.setattr(owner, name, recorder)
