@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from test_demo import assert_same
 
 from view import annotate
 from view.page import FOLDER
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {file: (ROOT / f"{file}.py").read_text(encoding="utf-8") for file in ("pecan", "llama")}
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?")
 
 OPEN = "document.getElementById('open').click();"           # show all values
 
@@ -48,13 +48,6 @@ def ids(html):
     """The page's elements by their id."""
     body = re.sub("<!doctype html>|<(style|script)>.*?</\\1>", "", html, flags=re.S)
     return {element.get("id"): element for element in ElementTree.fromstring(body).iter()}
-
-
-def assert_same(stored: str, fresh: str):
-    """Two texts are the same but for the last digits of their numbers, which may differ between processors."""
-    assert NUMBER.sub("0", stored) == NUMBER.sub("0", fresh)
-    numbers, again = (list(map(float, NUMBER.findall(words))) for words in (stored, fresh))
-    assert numbers == pytest.approx(again, rel=1e-2, abs=1e-9)
 
 
 def text(element) -> str:
