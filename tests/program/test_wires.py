@@ -226,7 +226,7 @@ def settings_of(*arguments, dataset="mine"):
 
 
 def test_a_window_is_no_longer_than_any_model_was_made_for(files, monkeypatch):
-    """One that was chosen is refused, whoever chose it. The builder limits PECAN's own window, not that of others."""
+    """One that was chosen is refused, whoever chose it."""
     monkeypatch.chdir(ROOT)
     long = str(files / "model")                               # made for 2,048 tokens; the embedded model for 512
     for load in (lambda: Pecan.load(TINY, window=600),
@@ -234,8 +234,6 @@ def test_a_window_is_no_longer_than_any_model_was_made_for(files, monkeypatch):
                  lambda: command.main(["--model", long, "--builder", "tiny", "--window", "600"])):
         with pytest.raises(InputError, match="window 600 is too large: the model was made for 512 tokens"):
             load()
-    found = settings_of("--method", "pecan,whole", "--model", long, "--builder", TINY)
-    assert (found["pecan"].window, found["whole"].window) == (512, 2048)
 
 
 def test_pecan_load_takes_an_encoder_and_settings(files):
@@ -256,14 +254,15 @@ def test_settings_of_the_papers_data_sets(dataset, t_p, tokens):
         "pecan": replace(wanted, confidence=.7), "garlic": replace(wanted, confidence=.5)}
 
 
-def test_the_window_of_the_whole_document(tmp_path):
-    """The window is the model's length, at most 100,000 tokens, not that of other methods. --window overrides it."""
-    config = json.loads((ROOT / "tests" / "llama-3.1-8b" / "config.json").read_text())
-    for longest, option, windows in ((131072, [], [8192, 8192, 100_000]), (131072, ["--window", 4096], [4096] * 3),
-                                     (2048, [], [2048] * 3)):
-        (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": longest}))
-        found = settings_of("--model", tmp_path, *option)
-        assert [settings.window for settings in found.values()] == windows
+@pytest.mark.parametrize("model, options, windows", [
+    ("8b", [], [8192, 8192, 100_000]), ("8b", ["--window", 4096], [4096] * 3), ("model", [], [2048] * 3),
+    ("model", ["--builder", TINY], [512, 2048, 2048])])
+def test_the_window_of_the_whole_document(files, model, options, windows):
+    """The window is the model's length, at most 100,000 tokens, not that of other methods. --window overrides it. A
+    builder limits PECAN's own window."""
+    folder = {"8b": ROOT / "tests" / "llama-3.1-8b", "model": files / "model"}[model]
+    found = settings_of("--model", folder, *options)
+    assert [settings.window for settings in found.values()] == windows
 
 
 def test_table_3_takes_one_part_away_a_row():
