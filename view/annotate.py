@@ -197,10 +197,10 @@ def example() -> dict:
     """The values of a run of the embedded model on its story, and the heat table of the node that led to the answer."""
     model = Llama.load(EMBEDDED_MODEL, "cpu")
     settings = resolve(model.folder, model.config.max_length)
-    run = record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
-    table = heat(model, run.graph, run.source, settings, style=False)
-    texts = [(i, run.graph.nodes[i].text) for i in (run.node, run.source)]
-    return {"question": QUESTION, "texts": texts, "tensors": run.rows, "heat": Markup(table)}
+    graph, node, source, rows = record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
+    table = heat(model, graph, source, settings, style=False)
+    texts = [(i, graph.nodes[i].text) for i in (node, source)]
+    return {"question": QUESTION, "texts": texts, "tensors": rows, "heat": Markup(table)}
 
 
 def annotated() -> str:

@@ -6,9 +6,8 @@ Only names and equations of tensors are written here.
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pkgutil import resolve_name
-from typing import NamedTuple
 
-import torch
+import numpy as np
 
 import llama
 import pecan
@@ -87,16 +86,12 @@ def reasons(E, r, c, z, score) -> list:
 
 # --- a run ------------------------------------------------------------------------------------------------------------
 
-class Run(NamedTuple):
-    """A construction and a search, with their values: [function, name, shape, values, what they are]."""
-    graph: pecan.Graph
-    node: int                     # the last node that was read
-    source: int                   # the visited node that gave it most of its z
-    rows: list[list]
+def record(model, encoder, settings: Settings, document: Document, question: str) -> tuple:
+    """Run both stages, and keep the values of the last node's step and of the summary that has its source.
 
-
-def record(model, encoder, settings: Settings, document: Document, question: str) -> Run:
-    """Run both stages, and keep the values of the last node's step and of the summary that has its source."""
+    Returns the graph, the last node that was read, its source (the visited node that gave it most of its z), and the
+    values: [function, name, shape, values, what they are].
+    """
     graph = pecan.build(model, document, settings)
     vectors = encoder.encode([question, *(node.text for node in graph.nodes)])
     c = pecan.similarities(vectors[1:], vectors[0])
@@ -117,7 +112,7 @@ def record(model, encoder, settings: Settings, document: Document, question: str
     note(rows, "pecan.build", [f"row {source} of E: from #{source} to the nodes of its group",
                                f"column {node} of E: from all nodes to #{node}, those above 0"],
          lambda: [E[source, group], E[:, node]])
-    return Run(graph, node, source, [[*key, *row] for key, row in rows.items()])
+    return graph, node, source, [[*key, *row] for key, row in rows.items()]
 
 
 def summarise_again(model, graph: pecan.Graph, node: int, settings: Settings) -> list[int]:
@@ -133,16 +128,14 @@ def note(rows: dict, place: str, labels: list[str], values_of, *call, **named):
     """Keep the values of a call."""
     for label, value in zip(labels, values_of(*call, **named)):
         name, what = label.split(": ")
-        value = value if isinstance(value, list) else torch.as_tensor(value)
-        shape = [len(value)] if isinstance(value, list) else list(value.shape)
-        rows[place, name] = [str(shape), few(value), what]
+        value = np.asarray(value)
+        rows[place, name] = [str(list(value.shape)), few(value), what]
 
 
-def few(value: torch.Tensor | list[str]) -> list[str]:
+def few(values: np.ndarray) -> list[str]:
     """The values, or the first ones of more than SHOWN, of decimals those other than 0. Decimals have four digits."""
-    if isinstance(value, list):
-        values = [repr(text)[1:-1] for text in value if text]
-    else:
-        values = value[value != 0] if value.is_floating_point() and value.numel() > SHOWN else value.flatten()
-        values = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in values.tolist()]
-    return values[:SHOWN] + [".."] * (len(values) > SHOWN)
+    if values.dtype.kind == "f" and values.size > SHOWN:
+        values = values[values != 0]
+    shown = [f"{x:.4g}" if isinstance(x, float) else str(x) if isinstance(x, int) else repr(x)[1:-1]
+             for x in values.flatten().tolist() if x != ""]
+    return shown[:SHOWN] + [".."] * (len(shown) > SHOWN)
