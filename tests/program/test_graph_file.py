@@ -1,4 +1,5 @@
 """What is kept of a document: its graph, the summaries of an interrupted construction, and the vectors of its nodes."""
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pecan
 from core.files import InputError
 from data import Document
 from pecan import Pecan
-from support.disk import kept, node_vectors
+from support.disk import kept, node_vectors, read_graph
 from support.token_mean import TokenMean
 
 
@@ -87,6 +88,20 @@ def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path):
                         ({"tree": True}, "settings"), ({"builder": model}, "model"), ({"of": ["x"]}, "document")):
         with pytest.raises(InputError, match=f"g.json: is of another {name}"):
             prepare(path, **other)
+
+
+@pytest.mark.parametrize("key, i, value", [
+    ("nodes", 0, {"level": 2, "text": "Ann"}), ("nodes", 1, {"level": 1, "text": ""}), ("nodes", 1, {"text": "Ann"}),
+    ("edges", 0, [0, 1, 1.0]), ("edges", 0, [99, 0, 1.0]), ("edges", 0, [15, 0, .5])], ids=str)
+def test_a_damaged_graph_is_refused(prepare, tmp_path, key, i, value):
+    """Levels rise from 1, nodes have a text, edges lead one level down and sum to 1 for each node."""
+    path = tmp_path / "g.json"
+    prepare(path)
+    graph = json.loads(path.read_text())
+    graph[key][i] = value
+    path.write_text(json.dumps(graph))
+    with pytest.raises(InputError, match="g.json: .*; remove it, and the graph is built again"):
+        read_graph(path)
 
 
 def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
