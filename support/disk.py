@@ -79,7 +79,7 @@ def read_graph(path: str | Path, **wanted) -> dict:
         for i, node in enumerate(raw["nodes"]):
             check_values(node, NODE, f"{path}: node {i}: ")
         levels = [node["level"] for node in raw["nodes"]]
-        if levels[0] != 1 or any(b - a not in (0, 1) for a, b in zip(levels, levels[1:])):
+        if any(b - a not in (0, 1) for a, b in zip([0, *levels], levels)):
             raise InputError(f"{path}: levels do not rise from 1 one by one")
 
         sums = Counter()                                    # of the edges of each node

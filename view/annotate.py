@@ -209,9 +209,6 @@ def annotated() -> str:
     for file in FILES:
         source = read(f"{file}.py")
         tree = ast.parse(source)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.JoinedStr):
-                node.values = []                            # Python 3.11 does not know where these are
         defined = definitions(file, tree)
         names |= {full.removeprefix(f"{file}."): full for full in defined}
         files[file] = blocks_of(file, source, names, links_of(tree, defined, names), defined)

@@ -30,14 +30,15 @@ def prepared(tmp_path_factory, tiny, settings, document):
 
 @pytest.fixture(scope="module")
 def searched(prepared, question):
-    """The settings and the answers of two searches: one ends with a Yes, one by attention alone with a full window. The
-    traces lie beside the graph."""
+    """The questions, settings and answers of two searches: one ends with a Yes, one by attention alone with a full
+    window. The traces lie beside the graph."""
     method, document, path = prepared
-    both = [method.settings, replace(method.settings, confidence=.999999, similarity=False)]
+    questions = question, question.replace("drink", "play")
+    settings = method.settings, replace(method.settings, confidence=.999999, similarity=False)
     with tracing(method, path, path.with_name("trace.jsonl")):
-        answers = [method.answer(document, question) for method.settings in both]
-    method.settings = both[0]
-    return both, answers
+        answers = [method.answer(document, text) for text, method.settings in zip(questions, settings)]
+    method.settings = settings[0]
+    return questions, settings, answers
 
 
 @pytest.fixture
@@ -47,9 +48,9 @@ def traces(searched, prepared):
 
 # --- traces ---------------------------------------------------------------------------------------------------------
 
-def test_a_trace_holds_what_ran(searched, prepared, question, traces):
+def test_a_trace_holds_what_ran(searched, prepared, traces):
     _, document, _ = prepared
-    for trace, settings, answer in zip(traces, *searched, strict=True):
+    for trace, question, settings, answer in zip(traces, *searched, strict=True):
         assert trace["answer"] == json.loads(json.dumps(asdict(answer)))
         assert (trace["question"], trace["settings"]) == (question, asdict(settings))
         nodes = [Node(node["level"], node["text"]) for node in trace["graph"]["nodes"]]
@@ -68,11 +69,11 @@ def test_each_answer_is_on_disk_at_once(prepared, question, tmp_path):
     assert [trace["question"] for trace in read_traces(tmp_path / "trace.jsonl")] == [question]
 
 
-@pytest.mark.parametrize("name", ["trace.jsonl", "graph.json"])
-def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, tmp_path, name):
+@pytest.mark.parametrize("name, old, new", [("trace.jsonl", "drink", "drank"), ("graph.json", ". ", "! ")])
+def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, tmp_path, name, old, new):
     for file in prepared[2].parent.iterdir():
         shutil.copy(file, tmp_path)
-    (tmp_path / name).write_text((tmp_path / name).read_text().replace("0", "1", 1))
+    (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
     with pytest.raises(InputError, match=f"{name}[^\n]*$"):
         main([str(tmp_path / "trace.jsonl"), "-o", str(tmp_path / "page.html")])
     assert not (tmp_path / "page.html").exists()
@@ -159,7 +160,7 @@ def test_every_figure_of_every_step(opened, traces, searched):
         return [pytest.approx(float(text), rel=6e-3) for text in texts(selector)]
 
     assert run("data.graphs.length") == 1, "a graph of two questions is there twice"
-    for n, (trace, answer) in enumerate(zip(traces, searched[1])):
+    for n, (trace, answer) in enumerate(zip(traces, searched[2])):
         run("choose(arguments[0])", n)
         nodes, edges = trace["graph"]["nodes"], trace["graph"]["edges"]
         for number, step in enumerate(answer.trace, 1):

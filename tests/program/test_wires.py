@@ -113,6 +113,7 @@ RUNS = {
     "pecan.py": (ask.ask, ["text.txt", "Who sings?", "Who swims?", "--dataset-settings", "MuSiQue", *SHARED, *CHECKS]),
     "pecan.py, fixed": (ask.ask, ["text.txt", "Who?", "--graph", "x.json", "--dataset-settings", "Qasper", *SHARED,
                                   *FIXED]),
+    "pecan.py, short": (ask.ask, ["text.txt", "Who?", "--model=model", f"--builder={TINY}"]),
     "eval.py": (command.main, ["--method", "pecan,dragon,longllmlingua,bm25-x", "--dragon", "questions", "passages",
                                "--scorer", "scorer", "--top", 3, "--limit", 2, "--overwrite", "--output", "r",
                                "--graphs", "g", "--dataset", "mine.jsonl", *SHARED, *CHECKS]),
@@ -134,6 +135,7 @@ WIRES = [
     ("--chunk", "Search", "settings.chunk", {40}),
     ("--window", "summarise", "limit", {450}),                        # half of it
     ("--window", "Search", "settings.window", {900}),
+    (f"--builder={TINY}", "Search", "settings.window", {512}),
     ("--batch", "build", "settings.batch", {2}),
     ("--confidence", "Search", "settings.confidence", {.7}),
     ("--patience", "Search", "settings.patience", {2}),
