@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eval as evaluation_main
-from core.files import InputError, append_line, complete_lines, write_file
+from core.files import InputError, write_file
 from core.text import split
 from data import Answer, Document, Prepared, Question
 from evaluation.runner import Predictions, prediction
@@ -60,18 +60,6 @@ def test_a_file_that_was_damaged_anywhere(saved, name, data):
     except InputError as error:
         assert str(path) in str(error) and "\n" not in str(error)
     path.write_text(texts[name])
-
-
-def test_a_torn_line_is_cut_off_before_the_next(tmp_path):
-    path = tmp_path / "lines"
-    path.write_bytes(b"{")
-    for line in ("one\u2028", "two"):
-        append_line(path, line)
-    with open(path, "ab") as file:
-        file.write(b'{"torn')
-    assert complete_lines(path) == ["one\u2028".encode(), b"two"]
-    append_line(path, "three")
-    assert complete_lines(path)[2:] == [b"three"]
 
 
 def test_a_file_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):

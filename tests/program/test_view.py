@@ -150,7 +150,7 @@ def opened(show):
 
 
 def test_every_figure_of_every_step(opened, traces, searched):
-    """Each figure is there with three digits. What enters a node adds up to its z, and is drawn."""
+    """Each figure is there with three digits. What enters a node adds up to its z."""
     run = opened(traces)
 
     def texts(selector):
@@ -167,7 +167,6 @@ def test_every_figure_of_every_step(opened, traces, searched):
             run("show(arguments[0])", number)
             read = answer.trace[:number][::-1]
             candidates = step.candidates or []
-            assert texts("#step") == [f"step {number} of {len(answer.nodes)}"]
             assert texts("#reads") == [nodes[step.node]["text"]]
             assert values("#candidates .score") == [score for _, _, score in candidates]
             assert values("#candidates .z-value") == [z for _, z, _ in candidates]
@@ -176,19 +175,15 @@ def test_every_figure_of_every_step(opened, traces, searched):
             assert values("#relevance .attention") == [row.to_query for row in read]
             assert values("#verdict .p_yes") == [step.p_yes] * bool(step.verdict)
             assert values("#spent span") == [number, step.tokens, step.flops / 1e9, step.cached]
-            assert run("buttons.map(b => b.dataset.order)") == [
-                str(answer.nodes.index(i) + 1) if i in answer.nodes[:number] else "" for i in range(len(nodes))]
 
             r = {row.node: row.r for row in read[1:] if candidates}
             parts = sorted(((r[i] * e, i) for i, j, e in edges if j == step.node and i in r), reverse=True)
             assert values("#inflow .part") == [part for part, _ in parts]
             assert values("#inflow-sum .z-sum") == [step.z] * bool(parts)
-            assert run("document.querySelectorAll('#edges .flow').length") == len(parts)
             if parts and parts[0][0] > .99 * step.z and step.c <= 0:
                 assert f"#{step.node} is read because #{parts[0][1]} matters" in texts("#says")[0]
         run("show(arguments[0])", number + 1)
         assert texts("#answer, #end") == [answer.text, ENDS[answer.end]]
-        assert [text.lower() for text in texts("#reads mark")] in ([], [answer.text.lower()])
 
 
 def test_a_link_leads_to_a_step(opened, traces):
