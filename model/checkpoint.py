@@ -19,8 +19,6 @@ from core.files import (
     read_json,
     reading,
     sha256,
-    write_json,
-    write_tensors,
 )
 
 # --- config.json ----------------------------------------------------------------------------------------------------
@@ -244,16 +242,6 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
     if twice and not torch.equal(weights.pop("lm_head.weight"), weights["model.embed_tokens.weight"]):
         raise InputError(f"{folder}: config.json ties lm_head.weight to the embedding, but the stored one differs")
     return weights
-
-
-def save_checkpoint(folder: str | Path, raw: dict, weights: dict[str, torch.Tensor]):
-    """Write config.json and model.safetensors in the form that read_config, read_weights and Hugging Face read."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", raw)
-
-    tensors = {name: weight.detach().cpu() for name, weight in weights.items()}
-    write_tensors(folder / "model.safetensors", tensors)
 
 
 # --- the folder and the device --------------------------------------------------------------------------------------

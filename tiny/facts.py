@@ -138,16 +138,10 @@ def facts_in(texts: list[str], posts: dict[tuple[str, str], str] | None = None) 
     "Sofia's baker drinks tea" is a fact about Mara if `posts` says that she is Sofia's baker. By default, `posts` are
     read from these texts.
     """
-    if posts is None:
-        posts = posts_in(texts)
-
-    facts = set()
-    for text in texts:
-        for person, relation, value in statements(text):
-            name = posts.get(person) if isinstance(person, tuple) else person
-            if name:
-                facts.add(Fact(name, relation, value))
-    return facts
+    posts = posts_in(texts) if posts is None else posts
+    told = [(posts.get(person) if isinstance(person, tuple) else person, relation, value)
+            for text in texts for person, relation, value in statements(text)]
+    return {Fact(*fact) for fact in told if fact[0]}
 
 
 def statement(fact: Fact, post: tuple[str, str] = ("", "")) -> str:

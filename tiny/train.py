@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from core.files import InputError, append_line, read_json, read_noted, write_tensors
+from core.files import InputError, append_line, read_noted, write_tensors
 from llama import Llama
-from model.checkpoint import Config, choose_device, read_config, save_checkpoint, tensor_shapes
+from model.checkpoint import Config, choose_device, read_config, tensor_shapes
 from model.tokenizer import Tokenizer
 from support.command import make_parser, parse_options, user_errors
 from tiny.lessons import MIXED, Lesson, Teacher, collate, lessons
@@ -164,7 +164,7 @@ class Training:
 
         for file in HOME.glob("*.json"):
             shutil.copy(file, self.folder)
-        save_checkpoint(self.folder, read_json(HOME / "config.json"), self.mean)
+        write_tensors(self.folder / "model.safetensors", {name: mean.cpu() for name, mean in self.mean.items()})
 
     def gradients(self, kind: str, made: list[Lesson], part: float, sink: bool) -> list[torch.Tensor]:
         """The gradients of some lessons of one kind; `part` is their share of its lessons in this step.
