@@ -1,5 +1,6 @@
 """What the command lines share: help and errors, the options that name models and settings, and loading the models."""
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -49,7 +50,8 @@ def user_errors(main, note: str = "") -> int:
     try:
         with enough_memory():
             # A terminal need not know every character of an answer. It then shows the number of the character.
-            sys.stdout.reconfigure(errors="backslashreplace")
+            with contextlib.suppress(AttributeError):           # no terminal, but a notebook
+                sys.stdout.reconfigure(errors="backslashreplace")
             code = main()
             sys.stdout.flush()
             return code

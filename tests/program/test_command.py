@@ -1,63 +1,48 @@
 """The command lines: help and examples, errors, terminals, threads."""
 import argparse
-import importlib
 import io
 import os
 import re
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 
+import eval as evaluation
 from core.files import InputError, OutputError
 from data import Answer
-from llama import Llama
 from support import command
 from support.command import user_errors
-from view import ask
+from tiny import train, world
+from view import annotate, ask, page
 
-ROOT = Path(__file__).parents[2]
-COMMANDS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts)
-                  for path in [*ROOT.glob("*.py"), *ROOT.glob("[!t]*/*.py"), *ROOT.glob("tiny/*.py")]
-                  if "\nif __name__ == \"__main__\":\n" in path.read_text(encoding="utf-8"))
-STORY = str(ROOT / "tiny" / "story.txt")
-
-
-def main_of(command: str):
-    """The function that runs a command; pecan.py's is in view/."""
-    return importlib.import_module("view.ask" if command == "pecan" else command).main
+STORY = str(Path(__file__).parents[2] / "tiny" / "story.txt")
+MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "tiny.world": world,
+         "tiny.train": train}
 
 
-class Parsed(Exception):
-    """A command line was understood."""
-
-
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", MAINS)
 def test_help_has_examples_that_are_understood(name, capsys, monkeypatch):
-    """The first line and the commands of the text. Each is a command of this project with existing options."""
+    """They are the commands of the text. Each is a command of this project with existing options."""
     with pytest.raises(SystemExit):
-        main_of(name)(["--help"])
-    text = capsys.readouterr().out
-    examples = re.findall(r"^  ((?:python|torchrun) .*?)(?:  .*)?$", text.partition("\nexamples:\n")[2], re.M)
-    module = sys.modules[main_of(name).__module__]
-    written = getattr(module, "TEXT", module.__doc__)
-    assert f"\n\n{written.splitlines()[0]}\n" in text
-    assert examples and len(examples) == len(re.findall("(?m)^    (?:python|torchrun) ", written))
+        MAINS[name].main(["--help"])
+    text = getattr(MAINS[name], "TEXT", MAINS[name].__doc__)
+    examples = re.findall("(?m)^    ((?:python|torchrun) .*?)(?:  .*| > .*)?$", text)
+    shown = capsys.readouterr().out.partition("\nexamples:\n")[2]
+    assert examples and all(f"  {example}" in shown for example in examples)
 
     understood = argparse.ArgumentParser.parse_args
 
     def stop(parser, argv):
-        raise Parsed(understood(parser, argv))
+        raise EOFError(understood(parser, argv))
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
     for example in examples:
-        command_line = re.sub("^(python -m|torchrun --nproc-per-node 2) ", "python ", example.split(" > ")[0])
-        _, file, *arguments = shlex.split(command_line)
-        with pytest.raises(Parsed):
-            main_of(file.removesuffix(".py"))(arguments)
+        _, command, *arguments = shlex.split(re.sub("^(python -m|torchrun --nproc-per-node 2) ", "python ", example))
+        with pytest.raises(EOFError):
+            MAINS[command].main(arguments)
 
 
 @pytest.mark.parametrize("raised, code, said", [
@@ -118,13 +103,13 @@ def test_flops_are_three_digits_without_an_exponent(flops, said):
 # --- threads --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("width, chosen, threads", [(255, "", 1), (256, "", 3), (255, "2", 2)])
-def test_a_small_model_runs_on_one_thread(monkeypatch, tiny, width, chosen, threads):
+def test_a_small_model_runs_on_one_thread(monkeypatch, width, chosen, threads):
     """A wide model has PyTorch's threads. OMP_NUM_THREADS overrides both."""
     found = [2]
     monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": chosen} if chosen else {})
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     monkeypatch.setattr(command, "THREADS", 3)
-    model = Llama(replace(tiny.config, width=width), tiny.weights, tiny.tokenizer, tiny.folder)
-    monkeypatch.setattr(command.Llama, "load", lambda *_: model)
-    command.load_models(Mock(encoder=None, builder=None))
+    monkeypatch.setattr(command, "Llama", Mock(**{"load.return_value.config.width": width}))
+    monkeypatch.setattr(command, "load_encoder", Mock())
+    command.load_models(Mock(builder=None))
     assert found[-1] == threads
