@@ -18,13 +18,12 @@ BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 
 @contextmanager
-def tracing(method: pecan.Pecan, graph: str | Path, path: str | Path):
+def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
     """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
 
     Raises InputError if the file exists and is no trace, or its name does not end with .jsonl; OutputError if it cannot
     be written.
     """
-    graph = Path(graph)
     if Path(path).suffix != ".jsonl":
         raise InputError(f"{path}: the name of a trace must end with .jsonl")
     with writing(path), open(path, "a+b") as file:

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.files import InputError
-from core.settings import PAPER, RULES, Settings, resolve
+from core.settings import RULES, Settings, resolve
 
 # The sources in rising order of precedence, and the confidence that each gives here.
 SOURCES = {"defaults": Settings.confidence, "pecan.json": 0, "paper": 0.2, "options": 0.3, "run": 0.4}
@@ -27,12 +27,6 @@ def test_precedence(tmp_path, lower, higher):
     assert resolved(tmp_path, **low, **high).confidence == SOURCES[higher]
     if higher != "pecan.json":                               # a file has no None
         assert resolved(tmp_path, **low, **{higher: {"confidence": None}}).confidence == SOURCES[lower]
-
-
-def test_a_source_leaves_alone_what_it_does_not_set(tmp_path):
-    found = resolved(tmp_path, **{"pecan.json": {"chunk": 32}}, paper=PAPER["MuSiQue"],
-                     options={"patience": 2, "batch": None}, run={"tree": True})
-    assert found == Settings(chunk=32, confidence=.55, answer_tokens=32, patience=2, tree=True)
 
 
 @given(st.sampled_from([*RULES, "windw"]), st.sampled_from([0, -1, "8", 1.5, [], 1e999, 10 ** 20, True]))
