@@ -67,7 +67,7 @@ def read_graph(path: str | Path, **wanted) -> dict:
     Raises InputError if the file is damaged, or if it is the graph of another document, another model or other
     settings.
     """
-    with reading(path, "not a complete graph", "; remove it, and the graph is built again"):
+    with reading(path, "not a complete graph", "; if it was a graph, remove it, and it is built again"):
         raw = read_json(path)
         if raw.get("format") != FORMAT:
             raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")

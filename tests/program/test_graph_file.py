@@ -100,7 +100,7 @@ def test_a_damaged_graph_is_refused(prepare, tmp_path, key, i, value):
     graph = json.loads(path.read_text())
     graph[key][i] = value
     path.write_text(json.dumps(graph))
-    with pytest.raises(InputError, match="g.json: .*; remove it, and the graph is built again"):
+    with pytest.raises(InputError, match="g.json: .*; if it was a graph, remove it"):
         read_graph(path)
 
 
