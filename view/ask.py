@@ -85,9 +85,8 @@ def ask(argv: list[str] | None = None) -> int:
 
         verb = "reloaded" if path.exists() else "built"
         prepared = method.prepare(document, path, sys.stderr.isatty())
-        levels = [node.level for node in prepared.graph.nodes]
-        by_level = list(Counter(levels).values())                           # nodes are in the order of levels
-        print(f"{verb} {path}: {len(levels)} nodes, by level {by_level}", file=sys.stderr)
+        by_level = Counter(node.level for node in prepared.graph.nodes)     # nodes are in the order of levels
+        print(f"{verb} {path}: {by_level.total()} nodes, by level {[*by_level.values()]}", file=sys.stderr)
 
         for question in args.questions:
             answer = method.answer(prepared, question)
