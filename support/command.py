@@ -47,8 +47,11 @@ def user_errors(main, note: str = "") -> int:
     An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
     `note` ends the line after an interruption, or if a file could not be written.
     """
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")          # None if the shell has closed it
     try:
         with enough_memory():
+            if sys.stdout is None:
+                raise OutputError("standard output is closed: nobody would see the answer")
             # A terminal need not know every character of an answer. It then shows the number of the character.
             with contextlib.suppress(AttributeError):           # no terminal, but a notebook
                 sys.stdout.reconfigure(errors="backslashreplace")

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from core.files import optional, write_file
+from core.files import optional
 from core.settings import resolve
 from data import read_text
 from llama import Llama
 from support.command import EMBEDDED_MODEL, make_parser, parse_options, user_errors
 from support.token_mean import TokenMean
 from view.heat import heat
-from view.page import render
+from view.page import render, write_page
 from view.recorder import record
 
 ROOT = Path(__file__).parents[1]
@@ -223,7 +223,7 @@ def main(argv=None) -> int:
     parser = make_parser("python -m view.annotate", __doc__)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     args = parse_options(parser, argv)
-    write_file(args.output, annotated())
+    write_page(args.output, annotated())
     return 0
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jinja2
 
-from core.files import write_file
+from core.files import InputError, write_file
 from data import ENDS
 from support.command import make_parser, parse_options, user_errors
 from view.trace import read_traces
@@ -68,12 +68,19 @@ def page(traces: list[dict]) -> str:
     return render("page", data=as_script(page_data(traces)))
 
 
+def write_page(path: str, html: str):
+    """Write a page. InputError if its name does not end with .html, so that no file of another kind is replaced."""
+    if Path(path).suffix != ".html":
+        raise InputError(f"{path}: the name of a page must end with .html")
+    write_file(path, html)
+
+
 def main(argv=None) -> int:
     parser = make_parser("python -m view.page", __doc__)
     parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     args = parse_options(parser, argv)
-    write_file(args.output, page([trace for path in args.traces for trace in read_traces(path)]))
+    write_page(args.output, page([trace for path in args.traces for trace in read_traces(path)]))
     return 0
 
 

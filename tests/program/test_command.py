@@ -76,6 +76,7 @@ def test_an_answer_that_cannot_be_printed(capsys, monkeypatch):
     assert user_errors(lambda: print("an answer")) == 2
     assert capsys.readouterr().err.startswith("error: [Errno 28] No")
     assert sys.stdout is None, "what is left would be printed again at the end, with a traceback"
+    assert user_errors(lambda: print("an answer")) == 2 and "output is closed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])

@@ -8,8 +8,11 @@ import torch
 
 import tiny.lessons
 from core.files import InputError
-from data import read_jsonl
+from data import EMBEDDED, read_jsonl
+from evaluation.metrics import f1
 from llama import Cache
+from pecan import Pecan
+from support.token_mean import TokenMean
 from tiny import world
 from tiny.facts import Fact, facts_in, held_out, posts_in, statement, statements
 from tiny.lessons import STAGES, collate, lessons
@@ -176,3 +179,19 @@ def test_training_spoils_no_folder(tmp_path):
     Training(tmp_path / "first", 0, 1e6).save()
     with pytest.raises(InputError, match="--seed 0"):
         Training(tmp_path / "first", 1, 1e6)
+
+
+# --- the checkpoint -------------------------------------------------------------------------------------------------
+
+@pytest.mark.slow
+def test_the_shipped_model_does_its_job(tiny, settings):
+    """On five held-out documents at least 65 % of the answers are right (35 questions scatter by 8 points).
+
+    tiny/README.md has the figures for all documents.
+    """
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    right = []
+    for document in read_jsonl(EMBEDDED, limit=5):
+        prepared = method.prepare(document)
+        right += [f1(method.answer(prepared, question.text).text, question.answers) for question in document.questions]
+    assert sum(right) >= 0.65 * len(right)

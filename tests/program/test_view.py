@@ -12,7 +12,7 @@ from data import ENDS, Answer, read_text
 from pecan import Graph, Node, Pecan, Step
 from support.token_mean import TokenMean
 from view.ask import as_json, as_text, ask
-from view.page import main, page
+from view.page import main, page, write_page
 from view.trace import read_traces, tracing
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +85,12 @@ def test_a_trace_replaces_only_traces(tmp_path, name):
     (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
     with pytest.raises(InputError, match=name), tracing(None, "g", tmp_path / name):
         pass
+
+
+def test_a_page_replaces_only_pages(traces, tmp_path):
+    name = str(tmp_path / "trace.jsonl")
+    with pytest.raises(InputError, match="end with .html"):
+        write_page(name, page(traces))
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
