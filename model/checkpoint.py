@@ -43,16 +43,14 @@ class Config:
     biased: tuple[str, ...] = ()               # the matrices of a layer that have a bias
 
 
-# The model types that are a Llama: Hugging Face's defaults for absent keys, and values without an alternative here.
-# Qwen2's q, k and v have a bias; Mistral's attention may reach back sliding_window tokens only.
-KINDS = {"llama": ({"max_position_embeddings": 2048, "eos_token_id": 2}, {"architectures": ["LlamaForCausalLM"]}),
-         "qwen2": ({"max_position_embeddings": 32768, "num_key_value_heads": 32},
-                   {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False}),
-         "mistral": ({"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096,
-                      "eos_token_id": 2}, {"architectures": ["MistralForCausalLM"]})}
+# The model types that are a Llama, and Hugging Face's defaults for absent keys.
+KINDS = {"llama": {"max_position_embeddings": 2048, "eos_token_id": 2},
+         "qwen2": {"max_position_embeddings": 32768, "num_key_value_heads": 32},
+         "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096,
+                     "eos_token_id": 2}}
 DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
             "mlp_bias": False, "layer_types": []}
-IMPLEMENTED = {"hidden_act": "silu", "partial_rotary_factor": 1}
+IMPLEMENTED = {"hidden_act": "silu", "partial_rotary_factor": 1, "use_sliding_window": False}
 
 RULES = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -65,8 +63,9 @@ RULES = {
 }
 HEAD_WIDTH = Rule((int,), lambda n: COUNT.holds(n) and n % 2 == 0, "an even number above 0, because RoPE rotates pairs")
 ROPE = dict.fromkeys(("rope_scaling", "rope_parameters"), Rule((dict, type(None)), lambda _: True, "an object"))
-LLAMA3 = {**dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), POSITIVE),
-          "original_max_position_embeddings": COUNT}
+ROPE_NAMES = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor",     # ours -> config.json's
+              "original": "original_max_position_embeddings"}
+LLAMA3 = dict.fromkeys(ROPE_NAMES.values(), POSITIVE) | {"original_max_position_embeddings": COUNT}
 
 
 def read_config(folder: str | Path) -> Config:
@@ -81,41 +80,41 @@ def read_config(folder: str | Path) -> Config:
         kind = given.get("model_type", "llama")
         if str(kind) not in KINDS:
             raise InputError(f"{path}: model_type is {kind!r:.60}; only {', '.join(KINDS)} are implemented")
-        defaults, implemented = KINDS[kind]
-        given = defaults | given
+        given = KINDS[kind] | given
         check_values({"rope_scaling": None, "rope_parameters": None} | given, ROPE, f"{path}: ")
         values = _with_rope({key: value for key, value in given.items() if value is not None})
-        check_implemented(path, values, IMPLEMENTED | implemented)
+        check_implemented(path, values, IMPLEMENTED | {"architectures": [f"{kind.capitalize()}ForCausalLM"]})
         check_values(values, RULES, f"{path}: ")
 
         heads = values["num_attention_heads"]
         divides = Rule((int,), lambda n: heads % n == 0, f"a divisor of num_attention_heads, {heads}")
         values = {"head_dim": values["hidden_size"] // heads} | values
-        check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} |
-                     (LLAMA3 if values["rope_type"] == "llama3" else {}), f"{path}: ")
+        scaled = values["rope_type"] == "llama3"
+        check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} | (LLAMA3 if scaled else {}),
+                     f"{path}: ")
 
-        # A sliding window is no obstacle for prompts that are no longer.
+        # Mistral's attention may slide: it reaches back sliding_window tokens. Prompts that are no longer do not mind.
         max_length = values["max_position_embeddings"]
         if kind == "mistral" and "sliding_window" in values:
             check_values(values, {"sliding_window": COUNT}, f"{path}: ")
             max_length = min(max_length, values["sliding_window"])
 
     biased = ["q_proj", "k_proj", "v_proj"] if kind == "qwen2" or values["attention_bias"] else []
-    biased += ["o_proj"] * (values["attention_bias"]) + ["gate_proj", "up_proj", "down_proj"] * values["mlp_bias"]
+    biased += ["o_proj"] * values["attention_bias"] + ["gate_proj", "up_proj", "down_proj"] * values["mlp_bias"]
 
     return Config(
         vocab=values["vocab_size"],
         width=values["hidden_size"],
         hidden=values["intermediate_size"],
         layers=values["num_hidden_layers"],
-        heads=values["num_attention_heads"],
+        heads=heads,
         kv_heads=values["num_key_value_heads"],
         head_width=values["head_dim"],
         norm_eps=float(values["rms_norm_eps"]),
         max_length=max_length,
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
-        rope=_llama3_scaling(values),
+        rope={name: values[key] for name, key in ROPE_NAMES.items()} if scaled else None,
         eos=_end_of_sequence(Path(folder), given, values["vocab_size"]),
         dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"),
         biased=tuple(biased))
@@ -140,14 +139,6 @@ def _with_rope(given: dict) -> dict:
     return {"original_max_position_embeddings": values["max_position_embeddings"]} | values
 
 
-def _llama3_scaling(values: dict) -> dict | None:
-    """The four numbers of llama3 scaling (llama.inverse_frequencies); None without scaling."""
-    if values["rope_type"] == "default":
-        return None
-    return {"factor": values["factor"], "low": values["low_freq_factor"], "high": values["high_freq_factor"],
-            "original": values["original_max_position_embeddings"]}
-
-
 def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, ...]:
     """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none."""
     path = folder / "generation_config.json"
@@ -156,10 +147,9 @@ def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, .
         path = folder / "config.json"
         eos = given.get("eos_token_id")
 
-    if eos is None:
-        return ()
-    tokens = eos if isinstance(eos, list) else [eos]
-    valid = Rule((int, list), lambda _: all(type(token) is int and 0 <= token < vocabulary for token in tokens),
+    tokens = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    valid = Rule((int, list, type(None)), lambda _: all(type(token) is int and 0 <= token < vocabulary
+                                                        for token in tokens),
                  f"a whole number from 0 to {vocabulary - 1} or a list of them")
     check_values({"eos_token_id": eos}, {"eos_token_id": valid}, f"{path}: ")
     return tuple(tokens)
@@ -236,10 +226,9 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
         weights |= read_tensors(file, device, dtype, r".*rotary_emb\.inv_freq")
 
     # Some tied checkpoints store the output matrix, too.
-    shapes = tensor_shapes(config)
-    twice = {"lm_head.weight": (config.vocab, config.width)} if config.tied and "lm_head.weight" in weights else {}
-    check_shapes(folder, weights, shapes | twice)
-    if twice and not torch.equal(weights.pop("lm_head.weight"), weights["model.embed_tokens.weight"]):
+    twice = weights.pop("lm_head.weight", None) if config.tied else None
+    check_shapes(folder, weights, tensor_shapes(config))
+    if twice is not None and not torch.equal(twice, weights["model.embed_tokens.weight"]):
         raise InputError(f"{folder}: config.json ties lm_head.weight to the embedding, but the stored one differs")
     return weights
 

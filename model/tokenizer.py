@@ -4,7 +4,7 @@ Both are understood as transformers understands them, so that a prompt has the i
 do not implement is refused. Only JSON and sentencepiece files are read. Special tokens are recognised in the template,
 never in a document: a `<|eot_id|>` in a document stays plain text.
 """
-import copy
+import codecs
 import datetime
 import json
 import re
@@ -61,24 +61,17 @@ class Tokenizer:
     def __init__(self, folder: str | Path, vocabulary: int | None = None):
         folder = Path(folder)
         with reading(folder, "its tokenizer cannot be used"):
-            settings = _settings(folder)
-            special = _special_tokens(folder / "tokenizer_config.json", settings)
-            path, self.special = _vocabulary(folder, settings, [*special.values()])
+            path, settings, special, self.special = _load(folder)
             self.source, self.template = _template(folder, settings)
             self.special_names = {name: token.content for name, token in special.items()}
 
-            # Some tokenizers add a blank to the start of any text. A segment from the middle of a prompt must not get
-            # it. So it is encoded after a character that takes the blank, and that character's ids are cut off.
-            shield = self._segment(SHIELD, True)
-            adds_blank = self._segment(SHIELD + "x", True) != shield + self._segment("x", True)
-            self.shield = shield if adds_blank else []
-
+            self.plain = _without_blanks(self.special)
             # Nodes are encoded again for every query, so their ids are kept. The ids of whole books are not.
             self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
             self.frame, self.reply_prefix = self._frame()
             control = self._control_tokens()
-            self.plain = _without(self.special, control.values(), path)
+            _read_as_text(self.plain, control.values(), path)
             self.closing = self._closing(control)
             if self.first("Yes") == self.first("No"):
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
@@ -116,11 +109,20 @@ class Tokenizer:
                              "that asks for the reply, Yes or No")
         reply_prefix = " " if added == " " else ""
 
-        # A prompt begins with `open`, so the blank that a tokenizer may add belongs there.
-        ids = [self._segment(opening, True)]
-        for text in (before_reply.removesuffix(reply_prefix), reopening, last_header):
-            ids.append(self.encode(text, specials=True))
-        return Frame(*ids), reply_prefix
+        # Cut the ids of the conversation where the contents are. (One token may hold only a part of the character.)
+        texts = [opening, before_reply.removesuffix(reply_prefix), reopening, last_header]
+        frame = Frame([], [], [], [])
+        text = SHIELD.join(texts)
+        encoding = self.special.encode(text, add_special_tokens=False)
+        for token, (start, end) in zip(encoding.ids, encoding.offsets):
+            if SHIELD not in text[start:end]:
+                frame[text[:start].count(SHIELD)].append(token)
+
+        # The model says Yes or No at the end of a prompt.
+        prompt = self.special.encode(SHIELD.join(texts[:2]), add_special_tokens=False).ids
+        if prompt != [*frame.open, *self._ids(SHIELD), *frame.close]:
+            raise InputError(f"{self.source}: the ids of the chat template depend on the text that follows it")
+        return frame, reply_prefix
 
     def _control_tokens(self) -> dict[int, AddedToken]:
         """The tokens that no text may smuggle in: special ones, and added tokens that the chat template prints.
@@ -140,49 +142,33 @@ class Tokenizer:
                 break
         return ()
 
-    def encode(self, text: str, specials: bool = False) -> list[int]:
-        """Ids of a segment of a prompt, without an added BOS.
+    def encode(self, text: str) -> list[int]:
+        """Ids of a segment of a prompt, without an added BOS or blank; names of special tokens are plain text.
 
-        Special tokens are recognised if `specials`; otherwise their names are plain text. Do not change the list: the
-        next call may return the same one.
+        Do not change the list: the next call may return the same one.
         """
-        if len(text) < KEPT_LENGTH:
-            return self._kept_ids(text, specials)
-        return self._ids(text, specials)
+        return self._kept_ids(text) if len(text) < KEPT_LENGTH else self._ids(text)
 
-    def _segment(self, text: str, specials: bool) -> list[int]:
-        """Ids of a text as the tokenizer gives them, with the blank that it may add."""
-        tokenizer = self.special if specials else self.plain
-        return tokenizer.encode(text, add_special_tokens=False).ids
-
-    def _ids(self, text: str, specials: bool) -> list[int]:
-        shield = self.shield
-        if shield:
-            ids = self._segment(SHIELD + text, specials)
-            if ids[:len(shield)] == shield:
-                return ids[len(shield):]
-        return self._segment(text, specials)
+    def _ids(self, text: str) -> list[int]:
+        return self.plain.encode(text, add_special_tokens=False).ids
 
     @property
     def bos(self) -> list[int]:
         """The token that begins a text; [] if the checkpoint has none."""
-        return self.encode(self.special_names.get("bos_token", ""), specials=True)
+        name = self.special_names.get("bos_token")
+        return [self.special.token_to_id(name)] if name else []
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens left out, and bytes at the end that begin a character and do not complete it.
 
         A reply may be cut there; the decoder would replace the whole run of bytes before the cut.
         """
-        for n, token in enumerate(reversed(ids[-3:]), 1):
-            byte = re.fullmatch("<0x(..)>", self.special.id_to_token(token) or "")
-            if not byte:
-                break
-            byte = int(byte[1], 16)
-            if byte >= 0xC0:                                # the first byte of a character of 2, 3 or 4
-                if n < 2 + (byte >= 0xE0) + (byte >= 0xF0):
-                    ids = ids[:-n]
-                break
-        return self._decode(ids)
+        names = "".join(self.special.id_to_token(token) or "" for token in ids[-3:])
+        last_bytes = re.search("(<0x[0-9A-F]{2}>)*$", names)[0]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder.decode(bytes.fromhex(re.sub("<0x|>", "", last_bytes)))
+        waiting, _ = decoder.getstate()                     # bytes of a character that is not complete
+        return self._decode(ids[:len(ids) - len(waiting)])
 
     def _decode(self, ids: list[int]) -> str:
         return self.special.decode(ids, skip_special_tokens=True)
@@ -244,38 +230,127 @@ class Tokenizer:
                 documents=None, **self.special_names)
 
 
-# --- tokenizer_config.json ------------------------------------------------------------------------------------------
+# --- the vocabulary -------------------------------------------------------------------------------------------------
 
-NAMES = "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
-TOKENS = Rule((list, dict), lambda _: True, "a list of tokens")
+SPACE = "▁"
+DECODER = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(),
+                             decoders.Strip(" ", 1, 0)])
+QWEN2_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+")
+
+# transformers' classes that take only vocabulary and merges from a file, and their default tokens.
+CLASSES = {"LlamaTokenizer": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
+           "Qwen2Tokenizer": dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>"),
+           "GPT2Tokenizer": dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>")}
+FILES_OWN = "", "PreTrainedTokenizer", "TokenizersBackend"               # no class, and classes without rules
 
 
-def _settings(folder: Path) -> dict:
-    """The values of tokenizer_config.json, except null; in older folders special_tokens_map.json has some of them."""
-    path = folder / "tokenizer_config.json"
-    settings = read_json(path)
-    check_implemented(path, settings, {"split_special_tokens": False})      # or the template's would be plain text
+def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
+    """The file of the vocabulary, the settings, the special tokens by name, and the tokenizer.
+
+    Raises InputError for a class whose rules are not implemented.
+    """
+    place = folder / "tokenizer_config.json"
+    settings = read_json(place)
     older = folder / "special_tokens_map.json"
     if older.exists() and "added_tokens_decoder" not in settings:
         settings |= read_json(older)
-    return {key: value for key, value in settings.items() if value is not None}
+    config = folder / "config.json"
+    config = read_json(config) if config.exists() else {}
+
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        path = folder / "tokenizer.model"
+    with reading(path, "not a readable tokenizer"):
+        raw = read_json(path) if path.suffix == ".json" else _of_sentencepiece(path)
+        byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
+        merges = raw["model"].get("merges")
+        own = [(path, token["id"], token) for token in raw["added_tokens"]]
+
+    name = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
+    name = {"qwen2": "Qwen2Tokenizer", "mistral": "TokenizersBackend"}.get(config.get("model_type"), name)
+    if name == "LlamaTokenizer" and byte_level or merges is None:
+        name = "TokenizersBackend"
+    if name not in (*CLASSES, *FILES_OWN):
+        raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, write "
+                         "'PreTrainedTokenizerFast' there")
+
+    defaults = CLASSES.get("LlamaTokenizer" if path.suffix == ".model" else name, {})
+    settings = {key: value for key, value in (defaults | settings).items() if value is not None}
+    check_implemented(place, settings, {"split_special_tokens": False})          # or the template's would be plain text
+    special = _special_tokens(place, settings)
+    with reading(path, "not a readable tokenizer"):
+        if name in CLASSES and path.suffix == ".json":
+            raw["added_tokens"] = []
+        tokenizer = _tokenizer(raw, name, settings)
+    _add_tokens(tokenizer, folder, own, settings, [*special.values()])
+    return path, settings, special, tokenizer
 
 
-def _template(folder: Path, settings: dict) -> tuple[Path, str]:
-    """The file that holds the chat template, and the template's text; InputError if there is none."""
-    path = folder / "chat_template.jinja"
-    if path.exists():
-        with reading(path):
-            return path, path.read_text(encoding="utf-8")
+def _tokenizer(raw: dict, name: str, settings: dict) -> tokenizers.Tokenizer:
+    """The tokenizer of a tokenizer.json by the rules of the class `name`, without tokens that other files add."""
+    # A training run may have left truncation and padding in the file. Here a text stays whole.
+    raw = raw | {"truncation": None, "padding": None}
+    if name not in CLASSES:
+        return tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
 
-    path = folder / "tokenizer_config.json"
-    template = settings.get("chat_template")
-    with reading(path, "chat_template is neither a text nor a list of templates with names"):
-        if isinstance(template, list):
-            template = {entry["name"]: entry["template"] for entry in template}.get("default")
-    if not isinstance(template, str):
-        raise InputError(f"{folder}: no chat template; PECAN asks in turns, so use an Instruct or chat checkpoint")
-    return path, template
+    llama = name == "LlamaTokenizer"
+    model = {key: raw["model"][key] for key in ("vocab", "merges")}
+    raw |= {"model": {"type": "BPE", "fuse_unk": llama, "byte_fallback": llama} | model}
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
+
+    blank = settings.get("add_prefix_space", llama)
+    tokenizer.normalizer = normalizers.NFC() if name == "Qwen2Tokenizer" else None
+    tokenizer.decoder = DECODER if llama else decoders.ByteLevel()
+    if llama:
+        # A blank goes before a text, and with `legacy` also before what follows a special token.
+        scheme = "never" if not blank else "always" if settings.get("legacy") else "first"
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
+    elif name == "GPT2Tokenizer":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(blank)
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(tokenizers.Regex(QWEN2_WORD), "isolated"),
+            pre_tokenizers.ByteLevel(blank, use_regex=False)])
+    return tokenizer
+
+
+def _of_sentencepiece(path: Path) -> dict:
+    """The content of a tokenizer.json for a tokenizer.model.
+
+    It is Llama 2's BPE: of all neighbours that can merge into a token, those merge first whose token comes first.
+    """
+    import sentencepiece
+    with reading(path, "not a sentencepiece model"):
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    vocabulary = {model.id_to_piece(i): i for i in range(model.get_piece_size())}
+    special = [token for token, i in vocabulary.items() if model.is_unknown(i) or model.is_control(i)]
+    has_bytes = any(map(model.is_byte, vocabulary.values()))
+
+    merges = []
+    symbols = []                                            # the user's own: no tokens merge into them
+    for token, i in vocabulary.items():
+        cuts = [(token[:n], token[n:]) for n in range(1, len(token))]
+        known = [cut for cut in cuts if vocabulary.keys() >= {*cut}]
+        merges += known
+        if cuts and not known and i in model.encode(token) and not model.is_byte(i):
+            symbols.append(token)
+
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=model.id_to_piece(model.unk_id()),
+                                                fuse_unk=True, byte_fallback=has_bytes))
+    tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+    tokenizer.decoder = DECODER
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in symbols])
+    tokenizer.add_special_tokens(special)
+    if tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):
+        raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
+    return json.loads(tokenizer.to_str())
+
+
+# --- the tokens that other files add --------------------------------------------------------------------------------
+
+NAMES = "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
+TOKENS = Rule((list, dict), lambda _: True, "a list of tokens")
 
 
 def _special_tokens(path: Path, settings: dict) -> dict:
@@ -297,53 +372,20 @@ def _token(path: Path, token: str | dict, **flags) -> AddedToken:
         return AddedToken(**{key: value for key, value in given.items() if key not in ("__type", "id")} | flags)
 
 
-# --- tokenizer.json and tokenizer.model -----------------------------------------------------------------------------
-
-SPACE = "▁"
-
-
-def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tuple[Path, tokenizers.Tokenizer]:
-    """The file of the vocabulary, and its tokenizer, with the tokens that other files add as transformers adds them.
-
-    Raises InputError if a token does not get the id that a file gives it.
-    """
-    path = folder / "tokenizer.json"
-    if not path.exists():
-        path = folder / "tokenizer.model"
-    with reading(path, "not a readable tokenizer"):
-        raw = read_json(path) if path.suffix == ".json" else _of_sentencepiece(path)
-        # A training run may have left truncation and padding in the file. Here a text stays whole.
-        raw |= {"truncation": None, "padding": None}
-        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(raw, allow_nan=False))
-        own = [(path, token["id"], token) for token in raw["added_tokens"]]
-        byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
-    config = folder / "config.json"
-    given = read_json(config) if config.exists() else {}
-    kind, name = given.get("model_type", "llama"), settings.get("tokenizer_class") or given.get("tokenizer_class")
-    if kind == "llama" and name in LLAMA_CLASSES:
-        if not byte_level:
-            _follow_llama_tokenizer(tokenizer, settings)
-    elif byte_level and (kind == "qwen2" or kind == "llama" and name in QWEN2_CLASSES):
-        _follow_qwen2_tokenizer(tokenizer, settings)
-    elif path.suffix == ".model" and kind == "llama" and name is None:
-        pass                                                # as the package sentencepiece reads it
-    elif path.suffix == ".model" or name in CODE_LLAMA or kind == "qwen2" and isinstance(tokenizer.model, models.BPE):
-        raise InputError(f"{path}: tokenizer_class {name!r:.60} of model_type {kind!r:.60} is not implemented for "
-                         "this file; only 'LlamaTokenizer' of 'llama' is; give another tokenizer.json")
-
-    # Each file has flags for its tokens; the last one counts.
-    place = folder / "tokenizer_config.json"
-    with reading(place, "added_tokens_decoder must give a token for each id"):
-        added = own + [(place, int(i), token) for i, token in settings.get("added_tokens_decoder", {}).items()]
+def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path, own: list, settings: dict, special: list[AddedToken]):
+    """Add tokens as transformers adds them. InputError if one does not get the id that a file gives it."""
+    added = own
     place = folder / "added_tokens.json"
-    if "added_tokens_decoder" not in settings and place.exists():                          # older folders
+    if "added_tokens_decoder" in settings:
+        place = folder / "tokenizer_config.json"
+        with reading(place, "added_tokens_decoder must give a token for each id"):
+            added = [(place, int(i), token) for i, token in settings["added_tokens_decoder"].items()]
+    elif place.exists():                                                                   # older folders
         with reading(place, "must give an id for each token"):
             added = [(place, int(i), token) for token, i in read_json(place).items()] + own
 
-    # In a tokenizer.model a token may be anywhere; a blank that is written before a text does not hide it.
-    flags = {"normalized": False} if path.suffix == ".model" else {}
     for place, i, given in sorted(added, key=lambda entry: entry[1]):
-        token = _token(place, given, **flags)
+        token = _token(place, given)
         token.special = token.special or any(token.content == other.content for other in special)
         tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token.content) != i:
@@ -353,120 +395,46 @@ def _vocabulary(folder: Path, settings: dict, special: list[AddedToken]) -> tupl
     # Special tokens that the vocabulary lacks so far come last.
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     tokenizer.add_tokens([token for token in special if token.content not in known])
-    return path, tokenizer
 
 
-LLAMA_CLASSES = "LlamaTokenizer", "LlamaTokenizerFast"
-CODE_LLAMA = "CodeLlamaTokenizer", "CodeLlamaTokenizerFast"            # transformers gives them rules of their own
+def _without_blanks(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """A copy of the tokenizer that adds no blank before a text, because a segment may stand anywhere in a prompt."""
+    raw = re.sub('"prepend_scheme":"[a-z]+"', '"prepend_scheme":"never"', tokenizer.to_str())
+    raw = raw.replace('"add_prefix_space":true', '"add_prefix_space":false').replace('"prepend":"▁"', '"prepend":""')
+    return tokenizers.Tokenizer.from_str(raw)
 
 
-def _follow_llama_tokenizer(tokenizer: tokenizers.Tokenizer, settings: dict):
-    """Give the tokenizer the rules of transformers' class LlamaTokenizer, which replace a Llama's own in the file.
-
-    A blank goes before a text, and with `legacy` also before what follows a special token.
-    """
-    blank = settings.get("add_prefix_space", True)
-    scheme = "never" if not blank else "always" if settings.get("legacy") else "first"
-    tokenizer.normalizer = None
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
-    tokenizer.decoder = _decoder(blank)
-
-
-QWEN2_CLASSES = "Qwen2Tokenizer", "Qwen2TokenizerFast"
-QWEN2_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-              r"|\s+(?!\S)|\s+")
-
-
-def _follow_qwen2_tokenizer(tokenizer: tokenizers.Tokenizer, settings: dict):
-    """Give the tokenizer the rules of transformers' class Qwen2Tokenizer: it reads every Qwen2, whatever the file."""
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(tokenizers.Regex(QWEN2_WORD), "isolated"),
-        pre_tokenizers.ByteLevel(settings.get("add_prefix_space", False), use_regex=False)])
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.model.ignore_merges = False
-
-
-def _decoder(blank: bool) -> decoders.Decoder:
-    """The decoder of Llama 2's kind; with `blank` it drops the one before a text."""
-    strip = [decoders.Strip(" ", 1, 0)] if blank else []
-    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
-
-
-def _without(tokenizer: tokenizers.Tokenizer, control: list[AddedToken], path: Path) -> tokenizers.Tokenizer:
-    """A copy of the tokenizer that reads the names of these tokens as plain text.
+def _read_as_text(tokenizer: tokenizers.Tokenizer, control: list[AddedToken], path: Path):
+    """Let the tokenizer read the names of these tokens as plain text.
 
     Raises InputError if it also makes such a token from its name, because the vocabulary has that token.
     """
-    plain = copy.deepcopy(tokenizer)
-    plain.add_tokens([AddedToken(token.content, special=True) for token in control])
-    plain.encode_special_tokens = True
+    tokenizer.add_tokens([AddedToken(token.content, special=True) for token in control])
+    tokenizer.encode_special_tokens = True
     for token in control:
         if token.single_word:
             raise InputError(f"{path}: special token {token.content!r} is a single_word, which is not implemented")
-        ids = plain.encode(token.content, add_special_tokens=False).ids
-        unknown = getattr(plain.model, "unk_token", None)                                   # any text may become it
-        if plain.token_to_id(token.content) in ids and token.content != unknown:
+        ids = tokenizer.encode(token.content, add_special_tokens=False).ids
+        unknown = getattr(tokenizer.model, "unk_token", None)                               # any text may become it
+        if tokenizer.token_to_id(token.content) in ids and token.content != unknown:
             raise InputError(f"{path}: {token.content} in a document's text would become that special token, because "
                              "the vocabulary itself has it; use a tokenizer.json without it there")
-    return plain
 
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)     # types of sentencepiece's tokens
+# --- the chat template ----------------------------------------------------------------------------------------------
 
+def _template(folder: Path, settings: dict) -> tuple[Path, str]:
+    """The file that holds the chat template, and the template's text; InputError if there is none."""
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        with reading(path):
+            return path, path.read_text(encoding="utf-8")
 
-def _of_sentencepiece(path: Path) -> dict:
-    """The content of a tokenizer.json for a tokenizer.model.
-
-    It is Llama 2's BPE: of all neighbours that can merge into a token, those merge first whose token scores highest.
-    """
-    import sentencepiece
-    with reading(path, "not a sentencepiece model"):
-        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        types = [dict(_fields(piece)).get(3, NORMAL) for number, piece in _fields(path.read_bytes()) if number == 1]
-
-    ids = range(model.get_piece_size())
-    tokens = [model.id_to_piece(i) for i in ids]
-    normal = {tokens[i]: i for i in ids if types[i] == NORMAL}
-    merges = []
-    for token in sorted(normal, key=lambda token: (-model.get_score(normal[token]), normal[token])):
-        for cut in range(1, len(token)):
-            if token[:cut] in normal and token[cut:] in normal:
-                merges.append((token[:cut], token[cut:]))
-
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=tokens[model.unk_id()], fuse_unk=True,
-                                                byte_fallback=BYTE in types))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
-    tokenizer.decoder = _decoder(blank=True)
-    tokenizer.add_tokens([AddedToken(token, normalized=False, special=kind != USER_DEFINED)
-                          for token, kind in zip(tokens, types) if kind in (UNKNOWN, CONTROL, USER_DEFINED)])
-    if tokenizer.encode(PROBE, add_special_tokens=False).ids != model.encode(PROBE):
-        raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
-    return json.loads(tokenizer.to_str())
-
-
-def _fields(message: bytes):
-    """The fields of a protobuf message, as (number, value). Field 1 of a tokenizer.model is a token, and its field 3
-    the token's type, which the package sentencepiece does not tell of user-defined tokens.
-    """
-    place = 0
-
-    def number():
-        nonlocal place
-        value = shift = 0
-        while message[place] & 0x80:                        # seven bits a byte, the last byte without the eighth
-            value |= (message[place] & 0x7F) << shift
-            shift += 7
-            place += 1
-        place += 1
-        return value | message[place - 1] << shift
-
-    while place < len(message):
-        field, wire = divmod(number(), 8)
-        if wire == 0:
-            yield field, number()
-        else:
-            length = {1: 8, 5: 4}.get(wire) or number()
-            yield field, message[place:place + length]
-            place += length
+    path = folder / "tokenizer_config.json"
+    template = settings.get("chat_template")
+    with reading(path, "chat_template is neither a text nor a list of templates with names"):
+        if isinstance(template, list):
+            template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    if not isinstance(template, str):
+        raise InputError(f"{folder}: no chat template; PECAN asks in turns, so use an Instruct or chat checkpoint")
+    return path, template

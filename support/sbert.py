@@ -33,17 +33,6 @@ def similarities(vectors, query):
 
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
-def attend(q, k, v, mask, bias):
-    """Attention in both directions: its output [B, H, T, K] and its weights [B, H, T, T].
-
-    q, k and v are [B, H, T, K]. mask [B, T] is False on padding, which no token sees. bias, [H, T, T] or 0, is added to
-    the scores.
-    """
-    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + bias
-    weights = scores.masked_fill(~mask[:, None, None], float("-inf")).softmax(-1)
-    return weights @ v, weights
-
-
 RULES = {**dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                           "max_position_embeddings"), COUNT), "layer_norm_eps": POSITIVE}
 NEITHER_POOLING_NEEDS = r"pooler\..*|embeddings\.position_ids"
@@ -61,7 +50,6 @@ class Encoder:
     """
     prefix: str                                # some checkpoints put it before every tensor's name
     required: dict                             # key of config.json -> the only value it may have
-    rules = {}                                 # rules for more keys of config.json
     first_position: int                        # row of the position table for the first token
     qkv: tuple[str, str, str]                  # names of a layer's matrices for queries, keys and values
     output: str                                # name of the matrix after attention
@@ -80,13 +68,12 @@ class Encoder:
         with reading(folder, "not a sentence encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
-            check_values(raw, {**RULES, **self.rules}, f"{path}: ")
+            check_values(raw, RULES, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
             self.eps = float(raw["layer_norm_eps"])
             divisor = Rule((int,), lambda heads: raw["hidden_size"] % heads == 0, "a divisor of hidden_size")
             check_values(raw, {"num_attention_heads": divisor}, f"{path}: ")
-            wanted = self.shapes(raw)
 
         with reading(folder / "tokenizer.json", "not a readable tokenizer"):
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -97,21 +84,21 @@ class Encoder:
         if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
             raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
 
-        path = folder / "model.safetensors"
-        stored = read_tensors(path, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
+        file = folder / "model.safetensors"
+        stored = read_tensors(file, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
         self.weights = {name.removeprefix(self.prefix): tensor for name, tensor in stored.items()}
-        check_shapes(path, self.weights, wanted)
+        with reading(path):
+            check_shapes(file, self.weights, self.shapes(raw))
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
         D, hidden = raw["hidden_size"], raw["intermediate_size"]
-        layer_shapes = {**dict.fromkeys([*self.qkv, self.output], (D, D)), self.output_norm: (D,),
-                        "intermediate.dense": (hidden, D), "output.dense": (D, hidden), "output.LayerNorm": (D,)}
-        parts = {}
+        parts = {"embeddings.LayerNorm": (D,)}
         for layer in range(self.layers):
-            for name, shape in layer_shapes.items():
-                parts[f"encoder.layer.{layer}.{name}"] = shape
-        parts["embeddings.LayerNorm"] = (D,)
+            at = f"encoder.layer.{layer}."
+            parts |= {at + name: (D, D) for name in (*self.qkv, self.output)}
+            parts |= {at + self.output_norm: (D,), at + "output.LayerNorm": (D,),
+                      at + "intermediate.dense": (hidden, D), at + "output.dense": (D, hidden)}
 
         return {"embeddings.word_embeddings.weight": (raw["vocab_size"], D),
                 "embeddings.position_embeddings.weight": (raw["max_position_embeddings"], D),
@@ -152,7 +139,8 @@ class Encoder:
 
             # Attention, its residual, and the norm after it.
             q, k, v = (self.linear(x, at + name).view(B, T, self.heads, -1).transpose(1, 2) for name in self.qkv)
-            h, _ = attend(q, k, v, mask, bias)                                          # [B, H, T, K]
+            scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + bias                  # [B, H, T, T]
+            h = scores.masked_fill(~mask[:, None, None], float("-inf")).softmax(-1) @ v    # [B, H, T, K]
             h = self.linear(h.transpose(1, 2).flatten(2), at + self.output)
             x = self.norm(x + h, at + self.output_norm)
 
@@ -183,7 +171,6 @@ class Bert(Encoder):
     """BERT (Devlin et al. 2019); MiniLM is a small one. All tokens of a sentence have token type 0."""
     prefix = "bert."
     required = {"hidden_act": "gelu", "position_embedding_type": "absolute"}
-    rules = {"type_vocab_size": COUNT}
     first_position = 0
     qkv = "attention.self.query", "attention.self.key", "attention.self.value"
     output, output_norm = "attention.output.dense", "attention.output.LayerNorm"
@@ -247,8 +234,6 @@ def _pooling(folder: Path) -> str:
                                  "Pooling and Normalize are, in this order")
             pooling = paths[1]
     path = folder / pooling / "config.json"
-    if any(folder.glob("*_Dense")):
-        raise InputError(f"{folder}: a Dense layer after the pooling is not implemented")
     raw = _read_if_there(path) or {"pooling_mode": "mean"}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     modes = [names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on]

@@ -51,7 +51,7 @@ WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\
         r"|\s+(?!\S)|\s+")
 SPECIALS = ["<s>", "</s>", "<unk>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>",
             "<|im_end|>", "<|user|>", "<|assistant|>"]
-CHAT = SPECIALS[3:]
+BASE, CHAT = SPECIALS[:3], SPECIALS[3:]
 BOS = SPECIALS.index("<s>")                                              # its id in the byte-level BPE
 NODES = {0: "Tom Kitten bursts his buttons.", 1: "Tabitha has 3 kittens; all of Tabitha's coats are too small."}
 QUESTION = "Who bursts his buttons?"
@@ -63,23 +63,37 @@ CORPUS = [*SUMMARY, *SEARCH, "[INST] Yes [/INST] No Yes No\nYes\nNo", "👍 亀"
 
 
 def write(folder: Path, name: str, content):
+    """Write a text, or a value as JSON."""
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
 
 
-def change(folder: Path, name: str, **values):
-    """Change values of a JSON file."""
-    write(folder, name, json.loads((folder / name).read_text("utf-8")) | values)
+def read(folder: Path, name="config.json") -> dict:
+    return json.loads((folder / name).read_text("utf-8"))
 
 
-def write_settings(folder: Path, template=CHATML, **settings):
-    """tokenizer_config.json."""
-    write(folder, "tokenizer_config.json",
-          {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template} | settings)
+def change(folder: Path, name="config.json", **values):
+    """Change values of a JSON file; None removes one."""
+    write(folder, name, {key: value for key, value in (read(folder, name) | values).items() if value is not None})
+
+
+def write_settings(folder: Path, template=CHATML, files: dict | None = None, without="", **settings):
+    """tokenizer_config.json, without one key, and other `files` (name -> content)."""
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template} | settings
+    settings.pop(without, None)
+    write(folder, "tokenizer_config.json", settings)
+    for name, content in (files or {}).items():
+        write(folder, name, content)
 
 
 def listed(names, **flags) -> list[dict]:
     """Tokens as a file lists them."""
     return [{"content": name, "special": True, "normalized": False} | flags for name in names]
+
+
+def numbered(names, first: int, **flags) -> dict:
+    """added_tokens_decoder."""
+    return {str(first + n): token for n, token in enumerate(listed(names, **flags))}
 
 
 @cache
@@ -97,14 +111,24 @@ def trained_bpe(specials: tuple) -> str:
     return t.to_str()
 
 
-def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, **settings):
-    """The folder of a byte-level BPE; its vocabulary ends before id 600."""
+def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), **settings):
+    """The folder of a byte-level BPE; its vocabulary ends before id 600. `new` tokens are added to tokenizer.json."""
     write(folder, "tokenizer.json", trained_bpe(tuple(specials)))
+    edit_added_tokens(folder, flags or {}, new)
     write_settings(folder, template, **{"tokenizer_class": "PreTrainedTokenizerFast"} | settings)
 
 
-def size_of_bpe(specials=SPECIALS) -> int:
-    return len(json.loads(trained_bpe(tuple(specials)))["model"]["vocab"])
+def size_of_base() -> int:
+    """The first id after the vocabulary of a byte-level BPE that other files give the chat tokens."""
+    return len(json.loads(trained_bpe(tuple(BASE)))["model"]["vocab"])
+
+
+def edit_added_tokens(folder: Path, flags: dict, new=()):
+    """Change flags of the added tokens of tokenizer.json, and add tokens."""
+    raw = read(folder, "tokenizer.json")
+    more = [dict.fromkeys(("single_word", "lstrip", "rstrip"), False) | token | {"id": len(raw["model"]["vocab"]) + n}
+            for n, token in enumerate(new)]
+    change(folder, "tokenizer.json", added_tokens=[token | flags for token in raw["added_tokens"]] + more)
 
 
 @cache
@@ -125,7 +149,5 @@ def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fal
                         **settings):
     """The folder of a sentencepiece model. Chat tokens that it lacks are added by tokenizer_config.json."""
     (folder / "tokenizer.model").write_bytes(trained_sentencepiece(tuple(user_defined), byte_fallback, rule))
-    names = dict(zip("012", listed(["<unk>", "<s>", "</s>"])))
-    chat = {str(PIECES + n): token for n, token in enumerate(listed([] if user_defined else CHAT))}
-    write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": names | chat} |
-                   settings)
+    added = numbered(["<unk>", "<s>", "</s>"], 0) | ({} if user_defined else numbered(CHAT, PIECES))
+    write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": added} | settings)

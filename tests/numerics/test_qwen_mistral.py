@@ -1,12 +1,11 @@
 """Rings 2 to 6 once more, over Qwen2, Mistral, and a Llama whose matrices have biases."""
-import json
-
 import pytest
 import test_accumulation
 import test_attention
 import test_cache
 import test_llama
 import torch
+from folders import read, write
 from oracle import hugging_face, write_checkpoint
 
 from core.files import InputError
@@ -42,24 +41,19 @@ def test_a_bias_is_in_the_fingerprint(tmp_path):
     ({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention", "full_attention"]}, "layer_types"),
     ({"model_type": "mistral", "sliding_window": "4096"}, "sliding_window"),
     ({"model_type": "mistral", "architectures": ["LlamaForCausalLM"]}, "architectures"),
-    ({"model_type": "qwen3"}, "model_type is 'qwen3'"), ({"model_type": ["llama"]}, "config.json"),
-    ({"attention_bias": "yes"}, "attention_bias")], ids=str)
-def test_whatever_else_a_config_says_is_refused_by_name(tmp_path, changes, said):
-    folder = write_checkpoint(tmp_path, model_type=changes.get("model_type") if changes.get("model_type") in
-                              ("qwen2", "mistral") else "llama")
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+    ({"model_type": "qwen3"}, "model_type is 'qwen3'"), ({"attention_bias": "yes"}, "attention_bias")], ids=str)
+def test_whatever_else_a_config_says_is_refused_by_name(folder, tmp_path, changes, said):
+    kind = changes.get("model_type", "llama")
+    write(tmp_path, "config.json", read(folder) | {"architectures": [f"{kind.capitalize()}ForCausalLM"]} | changes)
     with pytest.raises(InputError, match=said):
-        read_config(folder)
+        read_config(tmp_path)
 
 
-@pytest.mark.parametrize("window, longest", [(None, 2048), (4096, 2048), (512, 512), ("absent", 4096)])
-def test_a_sliding_window_is_the_longest_window(tmp_path, window, longest):
+@pytest.mark.parametrize("window, longest", [(None, 2048), (4096, 2048), (512, 512)])
+def test_a_sliding_window_is_the_longest_window(folder, tmp_path, window, longest):
     """Inside of it nothing slides. Hugging Face's default for an absent key is 4096."""
-    folder = write_checkpoint(tmp_path, model_type="mistral", sliding_window=None)
-    path = folder / "config.json"
-    config = json.loads(path.read_text("utf-8")) | {"sliding_window": window, "max_position_embeddings": 2048}
-    if window == "absent":
-        del config["sliding_window"], config["max_position_embeddings"]
-    path.write_text(json.dumps(config), "utf-8")
-    assert read_config(folder).max_length == longest
+    mistral = read(folder) | {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    write(tmp_path, "config.json", mistral | {"sliding_window": window})
+    assert read_config(tmp_path).max_length == longest
+    write(tmp_path, "config.json", mistral | {"max_position_embeddings": 8192})
+    assert read_config(tmp_path).max_length == 4096
