@@ -20,7 +20,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from core.files import TEXT, InputError, Rule, check_values, read_json, reading
 from model.checkpoint import check_implemented
 
-SHIELD = "\ue000"                            # a private-use character: no token joins it to what follows
+CONTENT = "\ue000"                           # a private-use character, which no token joins to its neighbours
 # Where the content of a turn goes in a template. What changes a text, in a template or a vocabulary, changes this one.
 PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
@@ -89,10 +89,8 @@ class Tokenizer:
         Raises InputError if the template does not print the contents of all turns, or if its generation prompt is not
         the beginning of an assistant's turn, where the model says Yes or No.
         """
-        user = {"role": "user", "content": PROBE}
-        assistant = {"role": "assistant", "content": PROBE}
-        prompt = self.render([user])
-        conversation = self.render([user, assistant, user])
+        turns = [{"role": role, "content": PROBE} for role in ("user", "assistant", "user")]
+        prompt, conversation = self.render(turns[:1]), self.render(turns)
         if prompt.count(PROBE) != 1 or conversation.count(PROBE) != 3:
             raise InputError(f"{self.source}: the chat template does not print unchanged what user and assistant say")
 
@@ -112,15 +110,15 @@ class Tokenizer:
         # Cut the ids of the conversation where the contents are. (One token may hold only a part of the character.)
         texts = [opening, before_reply.removesuffix(reply_prefix), reopening, last_header]
         frame = Frame([], [], [], [])
-        text = SHIELD.join(texts)
+        text = CONTENT.join(texts)
         encoding = self.special.encode(text, add_special_tokens=False)
         for token, (start, end) in zip(encoding.ids, encoding.offsets):
-            if SHIELD not in text[start:end]:
-                frame[text[:start].count(SHIELD)].append(token)
+            if CONTENT not in text[start:end]:
+                frame[text[:start].count(CONTENT)].append(token)
 
         # The model says Yes or No at the end of a prompt.
-        prompt = self.special.encode(SHIELD.join(texts[:2]), add_special_tokens=False).ids
-        if prompt != [*frame.open, *self._ids(SHIELD), *frame.close]:
+        prompt = self.special.encode(CONTENT.join(texts[:2]), add_special_tokens=False).ids
+        if prompt != [*frame.open, *self._ids(CONTENT), *frame.close]:
             raise InputError(f"{self.source}: the ids of the chat template depend on the text that follows it")
         return frame, reply_prefix
 
@@ -226,23 +224,24 @@ class Tokenizer:
 
         with reading(self.source, "the chat template cannot be rendered"):
             return environment.from_string(self.template).render(
-                messages=messages, add_generation_prompt=True, date_string=TODAY.strftime("%d %b %Y"), tools=None,
-                documents=None, **self.special_names)
+                messages=messages, add_generation_prompt=True, tools=None, documents=None, **self.special_names)
 
 
 # --- the vocabulary -------------------------------------------------------------------------------------------------
 
 SPACE = "▁"
+# Llama 2's: blanks and bytes are spelled out. The blank before a text is no part of it.
 DECODER = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(),
                              decoders.Strip(" ", 1, 0)])
 QWEN2_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
               r"|\s+(?!\S)|\s+")
 
-# transformers' classes that take only vocabulary and merges from a file, and their default tokens.
+# The classes of transformers that take only vocabulary and merges from a file, and their default tokens. Any other
+# class may have rules of its own, too, so it is refused.
 CLASSES = {"LlamaTokenizer": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
            "Qwen2Tokenizer": dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>"),
            "GPT2Tokenizer": dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>")}
-FILES_OWN = "", "PreTrainedTokenizer", "TokenizersBackend"               # no class, and classes without rules
+WITHOUT_RULES = "", "PreTrainedTokenizer", "TokenizersBackend"           # no class, or one that takes the whole file
 
 
 def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
@@ -271,7 +270,7 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
     name = {"qwen2": "Qwen2Tokenizer", "mistral": "TokenizersBackend"}.get(config.get("model_type"), name)
     if name == "LlamaTokenizer" and byte_level or merges is None:
         name = "TokenizersBackend"
-    if name not in (*CLASSES, *FILES_OWN):
+    if name not in (*CLASSES, *WITHOUT_RULES):
         raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, write "
                          "'PreTrainedTokenizerFast' there")
 
@@ -281,7 +280,7 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
     special = _special_tokens(place, settings)
     with reading(path, "not a readable tokenizer"):
         if name in CLASSES and path.suffix == ".json":
-            raw["added_tokens"] = []
+            raw["added_tokens"] = []                        # some of them may be missing in added_tokens_decoder
         tokenizer = _tokenizer(raw, name, settings)
     _add_tokens(tokenizer, folder, own, settings, [*special.values()])
     return path, settings, special, tokenizer

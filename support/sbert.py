@@ -154,15 +154,16 @@ class Encoder:
         vectors = []
         for start in range(0, len(sentences), self.batch):
             encodings = self.tokenizer.encode_batch(sentences[start:start + self.batch])
-            tokens = torch.tensor([encoding.ids for encoding in encodings], device=self.device)                 # [B, T]
-            mask = torch.tensor([encoding.attention_mask for encoding in encodings], device=self.device).bool()
+            rows = [(encoding.ids, encoding.attention_mask) for encoding in encodings]
+            tokens, mask = torch.tensor(rows, device=self.device).unbind(1)                # [B, T]
+            lengths = mask.sum(1)
 
-            self.flops += sum(map(self.cost, mask.sum(1).tolist()))
-            hidden = self.forward(tokens, mask)
+            self.flops += sum(map(self.cost, lengths.tolist()))
+            hidden = self.forward(tokens, mask.bool())
             if self.pooling == "cls":
                 vectors.append(hidden[:, 0])
             else:
-                vectors.append((hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
+                vectors.append((hidden * mask[:, :, None]).sum(1) / lengths[:, None])
         vectors = torch.cat(vectors).cpu()
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
