@@ -77,6 +77,16 @@ def test_one_file_counts_beside_the_index_of_old_shards(tmp_path, model):
     assert all(torch.equal(ours[name], theirs[name]) and torch.equal(ours[name], model.weights[name]) for name in ours)
 
 
+@pytest.mark.parametrize("window, longest", [(None, 2048), (4096, 2048), (512, 512)])
+def test_a_sliding_window_is_the_longest_window(folder, tmp_path, window, longest):
+    """Inside of it nothing slides. Hugging Face's default for an absent key is 4096."""
+    mistral = read(folder) | {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    write(tmp_path, "config.json", mistral | {"sliding_window": window})
+    assert read_config(tmp_path).max_length == longest
+    write(tmp_path, "config.json", mistral | {"max_position_embeddings": 8192})
+    assert read_config(tmp_path).max_length == 4096
+
+
 OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() if key != "rope_type"}
 
 
@@ -92,10 +102,12 @@ def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, 
     """A key that is absent from config.json has Hugging Face's default; the dtype has Llama's, bfloat16."""
     change(write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16), **changes)
     ours, theirs = read_config(tmp_path), LlamaConfig.from_pretrained(tmp_path)
+    for name, key in {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "head_width": "head_dim",
+                      "norm_eps": "rms_norm_eps", "tied": "tie_word_embeddings",
+                      "max_length": "max_position_embeddings"}.items():
+        assert getattr(ours, name) == getattr(theirs, key), key
     rope = theirs.rope_parameters
-    assert (ours.heads, ours.kv_heads, ours.head_width, ours.norm_eps, ours.tied, ours.max_length, ours.rope_theta) == (
-        theirs.num_attention_heads, theirs.num_key_value_heads, theirs.head_dim, theirs.rms_norm_eps,
-        theirs.tie_word_embeddings, theirs.max_position_embeddings, rope["rope_theta"])
+    assert ours.rope_theta == rope["rope_theta"]
     assert ours.dtype == str(theirs.dtype or "bfloat16").removeprefix("torch.")
     assert (ours.rope is None) == (rope["rope_type"] == "default")
     assert (ours.rope or {}).get("original") == rope.get("original_max_position_embeddings")
@@ -164,6 +176,19 @@ def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, data):
     rest = data.draw(st.sampled_from([good[place + 1:], b""]))
     (copy / name).write_bytes(good[:place] + byte + rest)
     error_of(copy)
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window"),
+    ({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention", "full_attention"]}, "layer_types"),
+    ({"model_type": "mistral", "sliding_window": "4096"}, "sliding_window"),
+    ({"model_type": "mistral", "architectures": ["LlamaForCausalLM"]}, "architectures"),
+    ({"model_type": "qwen3"}, "model_type is 'qwen3'")], ids=str)
+def test_what_else_qwen2_and_mistral_may_be_is_refused_by_name(folder, tmp_path, changes, said):
+    kind = changes.get("model_type", "llama")
+    write(tmp_path, "config.json", read(folder) | {"architectures": [f"{kind.capitalize()}ForCausalLM"]} | changes)
+    with pytest.raises(InputError, match=said):
+        read_config(tmp_path)
 
 
 def test_logits_that_are_not_finite_are_named(model, ids):
