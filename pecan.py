@@ -50,6 +50,7 @@ from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
 from data import Answer, Document, Prepared
 from llama import Cache, Llama, Segment, length_of
+from model.tokenizer import without_thought
 from support.disk import file_name, kept, node_vectors, read_graph, write_graph
 from support.sbert import load_encoder, similarities
 
@@ -296,12 +297,12 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others. A bullet that repeats
     an earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
 
-    A thought (up to </think>) is no part of the summary; the paper does not say.
+    A thought (<think> .. </think>) is no part of the summary; the paper does not say.
 
     With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
     """
     text, token_spans = tokenizer.spans(ids)
-    text = re.sub("(?s).*</think>", lambda thought: " " * len(thought[0]), text)       # blanks, so that spans stay
+    text = without_thought(text)                            # spans still hold
     places = {}                                             # text of a bullet -> the places of its tokens
     for start, end in bullets(text, complete=len(ids) < limit):
         bullet = " ".join(text[start:end].split())

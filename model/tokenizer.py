@@ -24,7 +24,7 @@ CONTENT = "\ue000"                           # a private-use character, which no
 # Where the content of a turn goes in a template. What changes a text, in a template or a vocabulary, changes this one.
 PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
-THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>(?!.*</\1>)", re.DOTALL)          # opened and not closed
+THOUGHT = "(think|thinking|thought|reasoning)>"                                          # <think> .. </think>
 KEPT_TEXTS = 1 << 16                         # the ids of this many texts are kept
 KEPT_LENGTH = 1 << 13                        # characters; ids of longer texts are not kept
 
@@ -37,6 +37,14 @@ class Generation(jinja2.ext.Extension):
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return jinja2.nodes.Scope(body, lineno=line)
+
+
+def without_thought(reply: str) -> str:
+    """What a model says after its thought, which becomes blanks, so that each character keeps its place.
+
+    A thought that begins a reply and does not end takes all of it.
+    """
+    return re.sub(rf"(?s)\A(.*</{THOUGHT}|\s*<{THOUGHT}.*)", lambda thought: " " * len(thought[0]), reply)
 
 
 class Frame(NamedTuple):
@@ -99,10 +107,10 @@ class Tokenizer:
         opening, header = prompt.split(PROBE)
         _, before_reply, reopening, last_header = conversation.split(PROBE)
         added = before_reply.removeprefix(header)
-        if not conversation.startswith(prompt) or added.strip():
+        if not conversation.startswith(prompt) or not re.fullmatch(r"\n*| ", added):
             raise InputError(f"{self.source}: the chat template asks for a reply by {header!r:.80}, which is not how "
                              f"the assistant's turn begins in a conversation, {before_reply!r:.80}")
-        if THOUGHT.search(header):
+        if re.search(f"(?s)<{THOUGHT}(?!.*</\\1>)", header):               # opened and not closed
             raise InputError(f"{self.source}: the chat template asks for a thought by {header!r:.80}; PECAN needs one "
                              "that asks for the reply, Yes or No")
         reply_prefix = " " if added == " " else ""
@@ -116,10 +124,16 @@ class Tokenizer:
             if CONTENT not in text[start:end]:
                 frame[text[:start].count(CONTENT)].append(token)
 
-        # The model says Yes or No at the end of a prompt.
-        prompt = self.special.encode(CONTENT.join(texts[:2]), add_special_tokens=False).ids
-        if prompt != [*frame.open, *self._ids(CONTENT), *frame.close]:
-            raise InputError(f"{self.source}: the ids of the chat template depend on the text that follows it")
+        # The pieces of a prompt are encoded one by one, as is a reply. Together they must have the ids of the whole.
+        for contents in [CONTENT], [CONTENT, reply_prefix + "Yes", CONTENT]:
+            whole = opening
+            ids = [*frame.open]
+            for content, text, piece in zip(contents, texts[1:], frame[1:]):
+                whole += content + text
+                ids += self._ids(content) + piece
+            if self.special.encode(whole, add_special_tokens=False).ids != ids:
+                raise InputError(f"{self.source}: the ids of the chat template depend on what stands between its "
+                                 f"tokens, as in {whole.replace(CONTENT, '..')!r:.80}")
         return frame, reply_prefix
 
     def _control_tokens(self) -> dict[int, AddedToken]:
@@ -172,8 +186,8 @@ class Tokenizer:
         return self.special.decode(ids, skip_special_tokens=True)
 
     def reply(self, ids: list[int]) -> str:
-        """What a model says in `ids`: their text without a thought, which ends with </think>."""
-        return self.decode(ids).rpartition("</think>")[2]
+        """What a model says in `ids`, without a thought."""
+        return without_thought(self.decode(ids)).lstrip()
 
     def spans(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
         """The text of `ids`, and for every token the characters (start, end) with which it shares a byte.
@@ -349,18 +363,26 @@ def _of_sentencepiece(path: Path) -> dict:
 # --- the tokens that other files add --------------------------------------------------------------------------------
 
 NAMES = "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
+EXTRA = "extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens"
 TOKENS = Rule((list, dict), lambda _: True, "a list of tokens")
 
 
 def _special_tokens(path: Path, settings: dict) -> dict:
     """The special tokens (AddedToken), with the names by which a template may print them."""
-    extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
-    check_values({"extra_special_tokens": extra}, {"extra_special_tokens": TOKENS}, f"{path}: ")
-    if isinstance(extra, list):
-        extra = dict(enumerate(extra))
-    names = [*NAMES, *(name for name, token in settings.items() if name.endswith("_token") and isinstance(token, str))]
-    named = {name: settings[name] for name in names if name in settings}
-    return {str(name): _token(path, token, special=True) for name, token in (named | extra).items()}
+    given = {key: settings.get(key) or {} for key in EXTRA}
+    check_values(given, dict.fromkeys(EXTRA, TOKENS), f"{path}: ")
+    named = {name: settings[name] for name in NAMES if name in settings}
+    named |= {name: token for name, token in settings.items() if name.endswith("_token") and isinstance(token, str)}
+
+    # transformers 4 lists more tokens as additional_special_tokens, or names them in extra_special_tokens; version 5
+    # lists them as extra_special_tokens, or names them in model_specific_special_tokens.
+    listed = []
+    for tokens in given.values():
+        if isinstance(tokens, dict):
+            named |= tokens
+        else:
+            listed = listed or tokens
+    return {str(name): _token(path, token, special=True) for name, token in (named | dict(enumerate(listed))).items()}
 
 
 def _token(path: Path, token: str | dict, **flags) -> AddedToken:

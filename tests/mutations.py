@@ -238,7 +238,7 @@ PECAN = {
         "similarity to a constant text": ("self.encoder.encode([question])", "self.encoder.encode([\"Who?\"])"),
     },
     "test_tokenizer.py::test_edges_of_bullets_whose_characters_take_many_tokens": {
-        "a thought is part of the summary": ("(?s).*</think>", "</think>"),
+        "a thought is part of the summary": ("text = without_thought(text)", "pass"),
     },
 }
 

@@ -157,6 +157,7 @@ def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fal
 # --- folders --------------------------------------------------------------------------------------------------------
 
 ADDED = {name: size_of_base() + n for n, name in enumerate(CHAT)}        # the chat tokens, if another file adds them
+NAMED = "{{ x_token }}" + CHATML
 TEMPLATES = [{"name": "rag", "template": ZEPHYR}, {"name": "default", "template": LLAMA2}]
 LONG = {"truncation": {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0},
         "padding": {"strategy": {"Fixed": 4096}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
@@ -198,8 +199,11 @@ BPE = {
     "additional_special_tokens": {"specials": BASE, "additional_special_tokens": CHAT},
     "extra_special_tokens": {"specials": BASE, "extra_special_tokens": CHAT},
     "extra tokens with names": {"specials": BASE, "extra_special_tokens": {f"{name}_token": name for name in CHAT}},
+    "extra tokens with and without names": {"specials": BASE, "additional_special_tokens": CHAT,
+                                            "extra_special_tokens": {"x_token": "<x>"}, "template": NAMED},
+    "names as version 5 writes them": {"model_specific_special_tokens": {"x_token": "<x>"}, "template": NAMED},
     "named tokens": {"specials": BASE, "cls_token": "<|im_end|>", "sep_token": "<|im_start|>", "pad_token": "<pad>",
-                     "mask_token": None, "x_token": "<x>", "add_bos_token": True, "template": "{{ x_token }}" + CHATML},
+                     "mask_token": None, "x_token": "<x>", "add_bos_token": True, "template": NAMED},
     "not special in tokenizer.json": {"flags": {"special": False, "normalized": True}},
     "white space behind a token is its own": {"flags": {"rstrip": True}},
     "white space before a token is its own": {"flags": {"lstrip": True}, "template": ZEPHYR},

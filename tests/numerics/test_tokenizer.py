@@ -28,6 +28,7 @@ from folders import (
     change,
     edit_added_tokens,
     listed,
+    old_llama_2,
     read,
     write,
     write_bpe,
@@ -225,14 +226,15 @@ def test_a_reply_cut_inside_a_character_keeps_the_characters_before(tmp_path):
 
 @both_kinds
 def test_edges_of_bullets_whose_characters_take_many_tokens(tmp_path, write):
-    """The first bullet attends to node 0 alone, the second to node 1 alone. A thought before them is no bullet."""
+    """The first bullet attends to node 0 alone, the second to node 1 alone. A thought is no bullet, ended or not."""
     write(tmp_path)
     t = Tokenizer(tmp_path)
-    texts = ["<think>\n* Who?\n</think>\n\n", "* 東京は日本の首都です\n", "* 京都は古い都です👍🏽"]
+    texts = ["<thinking>\n* Who?\n</thinking>\n\n", "* 東京は日本の首都です\n", "* 京都は古い都です👍🏽"]
     ids = [t.encode(text) for text in texts]
     a = torch.cat([row.expand(len(some), 2) for row, some in zip(torch.tensor([[1., 1], [1, 0], [0, 1]]), ids)])
     points = information_points(t, sum(ids, []), a, 999, False)
     assert [(f"* {point.text}", point.e) for point in points] == [(texts[1].strip(), [1, 0]), (texts[2], [0, 1])]
+    assert not information_points(t, t.encode("<think>\n* Who?\n* W"), a, 999, False)
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
@@ -277,6 +279,12 @@ def words_with_specials(folder):
     t.save(str(folder / "tokenizer.json"))
 
 
+def old_mistral(folder):
+    """Whatever stands behind a special token gets a blank more than the same text alone."""
+    old_llama_2(folder, chat_template=LLAMA2.replace("[INST]", "<|im_start|>").replace(" [/INST]", "<|im_end|>"))
+    edit_added_tokens(folder, {"normalized": False})
+
+
 settings = partial(change, name="tokenizer_config.json")
 THINK = CHATML.replace("assistant\n' }}{% endif %}", "assistant\n<think>\n' }}{% endif %}")
 QUIET = CHATML[:CHATML.index("{% if add_generation_prompt %}")]
@@ -292,7 +300,7 @@ UPPER = CHATML.replace("message['content']", "message['content'] | upper")
     (partial(without_tokenizer_json, write, name="tokenizer.model", content="x"), ["tokenizer.model: not a sentence"]),
     (partial(without_tokenizer_json, write_sentencepiece, rule="nmt_nfkc"), ["tokenizer.model: not a BPE like"]),
     (partial(settings, tokenizer_class="CodeLlamaTokenizerFast"), ["tokenizer.json: tokenizer_class 'CodeLlama"]),
-    (partial(edit_added_tokens, flags={"single_word": True}), ["special token '<s>' is a single_word"]),
+    (partial(edit_added_tokens, flags={}, new=listed(["<x>"], single_word=True)), ["token '<x>' is a single_word"]),
     (partial(write, name="added_tokens.json", content={"<new>": 9999}), ["added_tokens.json: token '<new>' should"]),
     (partial(edit_added_tokens, flags={}, new=listed(["Yes"])), ["tokenizer.json: token 'Yes' should have the id"]),
     (partial(settings, split_special_tokens=True), ["tokenizer_config.json: split_special_tokens is True"]),
@@ -311,6 +319,7 @@ UPPER = CHATML.replace("message['content']", "message['content'] | upper")
     (partial(write_settings, template=ALWAYS_THINK), ["tokenizer_config.json", "a thought", "<think>"]),
     (partial(write_settings, template=QUIET), ["tokenizer_config.json", "reply by '<|im_end|>"]),
     (partial(write_settings, template=LLAMA3, tokenizer_class="GPT2Tokenizer"), ["ids of the chat template depend"]),
+    (partial(without_tokenizer_json, old_mistral), ["ids of the chat template depend", "Yes"]),
     (no_merges, ["Yes and No begin with the same token"]),
 ])
 def test_damage_is_named(tmp_path, damage, words):
