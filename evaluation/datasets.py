@@ -2,18 +2,18 @@
 import difflib
 import hashlib
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from core.files import InputError, one_line, parse_json, reading, sha256
+from core.files import InputError, one_line, reading, sha256
 from data import EMBEDDED, Document
-from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, files_below, read_bytes
+from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, decode, files_below, read_bytes
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
-JSON_FILE = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^QuALITY\..*\.(train|dev|test)$"
-NO_PARQUET = "parquet files are not read; take the data set's JSON or zip file (evaluation/README.md has addresses)"
+ROWS = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^qaps\.csv$|^QuALITY\..*\.(train|dev|test)$"       # names of their files
 TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs")       # names with another use in an output folder
 
 
@@ -26,6 +26,9 @@ class Dataset:
 
     def __init__(self, path: str | Path, limit: int | None = None):
         address, digest = str(path), None
+        if address.endswith(".parquet"):
+            raise InputError(f"{address}: parquet files are not read; take the data set's JSON or zip file "
+                             "(evaluation/README.md has addresses)")
         if address.startswith(("hf:", "https:")):
             path, address, digest = fetch(address)
         label, self.files = find(str(path))
@@ -92,20 +95,15 @@ def fetch(address: str) -> tuple[str, str, str]:
         name, *part = uri.path_in_repo.rsplit(":", 1)
         if uri.type != "dataset" or not name:
             raise ValueError("it names no file of a data set")
-    if name.endswith(".parquet"):
-        raise InputError(f"{address}: {NO_PARQUET}")
 
     place = {"repo_id": uri.id, "repo_type": "dataset", "revision": uri.revision}
-    with reading(address, "cannot be fetched from the hub"):
+    with reading(address, "cannot be fetched from the hub", "; if it is gated, accept its terms there, and log in with "
+                                                            "`hf auth login`"):
         try:
             path = Path(hub.hf_hub_download(filename=name, **place))
-        except hub.errors.GatedRepoError:
-            raise InputError(f"{address}: gated; accept its terms there, and log in with `hf auth login`") from None
-        except hub.errors.LocalEntryNotFoundError:
-            raise InputError(f"{address}: not in the cache, and the hub cannot be reached") from None
         except hub.errors.EntryNotFoundError:
             near = difflib.get_close_matches(name, hub.list_repo_files(**place), 5, 0)
-            raise InputError(f"{address}: no such file; names near it: {', '.join(near)}") from None
+            raise ValueError(f"no such file; names near it: {', '.join(near)}") from None
 
         commit = path.parents[name.count("/")].name         # .../snapshots/COMMIT/FILE
         with path.open("rb") as file:
@@ -118,8 +116,8 @@ def fetch(address: str) -> tuple[str, str, str]:
 def find(path: str) -> tuple[str, list[File]]:
     """The layout at `path`, and the files to read: one file, or the files in a folder or a zip file.
 
-    The layout is a name in LAYOUTS. If only a part is read, its name follows: PATH:SET is one of NarrativeQA's sets,
-    PATH:TASK a task in LongBench's zip file.
+    The layout is a name in LAYOUTS. If only a part is read, its name follows. PATH:PART is one of NarrativeQA's sets,
+    or the file of this name, such as a task in LongBench's zip file.
     """
     place, part = path, ""
     if not Path(path).exists() and ":" in path:
@@ -129,51 +127,41 @@ def find(path: str) -> tuple[str, list[File]]:
 
     with reading(place):                                    # its folders may be nested too deeply
         files = files_below(Path(place))
-    json_files = [file for file in files if re.search(JSON_FILE, file.name)]
-    tables = [file for file in files if file.name == NarrativeQA.table]
-    if not json_files and any(file.name.endswith(".parquet") for file in files):
-        raise InputError(f"{path}: {NO_PARQUET}")
-    if tables and not json_files:
-        return NarrativeQA().choose(path, part, files)
-
-    json_files = LongBench().choose(path, place, part, json_files)
-    labels = {*map(recognise, json_files), *(NarrativeQA.name for _ in tables)}
+    found = {file: file.name.split(".")[0] for file in files if re.search(ROWS, file.name)}
+    chosen = [file for file in found if not part or found[file] in (part, "qaps")]
+    labels = {*map(recognise, chosen)}
+    if labels == {NarrativeQA.name}:
+        label = f"{NarrativeQA.name} {part}".strip()
+        return label, [file for file in files if file in chosen or ".content" in file.name]
     if len(labels) != 1 or None in labels:
-        found = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no .json(l) file"
-        raise InputError(f"{path}: holds {found}; one of these layouts is wanted: {', '.join(LAYOUTS)}")
-    label, = labels
-    return label, json_files
+        held = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no such .json(l) file"
+        hint = f"; {place}:NAME reads one file of {', '.join(found.values())}" if len(found) > 1 else ""
+        raise InputError(f"{path}: holds {held}; one of these layouts is wanted: {', '.join(LAYOUTS)}{hint}")
+    return labels.pop(), chosen
 
 
 def recognise(file: File) -> str | None:
-    """The layout of a file, with the part that its first row names; None if unknown. InputError if it is not JSON.
+    """The label of a file's layout, from its first row; None if unknown. InputError if it is not JSON.
 
-    The first row is in the first line, or else in the file's only JSON value.
+    The first row is the file's first JSON value, or is in it.
     """
-    text = read_bytes(file).decode("utf-8-sig", "replace").lstrip()
-    try:
-        value = parse_json(text.partition("\n")[0], file, halves=True)
-    except InputError:
-        value = parse_json(text, file, halves=True)
+    if file.name == NarrativeQA.table:
+        return NarrativeQA.name
+    with reading(file, "not valid JSON"):
+        value, _ = json.JSONDecoder().raw_decode(decode(read_bytes(file), Report(""), "").lstrip())
 
     rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
-    for row in rows[:2]:
-        for layout in LAYOUTS.values():
-            label = isinstance(row, dict) and layout.recognise(row, file.name.split(".")[0])
-            if label:
-                return label
-    return None
+    labels = (layout.label(row, file.name.split(".")[0]) for row in rows[:2] if isinstance(row, dict)
+              for layout in LAYOUTS.values() if layout.keys <= row.keys())
+    return next(labels, None)
 
 
 def name_of(label: str, path: str | Path) -> str:
-    """The data set's name: the paper's for an official layout, else the file's."""
+    """The data set's name: the paper's for an official layout, else the file's, or that of the part."""
     name = label.removeprefix(f"{LongBench.name} ").split()[0]
     if name in (*DATASETS, *OTHER_DATASETS):
         return name
     if Path(path) == EMBEDDED:
         return "embedded"
-
-    # PATH:TASK has the name of the task.
-    is_task = label.startswith(LongBench.name) and not Path(path).exists()
-    name = str(path).rpartition(":")[2] if is_task else Path(path).name.split(".")[0]
+    name = Path(str(path).replace(":", "/")).name.split(".")[0]
     return f"{name}-own" if name in TAKEN else name

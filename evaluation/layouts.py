@@ -7,18 +7,19 @@ mended, or the row that has one is left out; the report counts both.
 import codecs
 import contextlib
 import csv
+import html
 import io
+import json
 import re
 import string
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
-from core.files import InputError, check_values, open_bytes, parse_json, reading
-from data import OPTION_RULES, Document, Question, json_lines, read_jsonl
+from core.files import InputError, open_bytes, parse_json, reading
+from data import Document, Question, read_jsonl
 from evaluation.paper import DATASETS
 
 File = Path | zipfile.Path        # on disk or in a zip file
@@ -79,19 +80,19 @@ def read_bytes(file: File) -> bytes:
 
 def json_rows(file: File, report: Report) -> Iterator[tuple[str, object]]:
     """Yield each row with its place. Rows are the items of one list, or lines. Lines that are not JSON are skipped."""
-    if next(json_lines(file), (0, b""))[1].startswith(b"["):
-        for number, row in enumerate(parse_json(read_bytes(file), file, list)):
+    text = decode(read_bytes(file), report, file.name)
+    if text.lstrip().startswith("["):
+        for number, row in enumerate(parse_json(text, file, list)):
             yield f"{file.name}, row {number}", row
         return
 
-    for number, line in json_lines(file):
+    for number, line in enumerate(text.split("\n"), 1):         # line feeds only: a text may hold other line ends
         where = f"{file.name}, line {number}"
         try:
-            row = parse_json(decode(line, report, where), where)
-        except ValueError:
+            if line.strip():
+                yield where, parse_json(line, where)
+        except InputError:
             report.skip("not valid JSON", where)
-        else:
-            yield where, row
 
 
 # --- encodings ------------------------------------------------------------------------------------------------------
@@ -111,19 +112,13 @@ codecs.register_error("windows-1252", windows_1252)
 
 
 def decode(content: bytes, report: Report, where: str) -> str:
-    """Bytes as text: UTF-8, and Windows-1252 where they are not UTF-8; UTF-16 if they begin with its byte order mark.
-
-    ValueError if a NUL is among them, because no text has one.
-    """
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        text = content.decode("utf-16")
-    else:
-        text = content.decode("utf-8-sig", "windows-1252")
-        if text.encode("utf-8") != content.removeprefix(codecs.BOM_UTF8):
-            report.problem("not UTF-8, read as Windows-1252", where)
-    if "\0" in text:
-        raise ValueError("holds NUL characters, so it is no text")
-    return text
+    """Bytes as text: UTF-8, UTF-16 or UTF-32, and Windows-1252 where they are none of these."""
+    encoding = json.detect_encoding(content)
+    try:
+        return content.decode(encoding)
+    except UnicodeError:
+        report.problem("not UTF-8, read as Windows-1252", where)
+        return content.decode(encoding, "windows-1252")
 
 
 def mend(text: str, report: Report, where: str) -> str:
@@ -143,46 +138,24 @@ SCRIPT = re.compile(r"\s*+(?:<!--\s*+)?(?:if\s*+\(window\b|var |function\b|docum
 SCRIPT_END = re.compile(r"-->|\n[^\S\n]*+\n")
 
 
+# What is no text: scripts, styles, the title, comments, declarations.
+HIDDEN = re.compile(r"(?is)<(script|style|title)\b.*?(?:</\1\b[^<>]*>|\Z)|<!--.*?(?:-->|\Z)|<[!?][^<>]*>")
+
 # Tags that begin or end a line. Others, such as <b>, may stand inside a word.
-BLOCKS = set("address article aside blockquote br caption center dd details dialog dir div dl dt fieldset figcaption "
-             "figure footer form h1 h2 h3 h4 h5 h6 header hr legend li main menu nav ol optgroup option p pre section "
-             "select summary table tbody td textarea tfoot th thead tr ul".split())
-
-
-class Page(HTMLParser):
-    """The text of a page, without scripts, styles and the title."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.text = ""
-        self.hidden = None            # the tag whose content is not text
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        if tag in ("script", "style", "title"):
-            self.hidden = tag
-        self.break_line(tag)
-
-    def handle_endtag(self, tag):
-        if tag == self.hidden:
-            self.hidden = None
-        self.break_line(tag)
-
-    def break_line(self, tag):
-        if tag in BLOCKS:
-            self.text += "\n"
-
-    def handle_data(self, data):
-        if self.hidden is None:
-            self.text += data
+BLOCKS = re.compile(
+    r"(?i)</?(address|article|aside|blockquote|br|caption|center|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption|"
+    r"figure|footer|form|h[1-6]|header|hr|legend|li|main|menu|nav|ol|optgroup|option|p|pre|section|select|summary|table|"
+    r"tbody|td|textarea|tfoot|th|thead|tr|ul)\b[^<>]*>")
+TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 
 def plain_text(text: str, report: Report, where: str) -> str:
-    """The text of a story, without HTML and without a script before it."""
+    """The text of a story, without HTML and without a script before it. ValueError if it is no text."""
+    if "\0" in text:
+        raise ValueError("holds NUL characters, so it is no text")
     if re.search(r"<(html|body|pre|script|!doctype)\b", text[:5000], re.I):
         report.problem("a page in HTML; only its text was kept", where)
-        text = Page(text).text
+        text = html.unescape(TAG.sub("", BLOCKS.sub("\n", HIDDEN.sub("", text))))
 
     # Some pages have lost their tags, but not the script.
     begins = SCRIPT.match(text)
@@ -203,9 +176,9 @@ class Layout:
     name: str                     # one word
     keys: set                     # a row that has them is of this layout
 
-    def recognise(self, row: dict, stem: str) -> str | None:
-        """`name` if the first row of the file `stem` has this layout, else None. A part that is named follows it."""
-        return self.name if self.keys <= row.keys() else None
+    def label(self, row: dict, stem: str) -> str:
+        """`name`, and behind it the part of the layout that a row of the file `stem` belongs to."""
+        return self.name
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
@@ -240,13 +213,13 @@ def texts(value) -> list[str]:
 
 
 def paragraph(title: str, text: str) -> str:
-    """A paragraph with its title on a line above it.
+    """A paragraph with its title on a line above it; "" if the paragraph is empty.
 
     The paper does not say whether titles are read. We read them: the questions of HotpotQA and MuSiQue name things by
     the titles of their articles, and a paragraph often says only "he" or "the film". LongBench also prints both data
     sets with titles. (The nodes in PECAN's Figure A1 have no titles, but they are from a single story.)
     """
-    return f"{exactly(str, title)}\n{exactly(str, text)}"
+    return f"{exactly(str, title)}\n{text}" if exactly(str, text).strip() else ""
 
 
 def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:
@@ -255,28 +228,22 @@ def checked(where: str, name: str, passages: list[str], questions: list[Question
     `passages` and `questions` are as in the row. A repeated answer is kept once. A question without a text or an
     answer, or of another form, is left out and counted.
     """
-    document = Document(name, [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
-
+    document = Document(str(name), [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
     for question in questions:
         try:
-            texts([question.text, *texts(question.answers)])
-            exactly(int if type(question.id) is int else str, question.id)
+            words = texts([question.text, *exactly(list, question.answers)])
         except TypeError as error:
             report.skip(f"a question of another form ({error})", where)
             continue
 
-        text = mend(question.text, report, where).strip()
-        answers = list(dict.fromkeys(mend(answer, report, where).strip() for answer in question.answers))
+        text, *answers = (mend(part, report, where).strip() for part in words)
         if "" in answers:
             report.problem("an empty answer, left out", question.id)
-            answers.remove("")
-
+        answers = list(dict.fromkeys(filter(None, answers)))
         if answers and text:
             document.questions.append(Question(str(question.id), text, answers, question.extra))
-        elif text:
-            report.skip("a question without an answer", question.id)
         else:
-            report.skip("an empty question", question.id)
+            report.skip("a question without an answer" if text else "an empty question", question.id)
     return document
 
 
@@ -289,19 +256,14 @@ class NarrativeQA(Layout):
     only one of the three sets.
     """
     name = "NarrativeQA"
-    keys = {"qaps.csv"}           # a file's name, because rows are not JSON
+    keys = {"document_id"}        # of a row of the table
     table = "qaps.csv"
-
-    def choose(self, path: str, part: str, files: list[File]) -> tuple[str, list[File]]:
-        """The layout with the chosen set ("" for all three), and its files; InputError if there is no such set."""
-        if part not in ("", "train", "valid", "test"):
-            raise InputError(f"{path}: NarrativeQA's sets are train, valid and test")
-        return f"{self.name} {part}".strip(), [file for file in files if file.name == self.table
-                                               or ".content" in file.name]
 
     def rows(self, files, report):
         """A row is a document: its questions and the file of its story. Rows are in the order of the table."""
-        stories = {file.name.split(".")[0]: file for file in files if ".content" in file.name}
+        if report.part not in ("", "train", "valid", "test"):
+            raise InputError(f"{report.path}: NarrativeQA's sets are train, valid and test")
+        stories = {file.name.split(".")[0]: file for file in files if file.name != self.table}
 
         questions = {}                # id of a document -> its questions
         for file in files:
@@ -317,20 +279,15 @@ class NarrativeQA(Layout):
 
     def questions(self, file: File, report: Report) -> Iterator[tuple[str, Question]]:
         """Yield the questions of a table, each with the id of its document."""
-        with reading(file, "not a readable table"):
-            text = decode(read_bytes(file), report, str(file))
-            table = csv.DictReader(io.StringIO(text))
-            missing = {"document_id", "set", "question", "answer1", "answer2"} - set(table.fieldnames or [])
-            if missing:
-                raise InputError(f"{file}: has no column {sorted(missing)[0]}")
-
-            # The first line holds the names of the columns.
-            for number, row in enumerate(table, 2):
+        with reading(file, "not a table of questions"):
+            table = csv.DictReader(io.StringIO(decode(read_bytes(file), report, file.name)))
+            for number, row in enumerate(table, 2):               # the first line holds the names of the columns
+                name = row["document_id"]
+                question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
                 if None in row:
                     report.skip("a row with too many columns", f"{file.name}, row {number}")
                 elif report.part in ("", row["set"]):
-                    name = row["document_id"]
-                    yield name, Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
+                    yield name, question
 
     def document(self, where, row, report):
         questions, story = row
@@ -353,14 +310,14 @@ class Qasper(Layout):
 
     def document(self, where, row, report):
         """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""
-        sections = []
+        parts = [row["title"], row["abstract"]]
         for section in row["full_text"]:
-            sections += [section.get("section_name") or "", *texts(section["paragraphs"])]
+            parts += [section.get("section_name"), *texts(section["paragraphs"])]
+        text = "\n".join(part for part in parts if part and part.strip())
 
-        parts = [part for part in (row["title"], row["abstract"], *sections) if part and part.strip()]
         questions = [Question(asked["question_id"], asked["question"],
                               [self.gold(given["answer"]) for given in asked["answers"]]) for asked in row["qas"]]
-        return checked(where, where, ["\n".join(parts)], questions, report)
+        return checked(where, where, [text], questions, report)
 
     def gold(self, answer: dict) -> str:
         """An annotator's answer, written as Qasper's own scorer writes it."""
@@ -368,11 +325,7 @@ class Qasper(Layout):
             return "Unanswerable"
         if answer["extractive_spans"]:
             return ", ".join(texts(answer["extractive_spans"]))
-        if answer["free_form_answer"]:
-            return answer["free_form_answer"]
-        if answer["yes_no"] is None:
-            return ""
-        return "Yes" if exactly(bool, answer["yes_no"]) else "No"
+        return answer["free_form_answer"] or {None: "", True: "Yes", False: "No"}[answer["yes_no"]]
 
 
 class HotpotQA(Layout):
@@ -394,20 +347,10 @@ class HotpotQA(Layout):
             context = list(zip(context["title"], context["sentences"], strict=True))
         ends = [a[-1:].isspace() or b[:1].isspace() for _, sentences in context for a, b in pairwise(sentences)]
         bare = 2 * sum(ends) <= len(ends)
-        passages = []
-        for title, sentences in context:
-            text = ""
-            for sentence in texts(sentences):
-                meet = text[-1:].strip() and sentence[:1].strip()
-                text += f" {sentence}" if bare and meet else sentence
-            if text.strip():
-                passages.append(paragraph(title, text))
-            else:
-                report.skip("an empty paragraph", where)
-
-        name = row["_id"] if "_id" in row else row["id"]
-        question = Question(name, row["question"], [row.get("answer") or ""])
-        return checked(where, name, passages, [question], report)
+        passages = [paragraph(title, " ".join(map(str.strip, texts(sentences))) if bare else "".join(texts(sentences)))
+                    for title, sentences in context]
+        question = Question(row.get("_id") or row["id"], row["question"], [row.get("answer") or ""])
+        return checked(where, question.id, passages, [question], report)
 
 
 class MuSiQue(Layout):
@@ -424,13 +367,10 @@ class MuSiQue(Layout):
     def document(self, where, row, report):
         paragraphs = sorted(row["paragraphs"], key=lambda row: row["idx"])
         passages = [paragraph(row["title"], row["paragraph_text"]) for row in paragraphs]
-
         answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
-        questions = [Question(row["id"], row["question"], answers)]
         if not exactly(bool, row.get("answerable", True)):
-            report.skip("a question that its paragraphs do not answer", where)
-            questions = []
-        return checked(where, row["id"], passages, questions, report)
+            answers = []
+        return checked(where, row["id"], passages, [Question(row["id"], row["question"], answers)], report)
 
 
 # --- other data sets ------------------------------------------------------------------------------------------------
@@ -455,20 +395,17 @@ class QuALITY(Layout):
     def document(self, where, row, report):
         """The options follow a question's text as lines "(A) ..". The answer is the text of the right option.
 
-        For the accuracy, `extra` has the options and gold, the place of the right one.
+        For the accuracy, `extra` has the options and gold, the place of the right one. A test set has no labels.
         """
         questions = []
         for number, asked in enumerate(row["questions"]):
             options = [" ".join(option.split()) for option in texts(asked["options"])]
             lines = [f"({letter}) {option}" for letter, option in zip(string.ascii_uppercase, options)]
-            text = "\n".join([asked["question"], *lines])
-            question = Question(f"{row['set_unique_id']}-{number}", text, [])
-            if asked.get("gold_label") is not None:
-                question.extra.update(options=options, gold=exactly(int, asked["gold_label"]) - 1)
-                check_values(question.extra, OPTION_RULES)
-                question.answers.append(options[question.extra["gold"]])
-            questions.append(question)
-        return checked(where, str(row["article_id"]), [exactly(str, row["article"])], questions, report)
+            gold = exactly(int, asked.get("gold_label") or 0) - 1
+            questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
+                                      [option for place, option in enumerate(options) if place == gold],
+                                      {"options": options, "gold": gold}))
+        return checked(where, row["article_id"], [row["article"]], questions, report)
 
 
 class LongBench(Layout):
@@ -489,22 +426,8 @@ class LongBench(Layout):
         """The name of a task, which is that of its data set if it is one of ours."""
         return self.tasks.get(str(task).removesuffix("_e"), str(task))
 
-    def recognise(self, row, stem):
-        return self.keys <= row.keys() and f"{self.name} {self.part(row.get('dataset') or stem)}".strip()
-
-    def choose(self, path: str, place: str, task: str, files: list[File]) -> list[File]:
-        """The files to read: the task's file. Without a task all files, unless they are the whole of LongBench.
-
-        Raises InputError if a task must be named, or if there is no file of this name.
-        """
-        by_task = {file.name.removesuffix(".jsonl"): [file] for file in files}
-        if not task and not by_task.keys() >= {name.lower() for name in DATASETS}:
-            return files
-        known = [name for name in sorted(by_task) if name.removesuffix("_e") in self.tasks]
-        if task not in known:
-            raise InputError(f"{path}: LongBench's tasks are chosen by name: {place}:TASK, with TASK one of "
-                             f"{', '.join(known or self.tasks)}")
-        return by_task[task]
+    def label(self, row, stem):
+        return f"{self.name} {self.part(row.get('dataset') or stem)}"
 
     def rows(self, files, report):
         if report.part not in self.tasks.values():
@@ -518,7 +441,7 @@ class LongBench(Layout):
         if self.part(task) != report.part:
             raise ValueError(f"of the task {task!r:.60}")
         passages = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
-        name = str(row.get("_id") or where)
+        name = row.get("_id") or where
         question = Question(name, row.get("input") or row["question"], row["answers"])
         return checked(where, name, passages, [question], report)
 
