@@ -5,6 +5,7 @@ failed is missing. "not run" means not measured. "none" means that there is no s
 Scores are percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 """
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
 from evaluation import paper
@@ -107,14 +108,15 @@ def overview(dataset: str, runs: dict) -> Table:
 
 # --- one table for each data set ------------------------------------------------------------------------------------
 
-def compared(title: str, header: list[str], columns: list[str], rows: list, runs: dict) -> Table:
-    """A table of runs. Each row has a label, the name of its run, and published cells.
+def compared(rows, title: str, label: str, columns: str, heads: str, dataset: str, runs: dict) -> Table:
+    """A table of runs: their labels, the measured columns, and the published ones under `heads`.
 
-    The measured `columns` come between labels and published cells. `header` has the titles of labels and published
-    cells.
+    `rows` gives (label, name of the run, published cells) of each row.
     """
-    cells = [[label, *measured(runs.get(name), columns), *figures] for label, name, figures in rows]
-    return Table(title, [header[0], *columns, *header[1:]], cells)
+    columns = columns.split(", ")
+    found = [[label_of_whole(dataset) if name == "whole" else text, *measured(runs.get(name), columns), *figures]
+             for text, name, figures in rows(dataset, runs)]
+    return Table(f"{title}, {dataset}", [label, *columns, *heads.split(", ")], found)
 
 
 def published(row: dict, dataset: str) -> list[str]:
@@ -126,53 +128,41 @@ def published(row: dict, dataset: str) -> list[str]:
     return [f"{figures.f1:.1f}", f"{figures.rouge_l:.1f}", *cost]
 
 
-# Label of a row of Table 1 -> name of its run. The paper labels the whole document with the name of its model.
-TABLE1_RUNS = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8B": "whole"}
-
-
-def table1(dataset: str, runs: dict) -> Table:
-    """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
-    rows = []
-    for label, row in paper.TABLE1.items():
-        name = TABLE1_RUNS[label]
-        rows.append((label_of_whole(dataset) if name == "whole" else label, name, published(row, dataset)))
-    return compared(f"Table 1, {dataset}", ["method", "published F1", "ROUGE-L", "FLOPs", "ratio"],
-                    ["F1", "95 %", "ROUGE-L", "FLOPs/query", "ratio", "cut", "n", "F1 - PECAN"], rows, runs)
-
-
 def label_of_whole(dataset: str) -> str:
     """The label of the whole document's row, with the paper's label if the paper has the data set."""
     cut = f", {paper.CUT[dataset]} % cut" if dataset in paper.CUT else ""
     return "whole document" + (f" (published: Llama-3.1-8B{cut})" if dataset in paper.DATASETS else "")
 
 
-def systems(dataset: str, runs: dict) -> Table:
-    """Whole systems of several papers. Published figures name their metric, data and model, because these differ."""
-    rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
-            for row in rows_of("systems")]
-    return compared(f"Systems, {dataset}", ["system", "published", "on", "by"],
-                    ["F1", "95 %", "EM", "accuracy", "ROUGE-L", "FLOPs/query", "FLOPs/document", "refused", "n",
-                     "F1 - PECAN"], rows, runs)
+def table1(dataset: str, runs: dict) -> list[tuple]:
+    """Methods, in the paper's order. The paper labels the whole document with the name of its model."""
+    names = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8B": "whole"}
+    return [(label, names[label], published(row, dataset)) for label, row in paper.TABLE1.items()]
 
 
-def table2(dataset: str, runs: dict) -> Table:
-    """F1 if one model builds the graph and another searches it. Pairs that only the paper has come last."""
+def table2(dataset: str, runs: dict) -> list[tuple]:
+    """One model builds the graph and another searches it. Pairs that only the paper has come last."""
     figures = {pair: f"{row[dataset]:.1f}" for pair, row in paper.TABLE2.items() if dataset in row}
-    rows = []
-    for name, run in runs.items():
-        in_paper = run["label"].replace("-Instruct", "").replace("Meta-", "")
-        rows.append((run["label"], name, [figures.pop(in_paper, NONE)]))
-
-    rows += [(pair, None, [figure]) for pair, figure in figures.items()]
-    return compared(f"Table 2, {dataset}", ["graph by + search by", "published F1"],
-                    ["F1", "95 %", "n", "F1 - first row"], rows, runs)
+    rows = [(run["label"], name, [figures.pop(run["label"].replace("-Instruct", "").replace("Meta-", ""), NONE)])
+            for name, run in runs.items()]
+    return rows + [(pair, None, [figure]) for pair, figure in figures.items()]
 
 
-def table3(dataset: str, runs: dict) -> Table:
-    """Ablations: F1, ROUGE-L."""
-    rows = [(row.label, row.name, published(paper.TABLE3[row.label], dataset)[:2]) for row in rows_of("3")]
-    return compared(f"Table 3, {dataset}", ["method", "published F1", "ROUGE-L"],
-                    ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs/query", "n", "F1 - PECAN"], rows, runs)
+def table3(dataset: str, runs: dict) -> list[tuple]:
+    """Ablations."""
+    return [(row.label, row.name, published(paper.TABLE3[row.label], dataset)[:2]) for row in rows_of("3")]
+
+
+def patience(dataset: str, runs: dict) -> list[tuple]:
+    """Figure 4: t_n from 1 to 8. The paper prints a picture. Its numbers for t_n = 1 are in Table 1."""
+    return [(row.label, row.name, published(paper.TABLE1["PECAN"] if row.name == "pecan" else {}, dataset)[::2])
+            for row in rows_of("patience")]
+
+
+def systems(dataset: str, runs: dict) -> list[tuple]:
+    """Whole systems of several papers. Published figures name their metric, data and model, because these differ."""
+    return [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
+            for row in rows_of("systems")]
 
 
 def table_a3(datasets: dict, results: dict) -> Table:
@@ -194,24 +184,13 @@ def table_a4(dataset: str, runs: dict) -> Table:
             ["PECAN Attention Graph Construction", *measured(pecan, ["FLOPs/document", "documents"])],
             ["PECAN Graph Search", *measured(pecan, ["FLOPs/query", "n"])]]
     for queries in (1, 2, 4, 8):
-        both = NOT_RUN if pecan is None else quantity(pecan["flops"] + pecan["construction_flops"] / queries)
-        rows.append([f"both, {queries} queries per document", both, *measured(pecan, ["n"])])
+        both = pecan and pecan | {"flops": pecan["flops"] + pecan["construction_flops"] / queries}
+        rows.append([f"both, {queries} queries per document", *measured(both, ["FLOPs/query", "n"])])
 
     # The rows are in the paper's order.
     for row, figures in zip(rows, paper.TABLE_A4.values(), strict=True):
         row.append(f"{figures[dataset]:.1f}T" if dataset in figures else NONE)
     return Table(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows)
-
-
-def patience(dataset: str, runs: dict) -> Table:
-    """Figure 4: F1 and FLOPs for t_n from 1 to 8.
-
-    The paper prints a picture. Its numbers for t_n = 1 are in Table 1.
-    """
-    rows = [(row.label, row.name, published(paper.TABLE1["PECAN"] if row.name == "pecan" else {}, dataset)[::2])
-            for row in rows_of("patience")]
-    return compared(f"Figure 4, {dataset}", ["stop patience", "published F1", "FLOPs"],
-                    ["F1", "95 %", "FLOPs/query", "nodes", "n", "F1 - first row"], rows, runs)
 
 
 def nodes(dataset: str, runs: dict) -> Table:
@@ -239,6 +218,16 @@ def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
 
 
 # --table -> the function that makes a data set's table.
-SHOW = {"1": table1, "2": table2, "3": table3, "A4": table_a4, "patience": patience, "nodes": nodes,
-        "systems": systems}
+SHOW = {
+    "1": partial(compared, table1, "Table 1", "method", "F1, 95 %, ROUGE-L, FLOPs/query, ratio, cut, n, F1 - PECAN",
+                 "published F1, ROUGE-L, FLOPs, ratio"),
+    "2": partial(compared, table2, "Table 2", "graph by + search by", "F1, 95 %, n, F1 - first row", "published F1"),
+    "3": partial(compared, table3, "Table 3", "method", "F1, 95 %, ROUGE-L, nodes, FLOPs/query, n, F1 - PECAN",
+                 "published F1, ROUGE-L"),
+    "A4": table_a4,
+    "patience": partial(compared, patience, "Figure 4", "stop patience",
+                        "F1, 95 %, FLOPs/query, nodes, n, F1 - first row", "published F1, FLOPs"),
+    "nodes": nodes,
+    "systems": partial(compared, systems, "Systems", "system", "F1, 95 %, EM, accuracy, ROUGE-L, FLOPs/query, "
+                       "FLOPs/document, refused, n, F1 - PECAN", "published, on, by")}
 TABLES = [*SHOW, "A3"]
