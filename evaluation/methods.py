@@ -46,23 +46,12 @@ class Checkpoints(NamedTuple):
 
 
 class Models:
-    """The models loaded from Checkpoints. Dragon's encoders and LongLLMLingua's scorer are loaded on first use."""
+    """The models loaded from Checkpoints. LongLLMLingua's scorer is loaded on first use."""
 
     def __init__(self, checkpoints: Checkpoints):
         self.checkpoints = checkpoints
         self.model, self.encoder, self.builder = load_models(checkpoints)
-
-    @cached_property
-    def towers(self):
-        return load_towers(self.checkpoints.dragon, self.model)
-
-    @property
-    def question_tower(self):
-        return self.towers[0]
-
-    @property
-    def passage_tower(self):
-        return self.towers[1]
+        self.question_tower, self.passage_tower = load_towers(checkpoints.dragon, self.model)
 
     @cached_property
     def scorer(self) -> Llama:

@@ -134,11 +134,9 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
     place = path.with_suffix(".setup.json")
 
     if overwrite and answers:
-        files = [file for file in (*answers, place) if file.exists()]
-        for file in files:
+        for file in filter(Path.exists, (*answers, place)):
             if Path(f"{file}.old").exists():
                 raise InputError(f"{file}.old exists already; move it away, or leave out --overwrite")
-        for file in files:
             with writing(file):
                 file.rename(f"{file}.old")
     elif answers:
@@ -249,11 +247,13 @@ class Runner:
         predictions = Predictions(run.file, team.rank)
         team.first(lambda: None)
         documents = run.dataset.documents[team.rank::team.size]
-        failed = team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0))
+        reasons = {}                                              # id of a question -> why it has no answer
+        for failed in team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0)):
+            reasons |= failed
         team.first(lambda: predictions.finish(run.dataset.questions))
 
-        # Several questions may share a reason, such as a failed document. It is given once.
-        reasons = list(dict.fromkeys(reason for _, reason in sorted(sum(failed, []))))
+        # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
+        reasons = list(dict.fromkeys(reasons[id] for id in run.dataset.questions if id in reasons))
         answered = Predictions(run.file).rows
         rows = [answered[id] for id in run.dataset.questions if id in answered]
         if not rows:
@@ -262,13 +262,9 @@ class Runner:
 
 
 def answer_all(method: Method, documents: list[Document], predictions: Predictions, run: Run,
-               shown: bool) -> list[tuple[int, str]]:
-    """Answer the open questions, document by document.
-
-    Returns the questions that could not be answered: the place in the data set, and the reason.
-    """
-    places = {id: place for place, id in enumerate(run.dataset.questions)}
-    failures = []
+               shown: bool) -> dict[str, str]:
+    """Answer the open questions, document by document. Returns why others have no answer, by their ids."""
+    failed = {}
     bar = tqdm(documents, f"{run.dataset.name}: {run.label}", leave=False, disable=not (shown and sys.stderr.isatty()))
     for document in bar:
         left = [question for question in document.questions if not predictions.holds(document, question)]
@@ -284,7 +280,7 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
             raise
         except InputError as error:
             reason = f"document {document.id}, questions left {len(left)}: {error}"
-            failures += [(places[question.id], reason) for question in left]
+            failed |= dict.fromkeys((question.id for question in left), reason)
             continue
 
         for question in left:
@@ -292,8 +288,7 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
                 with enough_memory():
                     answer = method.answer(prepared, question.text)
             except InputError as error:
-                reason = f"question {question.id} of document {document.id}: {error}"
-                failures.append((places[question.id], reason))
+                failed[question.id] = f"question {question.id} of document {document.id}: {error}"
             else:
                 predictions.add(prediction(document, question, prepared, answer, name))
-    return failures
+    return failed

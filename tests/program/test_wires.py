@@ -83,7 +83,7 @@ def record(patch, main, arguments: list) -> dict[str, list]:
 
     def answer_all(call, run=runner.answer_all):
         calls[call.run.row.name].append(call.method)
-        return run(**vars(call)) if isinstance(call.method, Pecan) else [(0, "only recorded")]
+        return run(**vars(call)) if isinstance(call.method, Pecan) else dict.fromkeys(call.run.dataset.questions, "")
 
     for module in (llama, sbert):
         patch.setattr(module, "fingerprint", lambda folder: Path(folder).name)
