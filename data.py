@@ -9,7 +9,6 @@ made from the number of the line.
 """
 import codecs
 import hashlib
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -125,43 +124,34 @@ def read_text(path: str | Path) -> Document:
     return Document(Path(path).name, [text])
 
 
-def json_lines(path) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the content of each line that is not blank, of a file on disk or in a zip file.
+def json_lines(path) -> Iterator[tuple[int, dict]]:
+    """Yield the number and the object of each line that is not blank, of a file on disk or in a zip file.
 
-    A byte order mark is no content. A gzipped file is unpacked. InputError if the file cannot be read.
+    A byte order mark is no content. A gzipped file is unpacked. InputError names the line, or the file if it cannot be
+    read.
     """
     with reading(path), open_bytes(path) as lines:
         for number, line in enumerate(lines, 1):
             line = line.removeprefix(codecs.BOM_UTF8).strip()
             if line:
-                yield number, line
+                yield number, parse_json(line, f"{path}, line {number}", dict)
 
 
-def read_jsonl(path, limit: int | None = None) -> list[Document]:
-    """The documents of a JSON lines file, on disk or in a zip file; at most `limit`.
-
-    InputError names the line and what is wrong with it.
-    """
-    documents = []
-    documents_seen, questions_seen = set(), set()
-    for number, line in itertools.islice(json_lines(path), limit):
+def read_jsonl(path) -> list[Document]:
+    """The documents of a JSON lines file, on disk or in a zip file. InputError names the line and what is wrong."""
+    documents, seen = [], set()
+    for number, row in json_lines(path):
         where = f"{path}, line {number}"
-        document = _document(line, where, f"{path.stem}-{number}")
-        _check_new([document.id], documents_seen, where)
-        _check_new([question.id for question in document.questions], questions_seen, where)
+        document = _document({"id": f"{path.stem}-{number}"} | row, where)
+        for id in (("document", document.id), *(("question", question.id) for question in document.questions)):
+            if id in seen:
+                raise InputError(f"{where}: id {id[1]!r} is used a second time")
+            seen.add(id)
         documents.append(document)
 
     if not documents:
         raise InputError(f"{path}: holds no document")
     return documents
-
-
-def _check_new(ids: list[str], seen: set[str], where: str):
-    """Add ids to those seen so far; InputError if one was seen before."""
-    for id in ids:
-        if id in seen:
-            raise InputError(f"{where}: id {id!r} is used a second time")
-        seen.add(id)
 
 
 def check_options(values: dict, place: str):
@@ -172,9 +162,8 @@ def check_options(values: dict, place: str):
                          "numbered from 0")
 
 
-def _document(line: bytes, where: str, name: str) -> Document:
-    """The document in a line. If it has no id, `name` is its id. InputError begins with `where`."""
-    row = {"id": name} | parse_json(line, where, dict)
+def _document(row: dict, where: str) -> Document:
+    """The document in a line. InputError begins with `where`."""
     if ("text" in row) == ("passages" in row):
         raise InputError(f"{where}: a document has either text or passages")
     rules = DOCUMENT_RULES | ({"text": WORDS} if "text" in row else {"passages": PASSAGES})

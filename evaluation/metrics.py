@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.files import TEXT, TEXTS, InputError, check_values, parse_json
+from core.files import TEXT, TEXTS, InputError, check_values
 from data import check_options, json_lines
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
@@ -102,14 +102,10 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     return None
 
 
-def has_options(row: dict) -> bool:
-    return row.get("options") is not None and row.get("gold") is not None
-
-
 def accuracy(rows: list[dict]) -> dict:
     """The percentage of rows whose prediction names the gold option; {} if no row has options and `gold`."""
     right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row["gold"]) for row in rows
-             if has_options(row)]
+             if row.keys() >= {*OPTIONS}]
     return {"accuracy": mean(right)} if right else {}
 
 
@@ -210,13 +206,12 @@ def read_predictions(path: str | Path) -> list[dict]:
     InputError names the first line without them, or with impossible options.
     """
     rows = []
-    for number, line in json_lines(Path(path)):
-        place = f"{path}, line {number}"
-        row = parse_json(line, place, dict)
-        rows.append({"prediction": row.get("pred")} | row)
-        check_values(rows[-1], {"prediction": TEXT, "answers": TEXTS}, f"{place}: not a prediction with its answers: ")
-        if has_options(row):
-            check_options(row, f"{place}: ")
+    for number, row in json_lines(Path(path)):
+        row, place = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
+        check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{place}not a prediction with its answers: ")
+        if row.keys() >= {*OPTIONS}:
+            check_options(row, place)
+        rows.append(row)
     if not rows:
         raise InputError(f"{path}: holds no prediction")
     return rows
