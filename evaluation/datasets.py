@@ -35,10 +35,13 @@ class Dataset:
         self.layout = LAYOUTS[label.split()[0]]
         self.name = name_of(label, path)
         self.report = Report(address, label, digest or sha256(self.files))
+        if self.report.part and self.report.part not in self.layout.parts:
+            raise InputError(f"{address}: {self.layout.name}'s {self.report.part!r:.60} is not read, only "
+                             f"{', '.join(self.layout.parts)}")
 
         found = self._read()
         if not found:
-            raise InputError(f"{path}: holds no question ({', '.join(self.report.skipped) or 'it is empty'})")
+            raise InputError(f"{path}: holds no question ({', '.join(self.report.found) or 'it is empty'})")
         self.report.documents = len(found)
         self.report.questions = sum(len(document.questions) for document in found)
         self.documents = found[:limit]
@@ -58,7 +61,7 @@ class Dataset:
             questions = documents.setdefault(document.hash, replace(document, questions=[])).questions
             for question in document.questions:
                 if question.id in used:
-                    self.report.problem("a question id that is used again, numbered", question.id)
+                    self.report.note("a question id that is used again, numbered", question.id)
                     numbered = (f"{question.id}#{n}" for n in itertools.count(2))
                     question = replace(question, id=next(id for id in numbered if id not in used))
                 used.add(question.id)
@@ -72,13 +75,13 @@ class Dataset:
             try:
                 document = self.layout.document(where, row, self.report)
             except Exception as error:                      # nobody can list what a damaged file makes libraries raise
-                self.report.skip(f"a row of another form ({type(error).__name__}: {one_line(error)})", where)
+                self.report.note(f"a row of another form ({type(error).__name__}: {one_line(error)})", where)
                 continue
 
             if document.passages:
                 yield document
             else:
-                self.report.skip("a row without text", where)
+                self.report.note("a row without text", where)
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------

@@ -27,35 +27,30 @@ File = Path | zipfile.Path        # on disk or in a zip file
 
 @dataclass
 class Report:
-    """The counts of a data set. `skipped` and `problems` hold each reason, how often it occurred and where first."""
+    """The counts of a data set. `found` holds each defect that was mended or left out, how often, and where first."""
     path: str
     layout: str = ""              # its name, and the part of it that is read: "NarrativeQA test"
     sha256: str = ""              # of the files that were read
     rows: int = 0                 # of the layout: questions, papers (Qasper) or documents (own)
     documents: int = 0
     questions: int = 0
-    skipped: dict = field(default_factory=dict)
-    problems: dict = field(default_factory=dict)
+    found: dict = field(default_factory=dict)
 
     @property
     def part(self) -> str:
         """The part of the layout that is read; "" for all of it."""
         return self.layout.partition(" ")[2]
 
-    def skip(self, reason: str, where: str):
-        """Count something that is left out."""
-        self.skipped.setdefault(reason, {"count": 0, "first": where})["count"] += 1
-
-    def problem(self, reason: str, where: str):
-        """Count a defect of something that is kept."""
-        self.problems.setdefault(reason, {"count": 0, "first": where})["count"] += 1
+    def note(self, defect: str, where: str):
+        """Count a defect."""
+        self.found.setdefault(defect, {"count": 0, "first": where})["count"] += 1
 
     def lines(self) -> list[str]:
         """The report in words."""
-        found = [f"{entry['count']} times: {reason} (first: {entry['first']})"
-                 for reason, entry in (self.skipped | self.problems).items()]
+        found = [f"  {entry['count']} times: {defect} (first: {entry['first']})"
+                 for defect, entry in self.found.items()]
         return [f"{self.path}: {self.layout}, {self.rows} rows, sha256 {self.sha256[:16]}: "
-                f"{self.documents} documents, {self.questions} questions", *(f"  {line}" for line in found)]
+                f"{self.documents} documents, {self.questions} questions", *found]
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -92,7 +87,7 @@ def json_rows(file: File, report: Report) -> Iterator[tuple[str, object]]:
             if line.strip():
                 yield where, parse_json(line, where)
         except InputError:
-            report.skip("not valid JSON", where)
+            report.note("not valid JSON", where)
 
 
 # --- encodings ------------------------------------------------------------------------------------------------------
@@ -117,7 +112,7 @@ def decode(content: bytes, report: Report, where: str) -> str:
     try:
         return content.decode(encoding)
     except UnicodeError:
-        report.problem("not UTF-8, read as Windows-1252", where)
+        report.note("not UTF-8, read as Windows-1252", where)
         return content.decode(encoding, "windows-1252")
 
 
@@ -126,7 +121,7 @@ def mend(text: str, report: Report, where: str) -> str:
     with contextlib.suppress(UnicodeError):
         mended = text.encode("cp1252", "windows-1252").decode("utf-8")
         if mended != text:
-            report.problem("UTF-8 that was read as another encoding, mended", where)
+            report.note("UTF-8 that was read as another encoding, mended", where)
         text = mended
     return text.removeprefix("\ufeff")
 
@@ -154,14 +149,14 @@ def plain_text(text: str, report: Report, where: str) -> str:
     if "\0" in text:
         raise ValueError("holds NUL characters, so it is no text")
     if re.search(r"<(html|body|pre|script|!doctype)\b", text[:5000], re.I):
-        report.problem("a page in HTML; only its text was kept", where)
+        report.note("a page in HTML; only its text was kept", where)
         text = html.unescape(TAG.sub("", BLOCKS.sub("\n", HIDDEN.sub("", text))))
 
     # Some pages have lost their tags, but not the script.
     begins = SCRIPT.match(text)
     ends = begins and SCRIPT_END.search(text, begins.end())
     if ends:
-        report.problem("JavaScript before the text, left out", where)
+        report.note("JavaScript before the text, left out", where)
         text = text[ends.end():]
     return text
 
@@ -175,6 +170,7 @@ class Layout:
     """
     name: str                     # one word
     keys: set                     # a row that has them is of this layout
+    parts: tuple = ()             # that can be read alone
 
     def label(self, row: dict, stem: str) -> str:
         """`name`, and behind it the part of the layout that a row of the file `stem` belongs to."""
@@ -183,7 +179,7 @@ class Layout:
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
         """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
 
-        Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.skip.
+        Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.note.
         """
         return (row for file in files for row in json_rows(file, report))
 
@@ -233,17 +229,15 @@ def checked(where: str, name: str, passages: list[str], questions: list[Question
         try:
             words = texts([question.text, *exactly(list, question.answers)])
         except TypeError as error:
-            report.skip(f"a question of another form ({error})", where)
+            report.note(f"a question of another form ({error})", where)
             continue
 
         text, *answers = (mend(part, report, where).strip() for part in words)
-        if "" in answers:
-            report.problem("an empty answer, left out", question.id)
         answers = list(dict.fromkeys(filter(None, answers)))
         if answers and text:
             document.questions.append(Question(str(question.id), text, answers, question.extra))
         else:
-            report.skip("a question without an answer" if text else "an empty question", question.id)
+            report.note("a question without an answer" if text else "an empty question", question.id)
     return document
 
 
@@ -257,37 +251,33 @@ class NarrativeQA(Layout):
     """
     name = "NarrativeQA"
     keys = {"document_id"}        # of a row of the table
+    parts = "train", "valid", "test"
     table = "qaps.csv"
 
     def rows(self, files, report):
         """A row is a document: its questions and the file of its story. Rows are in the order of the table."""
-        if report.part not in ("", "train", "valid", "test"):
-            raise InputError(f"{report.path}: NarrativeQA's sets are train, valid and test")
         stories = {file.name.split(".")[0]: file for file in files if file.name != self.table}
-
-        questions = {}                # id of a document -> its questions
         for file in files:
             if file.name == self.table:
-                for name, question in self.questions(file, report):
-                    questions.setdefault(name, []).append(question)
+                for name, questions in self.questions(file, report).items():
+                    if name in stories:
+                        yield name, (questions, stories[name])
+                    else:
+                        report.note("a document whose story is missing", name)
 
-        for name in questions:
-            if name in stories:
-                yield name, (questions[name], stories[name])
-            else:
-                report.skip("a document whose story is missing", name)
-
-    def questions(self, file: File, report: Report) -> Iterator[tuple[str, Question]]:
-        """Yield the questions of a table, each with the id of its document."""
+    def questions(self, file: File, report: Report) -> dict[str, list[Question]]:
+        """The questions of a table, by the ids of their documents."""
+        questions = {}
         with reading(file, "not a table of questions"):
             table = csv.DictReader(io.StringIO(decode(read_bytes(file), report, file.name)))
             for number, row in enumerate(table, 2):               # the first line holds the names of the columns
                 name = row["document_id"]
                 question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
                 if None in row:
-                    report.skip("a row with too many columns", f"{file.name}, row {number}")
+                    report.note("a row with too many columns", f"{file.name}, row {number}")
                 elif report.part in ("", row["set"]):
-                    yield name, question
+                    questions.setdefault(name, []).append(question)
+        return questions
 
     def document(self, where, row, report):
         questions, story = row
@@ -421,6 +411,7 @@ class LongBench(Layout):
     keys = {"context", "answers"}
     tasks = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA",
                                                          "multifieldqa_en": "multifieldqa_en"}
+    parts = tuple(tasks.values())
 
     def part(self, task) -> str:
         """The name of a task, which is that of its data set if it is one of ours."""
@@ -428,12 +419,6 @@ class LongBench(Layout):
 
     def label(self, row, stem):
         return f"{self.name} {self.part(row.get('dataset') or stem)}"
-
-    def rows(self, files, report):
-        if report.part not in self.tasks.values():
-            raise InputError(f"{report.path}: LongBench's task {report.part!r:.60} is not read, only its English "
-                             f"question answering: {', '.join(self.tasks)}")
-        return super().rows(files, report)
 
     def document(self, where, row, report):
         """A context of several documents is cut into its passages. ValueError if the row is of another task."""

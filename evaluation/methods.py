@@ -95,7 +95,6 @@ class Row:
         return self.name == "raptor-ct-x"
 
 
-# In Table 1's order, but PECAN first, because Top-X depends on PECAN's cost.
 PECAN = Row("pecan", "PECAN")
 TOP_5 = (
     Row("bm25", "BM25 Top-5", BM25, (), 5),
@@ -104,7 +103,6 @@ TOP_5 = (
     Row("raptor-ct", "RAPTOR-CT Top-5", Raptor, ("encoder",), 5),
 )
 TABLE_1 = {row.name: row for row in (
-    PECAN,
     *TOP_5[:3],
     Row("memwalker", "MeMWalker", MeMWalker, ()),
     Row("raptor-tt", "RAPTOR-TT", partial(Raptor, collapsed=False), ("encoder",), 5),
@@ -112,6 +110,7 @@ TABLE_1 = {row.name: row for row in (
     Row("longllmlingua", "LongLLMLingua", LongLLMLingua, ("scorer",)),
     *(replace(row, name=f"{row.name}-x", label=row.label.replace("Top-5", "Top-X"), top_k="X") for row in TOP_5),
     Row("whole", "whole document", Whole, (), paper={"window": WHOLE_DOCUMENT}),
+    PECAN,
     # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
     Row("garlic", "GARLIC", changes={"confidence": 0.5}),
 )}
@@ -124,7 +123,7 @@ SYSTEMS = {row.name: row for row in (
     Row("mkrag", "MKRAG (reconstruction)", MKRAG, ("encoder",)),
     Row("jerr", "JERR (reconstruction)", JERR, ()),
 )}
-METHODS = TABLE_1 | SYSTEMS
+METHODS = {"pecan": PECAN} | TABLE_1 | SYSTEMS
 COMPARE = {None: METHODS, "1": TABLE_1, "systems": SYSTEMS}      # tables whose rows --method may choose from
 
 
@@ -191,12 +190,15 @@ class Run:
 
 
 def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
-    """The runs that the command line asks for, in order. InputError for a wrong checkpoint or setting."""
-    for checkpoint in (args.encoder, args.scorer, *(args.dragon or ())):
-        if checkpoint:                                           # a wrong name is found now, not after hours
-            read_json(locate(checkpoint) / "config.json")
+    """The runs that the command line asks for, PECAN's first, because others may depend on its cost.
+
+    InputError for a wrong checkpoint or setting.
+    """
+    if args.scorer:                                              # a wrong name is found now, not after hours
+        read_json(locate(args.scorer) / "config.json")
     return [planned(args, dataset, row) for dataset in datasets
-            for row in rows_of(args.table, dataset.name, args.model, args.searcher)
+            for row in sorted(rows_of(args.table, dataset.name, args.model, args.searcher),
+                              key=lambda row: row != PECAN)
             if not args.methods or row.name in args.methods]
 
 

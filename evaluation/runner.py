@@ -213,18 +213,15 @@ class Runner:
         self.overwrite = overwrite
         self.models = None
 
-    def load(self, run: Run) -> Models:
+    def setup(self, run: Run) -> dict:
+        """What all answers in a file share: models and settings. Batch, device and number of documents may differ."""
         here = run.checkpoints._replace(device=self.team.device(run.checkpoints.device))
         if self.models is None or self.models.checkpoints != here:
             self.models = None                                    # free them before others are loaded
             with enough_memory():
                 self.models = Models(here)
-        return self.models
 
-    def setup(self, run: Run) -> dict:
-        """What all answers in a file share: models and settings. Batch, device and number of documents may differ."""
-        models = self.load(run)
-        used = {name: getattr(models, name) for name in ("model", *run.row.uses)}
+        used = {name: getattr(self.models, name) for name in ("model", *run.row.uses)}
         settings = run.settings.search_settings() if run.row.is_pecan else run.settings.reader_settings()
         if run.construction:
             settings["construction"] = run.construction.construction_settings()

@@ -5,11 +5,11 @@ failed is missing. "not run" means not measured. "none" means that there is no s
 Scores are percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 """
 from collections import Counter
-from functools import partial
+from collections.abc import Callable
 from typing import NamedTuple
 
 from evaluation import paper
-from evaluation.methods import TABLE_1, rows_of
+from evaluation.methods import Row, rows_of
 
 NOT_RUN = "not run"
 NONE = "none"
@@ -108,15 +108,13 @@ def overview(dataset: str, runs: dict) -> Table:
 
 # --- one table for each data set ------------------------------------------------------------------------------------
 
-def compared(rows, title: str, label: str, columns: str, heads: str, dataset: str, runs: dict) -> Table:
-    """A table of runs: their labels, the measured columns, and the published ones under `heads`.
-
-    `rows` gives (label, name of the run, published cells) of each row.
-    """
+def compared(title: str, rows: list[Row], label: str, columns: str, heads: str, figures: Callable, dataset: str,
+             runs: dict) -> Table:
+    """A table of runs: their labels, the measured columns, and under `heads` the published cells: figures(row)."""
     columns = columns.split(", ")
-    found = [[label_of_whole(dataset) if name == "whole" else text, *measured(runs.get(name), columns), *figures]
-             for text, name, figures in rows(dataset, runs)]
-    return Table(f"{title}, {dataset}", [label, *columns, *heads.split(", ")], found)
+    cells = [[label_of_whole(dataset) if row.name == "whole" else row.label, *measured(runs.get(row.name), columns),
+              *figures(row)] for row in rows]
+    return Table(f"{title}, {dataset}", [label, *columns, *heads.split(", ")], cells)
 
 
 def published(row: dict, dataset: str) -> list[str]:
@@ -134,35 +132,47 @@ def label_of_whole(dataset: str) -> str:
     return "whole document" + (f" (published: Llama-3.1-8B{cut})" if dataset in paper.DATASETS else "")
 
 
-def table1(dataset: str, runs: dict) -> list[tuple]:
-    """Methods, in the paper's order. The paper labels the whole document with the name of its model."""
-    names = {row.label: name for name, row in TABLE_1.items()} | {"Llama-3.1-8B": "whole"}
-    return [(label, names[label], published(row, dataset)) for label, row in paper.TABLE1.items()]
+def table1(dataset: str, runs: dict) -> Table:
+    """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
+    return compared("Table 1", rows_of("1"), "method", "F1, 95 %, ROUGE-L, FLOPs/query, ratio, cut, n, F1 - PECAN",
+                    "published F1, ROUGE-L, FLOPs, ratio",
+                    lambda row: published(paper.TABLE1[row.label], dataset), dataset, runs)
 
 
-def table2(dataset: str, runs: dict) -> list[tuple]:
-    """One model builds the graph and another searches it. Pairs that only the paper has come last."""
+def table2(dataset: str, runs: dict) -> Table:
+    """F1 if one model builds the graph and another searches it. Pairs that only the paper has come last."""
+    def name_in_paper(row):
+        return row.label.replace("-Instruct", "").replace("Meta-", "")
+
     figures = {pair: f"{row[dataset]:.1f}" for pair, row in paper.TABLE2.items() if dataset in row}
-    rows = [(run["label"], name, [figures.pop(run["label"].replace("-Instruct", "").replace("Meta-", ""), NONE)])
-            for name, run in runs.items()]
-    return rows + [(pair, None, [figure]) for pair, figure in figures.items()]
+    rows = [Row(name, run["label"]) for name, run in runs.items()]
+    rows += [Row("", pair) for pair in figures if pair not in map(name_in_paper, rows)]
+    return compared("Table 2", rows, "graph by + search by", "F1, 95 %, n, F1 - first row", "published F1",
+                    lambda row: [figures.get(name_in_paper(row), NONE)], dataset, runs)
 
 
-def table3(dataset: str, runs: dict) -> list[tuple]:
-    """Ablations."""
-    return [(row.label, row.name, published(paper.TABLE3[row.label], dataset)[:2]) for row in rows_of("3")]
+def table3(dataset: str, runs: dict) -> Table:
+    """Ablations: F1, ROUGE-L."""
+    return compared("Table 3", rows_of("3"), "method", "F1, 95 %, ROUGE-L, nodes, FLOPs/query, n, F1 - PECAN",
+                    "published F1, ROUGE-L", lambda row: published(paper.TABLE3[row.label], dataset)[:2], dataset, runs)
 
 
-def patience(dataset: str, runs: dict) -> list[tuple]:
-    """Figure 4: t_n from 1 to 8. The paper prints a picture. Its numbers for t_n = 1 are in Table 1."""
-    return [(row.label, row.name, published(paper.TABLE1["PECAN"] if row.name == "pecan" else {}, dataset)[::2])
-            for row in rows_of("patience")]
+def patience(dataset: str, runs: dict) -> Table:
+    """Figure 4: F1 and FLOPs for t_n from 1 to 8.
+
+    The paper prints a picture. Its numbers for t_n = 1 are in Table 1.
+    """
+    figures = {"pecan": paper.TABLE1["PECAN"]}
+    return compared("Figure 4", rows_of("patience"), "stop patience", "F1, 95 %, FLOPs/query, nodes, n, F1 - first row",
+                    "published F1, FLOPs",
+                    lambda row: published(figures.get(row.name, {}), dataset)[::2], dataset, runs)
 
 
-def systems(dataset: str, runs: dict) -> list[tuple]:
+def systems(dataset: str, runs: dict) -> Table:
     """Whole systems of several papers. Published figures name their metric, data and model, because these differ."""
-    return [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
-            for row in rows_of("systems")]
+    return compared("Systems", rows_of("systems"), "system", "F1, 95 %, EM, accuracy, ROUGE-L, FLOPs/query, "
+                    "FLOPs/document, refused, n, F1 - PECAN", "published, on, by",
+                    lambda row: paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3), dataset, runs)
 
 
 def table_a3(datasets: dict, results: dict) -> Table:
@@ -206,10 +216,7 @@ def nodes(dataset: str, runs: dict) -> Table:
 
 def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
     """One row with a bar for each range of five: 0-4 nodes, 5-9 nodes, and so on."""
-    counts = Counter()
-    for n, queries in histogram.items():
-        counts[n // 5] += queries
-
+    counts = Counter(n // 5 for n in Counter(histogram).elements())
     rows = []
     for place in range(max(counts) + 1):
         bar = "#" * -(-40 * counts[place] // max(counts.values()))       # rounded up; the longest has 40 signs
@@ -218,16 +225,6 @@ def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
 
 
 # --table -> the function that makes a data set's table.
-SHOW = {
-    "1": partial(compared, table1, "Table 1", "method", "F1, 95 %, ROUGE-L, FLOPs/query, ratio, cut, n, F1 - PECAN",
-                 "published F1, ROUGE-L, FLOPs, ratio"),
-    "2": partial(compared, table2, "Table 2", "graph by + search by", "F1, 95 %, n, F1 - first row", "published F1"),
-    "3": partial(compared, table3, "Table 3", "method", "F1, 95 %, ROUGE-L, nodes, FLOPs/query, n, F1 - PECAN",
-                 "published F1, ROUGE-L"),
-    "A4": table_a4,
-    "patience": partial(compared, patience, "Figure 4", "stop patience",
-                        "F1, 95 %, FLOPs/query, nodes, n, F1 - first row", "published F1, FLOPs"),
-    "nodes": nodes,
-    "systems": partial(compared, systems, "Systems", "system", "F1, 95 %, EM, accuracy, ROUGE-L, FLOPs/query, "
-                       "FLOPs/document, refused, n, F1 - PECAN", "published, on, by")}
+SHOW = {"1": table1, "2": table2, "3": table3, "A4": table_a4, "patience": patience, "nodes": nodes,
+        "systems": systems}
 TABLES = [*SHOW, "A3"]

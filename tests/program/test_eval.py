@@ -209,7 +209,7 @@ def test_only_torchrun_makes_a_team(monkeypatch):
 @pytest.mark.parametrize("arguments, words", [
     ("--method magic", "magic: unknown"), ("--dataset no.jsonl", "no.jsonl"), ("--limit -3", "--limit is -3"),
     ("--dataset tiny/test.jsonl tiny/test.jsonl", "have the same name; run them one by one"),
-    ("--dragon tiny no/such/model", "no such folder"), ("--scorer no/such/m", "no such folder"),
+    ("--dragon no/such/model tiny", "no such folder"), ("--scorer no/such/m", "no such folder"),
     ("--window 100 --method pecan", "window 100 is too small"), ("--window 9999", "made for 512"),
     ("--score no.jsonl", "no.jsonl"), ("--top 3 --method bm25", "--top 3"), ("--graphs README.md", "README.md"),
     ("--output README.md", "README.md"), ("--table 2", "--searcher"), ("--searcher m", "--table 2"),

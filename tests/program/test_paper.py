@@ -40,7 +40,7 @@ def test_tables_repeat_each_other(dataset):
     assert all(abs(row[dataset].f1 - row[dataset].rouge_l) < 2 for row in TABLE3.values())
     assert all(row[dataset] <= pecan.f1 for row in TABLE2.values())
     assert TABLE_A4["PECAN Graph Search"][dataset] == pecan.tflops
-    assert abs(TABLE_A4["Llama-3.1-8B"][dataset] - TABLE1["Llama-3.1-8B"][dataset].tflops) <= .11
+    assert abs(TABLE_A4["Llama-3.1-8B"][dataset] - TABLE1["whole document"][dataset].tflops) <= .11
     for queries in (1, 2, 4, 8):
         both = pecan.tflops + TABLE_A4["PECAN Attention Graph Construction"][dataset] / queries
         assert TABLE_A4[f"{queries} queries per document"][dataset] == pytest.approx(both, abs=.11)

@@ -130,7 +130,6 @@ def published(table, name: str, label: str) -> list[str]:
     if table == "systems":
         return ["F1 49.7", "official file", "Llama-3.1-8B"] if name in ("pecan", "garlic") else ["none"] * 3
     if table in ("1", "3"):
-        label = "Llama-3.1-8B" if name == "whole" else label
         f1, rouge_l, tflops, ratio = {"1": paper.TABLE1, "3": paper.TABLE3}[table][label]["Qasper"]
         return [f"{f1:.1f}", f"{rouge_l:.1f}", *([f"{tflops:.1f}T", f"{ratio:.2f}x"] if table == "1" else [])]
     return {"2": ["none"], "patience": ["49.7", "66.9T"] if name == "pecan" else ["none"] * 2}[table]
