@@ -97,14 +97,6 @@ def test_interval():
     assert interval([7.0] * 9) == [7.0, 7.0]
 
 
-def test_scores_of_rows():
-    """Scores and intervals belong to their own metrics: words in another order have F1 1, ROUGE-L 1/2 and EM 0."""
-    rows = [{"prediction": text, "answers": ["Mara Lee"]} for text in ("Mara Lee", "Lee Mara") * 10]
-    found = scores(rows)
-    assert (found["n"], found["f1"], found["rouge_l"], found["em"]) == (20, 100, 75, 50)
-    assert found["f1_interval"] == [100, 100] and found["rouge_l_interval"] == interval([100, 50] * 10)
-
-
 GOOD = '{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}'
 
 
@@ -113,17 +105,12 @@ GOOD = '{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}'
                                   *(GOOD.replace("null", f'0, "options": {options}, "gold": {gold}')
                                     for options, gold in (("[]", 0), ('{"A": 1}', 0), ('["x"]', '"A"'), ('["x"]', 1)))])
 def test_a_line_that_is_no_prediction(tmp_path, line):
+    """A byte order mark and empty lines do no harm."""
     path = tmp_path / "p.jsonl"
-    path.write_text(GOOD + "\n" + line)
-    with pytest.raises(InputError, match="p.jsonl, line 2: (not|holds|options|gold)"):
+    path.write_text(f"\ufeff\n{GOOD}\n \n{line}", encoding="utf-8")
+    with pytest.raises(InputError, match="p.jsonl, line 4: (not|holds|options|gold)"):
         read_predictions(path)
-
-
-def test_a_byte_order_mark_and_empty_lines_are_no_predictions(tmp_path):
-    path = tmp_path / "p.jsonl"
-    path.write_bytes(f"\ufeff\r\n\n{GOOD}\r\n \n{GOOD}\n\n".encode())
-    assert [(row["prediction"], row["answers"]) for row in read_predictions(path)] == [("x", ["x"])] * 2
-    path.write_bytes("\ufeff\n\n".encode())
+    path.write_text("\n")
     with pytest.raises(InputError, match="p.jsonl: holds no prediction"):
         read_predictions(path)
 
@@ -149,9 +136,7 @@ def test_differences_are_paired():
     """Differences are taken per question. If all are equal, the interval has no width, however scores vary."""
     def rows(*predictions):
         return [{"id": n, "prediction": text, "answers": ["a1 b1", "a2"]} for n, text in enumerate(predictions)]
-    ours, theirs = rows("a1 b1", "a1 b1", "x", "a2"), rows("a1", "a1", "x", "x")
-    assert metrics.difference(ours, theirs[:3])["f1"] == pytest.approx((100 - 200 / 3) * 2 / 3)
+    assert metrics.difference(rows("a1 b1", "a1 b1", "x", "a2"), rows("a1", "a1", "x"))["f1"] == pytest.approx(200 / 9)
     assert metrics.difference(rows("a1 b1", "a2"), rows("x", "x")) == {"f1": 100.0, "interval": [100.0, 100.0]}
-    hard_and_easy = metrics.difference(rows("a1 b1", "x"), rows("a1 b1", "x"))
-    assert hard_and_easy["interval"] == [0.0, 0.0], "the spread of the questions is no spread of the difference"
+    assert metrics.difference(rows("a1 b1", "x"), rows("a1 b1", "x"))["interval"] == [0.0, 0.0]
     assert metrics.difference(rows("x"), []) is None
