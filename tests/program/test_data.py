@@ -30,16 +30,34 @@ def test_the_hash_is_that_of_the_passages():
     assert Document("d", ["a"]).hash == replace(Document("d", ["a"]), id="e").hash
 
 
-@pytest.mark.parametrize("line", [
-    b"{", b"[]", b"\xff\xfe{}", b"[" * 5000, b'{"n": NaN}', GOOD, *(GOOD | {"id": 2} | changes for changes in (
-        {"text": "x\ud83d"}, {"text": " "}, {"passages": ["x"]}, {"id": ["d"]}, {"questions": None},
-        {"questions": [QUESTION | {"id": 1}, QUESTION | {"id": "1"}]}, *({"questions": [question]} for question in (
-            "q", QUESTION | {"question": " "}, QUESTION | {"answers": []}, QUESTION | {"answers": "a"},
-            QUESTION | {"id": "first-0"}, *(QUESTION | {"options": options, "gold": gold} for options, gold in (
-                ([], 0), ("Ann", 0), (["Ann"], -1), (["Ann"], 1), (["Ann"], None))))))), {"questions": []}], ids=str)
+# Each of these lines is wrong behind the line GOOD.
+WRONG = rb'''{
+[]
+{"n": NaN}
+{"id": "first", "text": "t", "questions": []}
+{"text": "t", "questions": [{"id": "first-0", "question": "Who?", "answers": ["Ann"]}]}
+{"text": "x\ud83d", "questions": []}
+{"text": " ", "questions": []}
+{"text": "t", "passages": ["x"], "questions": []}
+{"passages": ["x", " "], "questions": []}
+{"questions": []}
+{"id": ["d"], "text": "t", "questions": []}
+{"text": "t"}
+{"text": "t", "questions": ["q"]}
+{"text": "t", "questions": [{"question": " ", "answers": ["Ann"]}]}
+{"text": "t", "questions": [{"question": "Who?", "answers": []}]}
+{"text": "t", "questions": [{"question": "Who?", "answers": "Ann"}]}
+{"text": "t", "questions": [{"id": 1, "question": "?", "answers": ["a"]},{"id": "1", "question": "?", "answers": [""]}]}
+{"text": "t", "questions": [{"question": "Who?", "answers": ["Ann"], "options": [], "gold": 0}]}
+{"text": "t", "questions": [{"question": "Who?", "answers": ["Ann"], "options": "Ann", "gold": 0}]}
+{"text": "t", "questions": [{"question": "Who?", "answers": ["Ann"], "options": ["Ann"], "gold": -1}]}
+{"text": "t", "questions": [{"question": "Who?", "answers": ["Ann"], "options": ["Ann"], "gold": 1}]}
+{"text": "t", "questions": [{"question": "Who?", "answers": ["Ann"], "options": ["Ann"]}]}'''.split(b"\n")
+
+
+@pytest.mark.parametrize("line", [*WRONG, b"\xff\xfe{}", b"[" * 5000], ids=range(24))
 def test_a_wrong_line_is_named(tmp_path, line):
     path = tmp_path / "mine.jsonl"
-    line = line if isinstance(line, bytes) else json.dumps(line).encode()
     path.write_bytes(json.dumps(GOOD).encode() + b"\n" + line + b"\n")
     with pytest.raises(InputError) as error:
         read_jsonl(path)

@@ -16,32 +16,32 @@ from core.files import InputError
 from evaluation.datasets import Dataset
 from evaluation.layouts import Report, plain_text
 
-HOTPOTQA = {"_id": "h1", "question": " Who?\n", "answer": "Ann", "supporting_facts": [],
-            "context": [["Mills", ["They turn.", " They stop."]], ["Seas", ["They rise."]]]}
-HUB = {"id": "h1", "question": "Who?", "answer": " Ann ", "supporting_facts": [],
-       "context": {"title": ["Mills", "Seas"], "sentences": [["They turn.", " They stop."], ["They rise."]]}}
-TWO_WIKI = HOTPOTQA | {"evidences": [], "context": [
-    ["Mills", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. ", "Up."]]]}
-MUSIQUE = {"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann"], "paragraphs": [
-    {"idx": n, "title": "Same", "paragraph_text": f"Text {n}."} for n in (10, 9, 0)]}
-QUALITY = {"article_id": "a1", "set_unique_id": "a1_W1", "article": "Bob came.", "questions": [
+# A row of each layout.
+HOTPOTQA = json.loads(r"""{"_id": "h1", "question": " Who?\n", "answer": "Ann", "supporting_facts": [],
+    "context": [["Mills", ["They turn.", " They stop."]], ["Seas", ["They rise."]]]}""")
+HUB = json.loads("""{"id": "h1", "question": "Who?", "answer": " Ann ", "supporting_facts": [],
+    "context": {"title": ["Mills", "Seas"], "sentences": [["They turn.", " They stop."], ["They rise."]]}}""")
+TWO_WIKI = HOTPOTQA | json.loads("""{"evidences": [], "context": [
+    ["Mills", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. ", "Up."]]]}""")
+MUSIQUE = json.loads("""{"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann"],
+    "paragraphs": [{"idx": 10, "title": "Same", "paragraph_text": "Text 10."},
+                   {"idx": 9, "title": "Same", "paragraph_text": "Text 9."}]}""")
+QUALITY = json.loads(r"""{"article_id": "a1", "set_unique_id": "a1_W1", "article": "Bob came.", "questions": [
     {"question": "Who came?", "options": ["Ann", " Bob\n", "Cat"], "gold_label": 2},
-    {"question": "Who left?", "options": ["Ann", "Bob"]}]}
-LONGBENCH = {"_id": "l1", "context": "\nPassage 9:\nA\nAnn.\n\nPassage 10:\nB\nBob.", "dataset": "hotpotqa",
-             "input": "Who?", "answers": ["Ann", " ", "Ann"]}
-OWN = {"id": "d", "passages": ["a", "b"], "questions": [{"id": "q", "question": "Who?", "answers": ["Ann"]}]}
-
-
-def annotator(**changes):
-    return {"answer": {"unanswerable": False, "extractive_spans": [], "yes_no": None, "free_form_answer": ""} | changes}
-
-
-QASPER = {"title": "On mills", "abstract": "Mills turn.", "full_text": [
-    {"section_name": "Wind", "paragraphs": ["It blows.", " "]}, {"section_name": None, "paragraphs": ["It stops."]}],
+    {"question": "Who left?", "options": ["Ann", "Bob"]}]}""")
+LONGBENCH = json.loads(r"""{"_id": "l1", "context": "\nPassage 9:\nA\nAnn.\n\nPassage 10:\nB\nBob.",
+    "dataset": "hotpotqa", "input": "Who?", "answers": ["Ann", " ", "Ann"]}""")
+OWN = json.loads("""{"id": "d", "passages": ["a", "b"],
+    "questions": [{"id": "q", "question": "Who?", "answers": ["Ann"]}]}""")
+QASPER = json.loads("""{"title": "On mills", "abstract": "Mills turn.", "full_text": [
+    {"section_name": "Wind", "paragraphs": ["It blows.", " "]}, {"section_name": null, "paragraphs": ["It stops."]}],
     "qas": [{"question": "What?", "question_id": "q1", "answers": [
-        annotator(extractive_spans=["wind", "air"], free_form_answer="w"), annotator(unanswerable=True),
-        *[annotator(free_form_answer="the wind", yes_no=True)] * 2, annotator(yes_no=False), annotator(),
-        annotator(yes_no=True)]}]}
+    {"answer": {"unanswerable": false, "extractive_spans": ["wind", "air"], "yes_no": null, "free_form_answer": "w"}},
+    {"answer": {"unanswerable": true, "extractive_spans": [], "yes_no": null, "free_form_answer": ""}},
+    {"answer": {"unanswerable": false, "extractive_spans": [], "yes_no": true, "free_form_answer": "the wind"}},
+    {"answer": {"unanswerable": false, "extractive_spans": [], "yes_no": false, "free_form_answer": ""}},
+    {"answer": {"unanswerable": false, "extractive_spans": [], "yes_no": null, "free_form_answer": ""}},
+    {"answer": {"unanswerable": false, "extractive_spans": [], "yes_no": true, "free_form_answer": ""}}]}]}""")
 
 
 def write(path, *rows):
@@ -77,7 +77,7 @@ PASSAGES = ["Mills\nThey turn. They stop.", "Seas\nThey rise."]
     ("hotpot_dev_distractor_v1.json", [HOTPOTQA], "HotpotQA", PASSAGES, ("h1", "Who?", ["Ann"])),
     ("hub.jsonl", HUB, "HotpotQA", PASSAGES, ("h1", "Who?", ["Ann"])),
     ("dev.json", [TWO_WIKI], "2WikiMultihopQA", [PASSAGES[0], "Seas\nThey rise. Up. Up. Up."], ("h1", "Who?", ["Ann"])),
-    ("musique_ans_v1.0_dev.jsonl", MUSIQUE, "MuSiQue", [f"Same\nText {n}." for n in (0, 9, 10)],
+    ("musique_ans_v1.0_dev.jsonl", MUSIQUE, "MuSiQue", ["Same\nText 9.", "Same\nText 10."],
      ("m1", "Who?", ["Ann", "Ann Lee"])),
     ("qasper-dev-v0.3.json", {"p1": QASPER}, "Qasper", ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."],
      ("q1", "What?", ["wind, air", "Unanswerable", "the wind", "No", "Yes"])),

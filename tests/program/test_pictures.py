@@ -9,6 +9,8 @@ from core.files import InputError
 from evaluation import pictures
 from evaluation.methods import rows_of
 
+pytest.importorskip("matplotlib").use("Agg")
+
 
 def summary(n):
     """The summary of a run, with numbers that no other `n` has."""
@@ -18,7 +20,6 @@ def summary(n):
 
 @pytest.fixture
 def figure():
-    pytest.importorskip("matplotlib").use("Agg")
     from matplotlib import pyplot
     yield pyplot.figure()
     pyplot.close("all")
@@ -50,7 +51,6 @@ def test_the_histogram(figure):
 
 def test_each_data_set_has_its_own_picture(tmp_path, capsys):
     """A data set over which nothing was run has none."""
-    pytest.importorskip("matplotlib")
     results = {name: {"runs": {"pecan": summary(n)} if n else {}} for n, name in enumerate("xab")}
     command_line.show(Namespace(table="nodes", output=tmp_path, pictures=True, json=True), results, [])
     assert {path.name for path in tmp_path.glob("picture*.svg")} == {f"picture-nodes-{name}.svg" for name in "ab"}
