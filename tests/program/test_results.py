@@ -22,9 +22,9 @@ def test_a_line_of_predictions():
     assert line.pop("hash") == document.hash and line.pop("trace") == [
         {name: value for name, value in vars(step).items() if name != "candidates"}]
     assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?", "graph": "g",
-        "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee"], "nodes": 3, "flops": 6, "tokens": 7, "construction_flops": 10, "end": "yes",
-        "cut": false, "calls": 8, "refused": 9, "construction_calls": 11, "construction_refused": 12,
-        "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
+        "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee"], "nodes": 3, "flops": 6, "tokens": 7,
+        "construction_flops": 10, "end": "yes", "cut": false, "calls": 8, "refused": 9, "construction_calls": 11,
+        "construction_refused": 12, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
 
 
 def test_a_summary_by_hand():
