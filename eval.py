@@ -97,12 +97,9 @@ def parse(argv) -> argparse.Namespace:
 
 # --- print ----------------------------------------------------------------------------------------------------------
 
-def output(args: argparse.Namespace, numbers: dict, shown: list[tables.Table], *notes: str):
-    """Print tables with notes, or the numbers alone as JSON."""
-    if args.json:
-        print(json.dumps(numbers, indent=2, allow_nan=False))
-    else:
-        print("\n".join(["\n\n".join(map(tables.as_text, shown)), *notes]))
+def output(args: argparse.Namespace, numbers: dict, *texts: str):
+    """Print a table with its notes, or the numbers alone as JSON."""
+    print(json.dumps(numbers, indent=2, allow_nan=False) if args.json else "\n".join(texts))
 
 
 def score_files(args: argparse.Namespace):
@@ -110,7 +107,7 @@ def score_files(args: argparse.Namespace):
     scores = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
     columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
     rows = [[path, *tables.measured(scores[path], columns)] for path in scores]
-    output(args, scores, [tables.Table("", ["predictions", *columns], rows)])
+    output(args, scores, tables.as_text(tables.Table("", ["predictions", *columns], rows)))
 
 
 def commit() -> str | None:
@@ -128,8 +125,8 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
     suffix = f"-{args.table}" if args.table else ""
     path = Path(args.output) / f"results{suffix}.json"
     write_json(path, everything)
-    shown = tables.tables_of(args.table, results)
-    write_file(path.with_name(f"table{suffix}.txt"), "\n\n".join(map(tables.as_text, shown)) + "\n")
+    text = "\n\n".join(map(tables.as_text, tables.tables_of(args.table, results)))
+    write_file(path.with_name(f"table{suffix}.txt"), f"{text}\n")
 
     for failure in failures:
         print(f"not answered: {failure}", file=sys.stderr)
@@ -141,7 +138,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
     refused = [f"{run['label']} on {name}: {run['refused']} of {run['calls']} replies had no usable form"
                for name in results for run in results[name]["runs"].values() if run["refused"]]
     notes = {None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE])
-    output(args, everything, shown, *notes, *refused, f"Results: {path}")
+    output(args, everything, text, *notes, *refused, f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------

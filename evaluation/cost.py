@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from core.settings import PAPER, PASS, Settings
 from evaluation import paper
 from evaluation.methods import Run, unloaded
-from evaluation.tables import Table, quantity
+from evaluation.tables import Table, as_text, quantity
 from llama import BLOCK_BYTES, flops_of, length_of
 from model.checkpoint import Config, choose_device, tensor_shapes
 from pecan import (
@@ -42,48 +42,45 @@ PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of
              "published, without and with all logits.")
 
 
-def dry_run(pairs: list[list[Run]]) -> tuple[dict, list[Table]]:
-    """The costs of runs, as numbers and as tables. Each pair is a run of PECAN and a run of the whole document.
+def dry_run(pairs: list[list[Run]]) -> tuple[dict, str]:
+    """The costs of runs, as numbers and as a table. Each pair is a run of PECAN and a run of the whole document.
 
     Reads texts, configs and tokenizers, but no weights.
     """
     costs = {run.dataset.name: expected(run, whole.settings.window) for run, whole in pairs}
     header = ["data", *next(iter(costs.values()))]
     rows = [[name, *(f"{n:,}" if n < 1e6 else quantity(n) for n in cost.values())] for name, cost in costs.items()]
-    return costs, [Table("", header, rows)]
+    return costs, as_text(Table("", header, rows))
 
 
-def at_published_lengths(config: Config) -> tuple[dict, list[Table]]:
+def at_published_lengths(config: Config) -> tuple[dict, str]:
     """The costs of Table A4, computed for the mean document of Table A3 and this model, next to the published ones.
 
     The paper does not say which logits it counted. So we compute each cost twice: with only the logits that are used,
     and with those of every token that is read, because a plain forward pass computes them all.
     """
-    costs = {}
+    costs, rows = {}, []
     for dataset, (tokens, *_) in paper.TABLE_A3.items():
         settings = Settings(**PAPER[dataset])
         limit = int(settings.window * settings.summary_share)
         lengths = [min(settings.chunk, tokens - start) for start in range(0, tokens, settings.chunk)]
-        groups = [group for level in construction(lengths, settings.window - limit - PROMPT, limit, NODE)
-                  for group in level]
-        built = sum(generation(config, PROMPT + nodes, summary) for nodes, summary in groups)
-        whole = PROMPT + tokens
+        groups = sum(construction(lengths, settings.window - limit - PROMPT, limit, NODE), [])
         nodes = paper.FIXED_NODES[dataset]
-        search = PROMPT + nodes * NODE
-        searched = searching(config, search, ANSWER) + nodes * flops_of(config, CLOSE, search, 1)
+        whole, search = PROMPT + tokens, PROMPT + nodes * NODE
 
         # FLOPs, and the number of tokens that are read.
         computed = {"whole document": (generation(config, whole, ANSWER), whole),
-                    "construction": (built, sum(PROMPT + nodes for nodes, _ in groups)),
-                    "search": (searched, search)}
-        costs[dataset] = {row: {"flops": flops, "with all logits": flops + flops_of(config, 0, 0, read),
-                                "published": 1e12 * published[dataset]}
-                          for (row, (flops, read)), published in zip(computed.items(), paper.TABLE_A4.values())}
-
-    rows = [[dataset, row, *map(quantity, cost.values()),
-             *(f"{cost[way] / cost['published']:.2f}x" for way in ("flops", "with all logits"))]
-            for dataset, by_row in costs.items() for row, cost in by_row.items()]
-    return costs, [Table("", ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"], rows)]
+                    "construction": (sum(generation(config, PROMPT + nodes, summary) for nodes, summary in groups),
+                                     sum(PROMPT + nodes for nodes, _ in groups)),
+                    "search": (searching(config, search, ANSWER) + nodes * flops_of(config, CLOSE, search, 1), search)}
+        costs[dataset] = {}
+        for (row, (flops, read)), figures in zip(computed.items(), paper.TABLE_A4.values()):
+            logits, published = flops + flops_of(config, 0, 0, read), 1e12 * figures[dataset]
+            costs[dataset][row] = {"flops": flops, "with all logits": logits, "published": published}
+            rows.append([dataset, row, *map(quantity, (flops, logits, published)),
+                         f"{flops / published:.2f}x", f"{logits / published:.2f}x"])
+    header = ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"]
+    return costs, as_text(Table("", header, rows))
 
 
 def expected(run: Run, whole_window: int) -> dict[str, int]:

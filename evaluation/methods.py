@@ -159,13 +159,11 @@ def pairs_of_models(model: str, searchers: list[str]) -> list[Row]:
     names = list(map(name_of, (model, *searchers)))
     if len(set(names)) < len(names):
         raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
-    rows = [Row("pecan", f"{name_of(model)} + {name_of(model)}")]
-    for searcher in searchers:
-        for builder in (searcher, model):
-            pair = name_of(builder), name_of(searcher)
-            rows.append(Row("pecan-" + "-".join(pair), " + ".join(pair),
-                            checkpoints={"model": searcher, "builder": None if builder == searcher else builder}))
-    return rows
+    pairs = [(model, model), *((builder, searcher) for searcher in searchers for builder in (searcher, model))]
+    return [Row("pecan" if searcher == model else f"pecan-{name_of(builder)}-{name_of(searcher)}",
+                f"{name_of(builder)} + {name_of(searcher)}",
+                checkpoints={"model": searcher, "builder": None if builder == searcher else builder})
+            for builder, searcher in pairs]
 
 
 def name_of(model: str) -> str:
