@@ -97,7 +97,7 @@ def test_interval():
     assert interval([7.0] * 9) == [7.0, 7.0]
 
 
-GOOD = '{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}'
+GOOD = '{"pred": "x\u2028", "answers": ["x"], "all_classes": null, "length": 3}'
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"pred": "x"}', '{"pred": 1, "answers": ["x"]}',
@@ -105,7 +105,7 @@ GOOD = '{"pred": "x", "answers": ["x"], "all_classes": null, "length": 3}'
                                   *(GOOD.replace("null", f'0, "options": {options}, "gold": {gold}')
                                     for options, gold in (("[]", 0), ('{"A": 1}', 0), ('["x"]', '"A"'), ('["x"]', 1)))])
 def test_a_line_that_is_no_prediction(tmp_path, line):
-    """A byte order mark and empty lines do no harm."""
+    """A byte order mark and empty lines do no harm. U+2028 ends no line."""
     path = tmp_path / "p.jsonl"
     path.write_text(f"\ufeff\n{GOOD}\n \n{line}", encoding="utf-8")
     with pytest.raises(InputError, match="p.jsonl, line 4: (not|holds|options|gold)"):
