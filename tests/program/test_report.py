@@ -5,13 +5,12 @@ import re
 import shutil
 
 import pytest
-import tokenizers
 from test_eval import ROOT, run, write_lines
 
-import eval as command_line
 from core.settings import resolve
 from data import EMBEDDED
-from evaluation import cost, datasets, metrics, paper
+from evaluation import cost, datasets, metrics
+from evaluation.runner import Runner
 from evaluation.tables import measured, quantity
 from llama import flops_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_summary, summary_prompt
@@ -24,13 +23,12 @@ def raw(data: str, name: str) -> list[dict]:
     The whole document has no nodes and prepares nothing, and GARLIC asks for no form."""
     rng = random.Random(f"{name} on {data}")
     some, asked = name != "whole", name != "garlic"
-    documents = {d: {"hash": d, "construction_flops": some * rng.randrange(10**9, 10**13),
-                     "construction_calls": asked * rng.randrange(1, 9), "construction_refused": asked} for d in "ab"}
-    return [{"id": str(n), "prediction": rng.choice(["Mara Lee", "Lee Mara", "(B) old Mara", "Tom"]),
-             "answers": ["Mara Lee"], "nodes": some * rng.randrange(1, 40), "tokens": 1, "refused": 0,
-             "flops": rng.randrange(10**8, 10**12), "cut": rng.random() < .5, "calls": asked * rng.randrange(9),
-             **({"options": ["Ann", "Bob"], "gold": 1} if data == "mine" else {})} | documents[d]
-            for n, d in enumerate("aab")]
+    built = {d: some * rng.randrange(10**9, 10**13) for d in "ab"}
+    return [{"id": str(n), "hash": d, "prediction": rng.choice(["Mara Lee", "Lee Mara", "(B) old Mara", "Tom"]),
+             "answers": ["Mara Lee"], "nodes": some * rng.randrange(1, 40), "tokens": 1, "cut": rng.random() < .5,
+             "flops": rng.randrange(10**8, 10**12), "construction_flops": built[d], "calls": asked * rng.randrange(9),
+             "refused": 0, "construction_calls": 5 * asked, "construction_refused": 1 * asked,
+             **({"options": ["Ann", "Bob"], "gold": 1} if data == "mine" else {})} for n, d in enumerate("aab")]
 
 
 def cells(data: str, name: str, heads: list[str]) -> list[str]:
@@ -44,12 +42,7 @@ def cells(data: str, name: str, heads: list[str]) -> list[str]:
 @pytest.fixture
 def printed(tmp_path, monkeypatch):
     """A function that runs eval.py over two data sets, Qasper and mine, and returns {title: rows of cells}."""
-    class Recorded:
-        """Replaces eval.py's Runner: returns the rows of `raw`."""
-        def __init__(self, *_):
-            self.do = lambda run: (raw(run.dataset.name, run.row.name), {}, [])
-
-    monkeypatch.setattr(command_line, "Runner", Recorded)
+    monkeypatch.setattr(Runner, "do", lambda self, run: (raw(run.dataset.name, run.row.name), {}, []))
     monkeypatch.setattr(datasets, "TAKEN", ())              # the file may have the paper's name
     paths = [tmp_path / "Qasper.jsonl", tmp_path / "mine.jsonl"]
     for path, words in zip(paths, (3, 5)):
@@ -66,53 +59,51 @@ def printed(tmp_path, monkeypatch):
     return tables
 
 
-# For each table its measured and published columns, then its rows' names and labels.
+# For each table: measured and published columns, its rows' names and labels, and the paper's figures of two rows on
+# Qasper. (test_paper.py proves all figures. Table 2 has other models; Figure 4 is a picture, but for t_n = 1.)
 TOP = ["bm25 BM25", "sbert SBERT", "dragon Dragon", "raptor-ct RAPTOR-CT"]
 TOP_5, TOP_X = ([row.replace(" ", f"{end} ", 1) + f" Top-{x}" for row in TOP] for end, x in (("", 5), ("-x", "X")))
 TABLES = {
-    "1": ("Table 1", "F1|95 %|ROUGE-L|FLOPs/query|ratio|cut|n|F1 - PECAN|published F1|ROUGE-L|FLOPs|ratio",
+    "1": ("F1|95 %|ROUGE-L|FLOPs/query|ratio|cut|n|F1 - PECAN", "published F1|ROUGE-L|FLOPs|ratio",
           [*TOP_5[:3], "memwalker MeMWalker", "raptor-tt RAPTOR-TT", TOP_5[3], "longllmlingua LongLLMLingua", *TOP_X,
-           "whole whole document", "pecan PECAN", "garlic GARLIC"]),
-    "2": ("Table 2", "F1|95 %|n|F1 - first row|published F1",
-          ["pecan tiny + tiny", "pecan-small-small small + small", "pecan-tiny-small tiny + small"]),
-    "3": ("Table 3", "F1|95 %|ROUGE-L|nodes|FLOPs/query|n|F1 - PECAN|published F1|ROUGE-L",
+           "whole whole document", "pecan PECAN", "garlic GARLIC"],
+          {"sbert": "44.4|42.4|26.0T|0.39x", "whole": "49.4|47.6|92.5T|1.38x"}),
+    "2": ("F1|95 %|n|F1 - first row", "published F1",
+          ["pecan tiny + tiny", "pecan-small-small small + small", "pecan-tiny-small tiny + small"], {"pecan": "none"}),
+    "3": ("F1|95 %|ROUGE-L|nodes|FLOPs/query|n|F1 - PECAN", "published F1|ROUGE-L",
           ["pecan PECAN", "pecan-without-attention w/o Attention-Guided Retrieval",
            "pecan-without-progress w/o Dynamic Progress Control", "pecan-without-graph w/o IP-based Graph",
-           "pecan-without-similarity w/o Embedding Similarity"]),
-    "patience": ("Figure 4", "F1|95 %|FLOPs/query|nodes|n|F1 - first row|published F1|FLOPs",
-                 ["pecan t_n = 1", *(f"pecan-patience-{n} t_n = {n}" for n in range(2, 9))]),
-    "systems": ("Systems", "F1|95 %|EM|accuracy|ROUGE-L|FLOPs/query|FLOPs/document|refused|n|F1 - PECAN|published|on|"
-                           "by", ["pecan PECAN", "garlic GARLIC", "graphreader GraphReader",
-                                  "mkrag MKRAG (reconstruction)", "jerr JERR (reconstruction)"])}
-
-
-def published(table: str, name: str, label: str) -> list[str]:
-    """The cells of the paper's figures on Qasper. Table 2 has other models; Figure 4 is a picture, but for t_n = 1."""
-    if table in "13":
-        figures = {"1": paper.TABLE1, "3": paper.TABLE3}[table][label]["Qasper"]
-        return [form % n for form, n in zip(("%.1f", "%.1f", "%.1fT", "%.2fx"), figures) if n is not None]
-    if table == "patience" and name == "pecan":
-        return ["49.7", "66.9T"]
-    return list(paper.SYSTEMS.get(name, {}).get("Qasper", ["none"] * 3)) if table == "systems" else ["none"] * 2
+           "pecan-without-similarity w/o Embedding Similarity"],
+          {"pecan": "49.7|47.9", "pecan-without-progress": "37.7|36.4"}),
+    "patience": ("F1|95 %|FLOPs/query|nodes|n|F1 - first row", "published F1|FLOPs",
+                 ["pecan t_n = 1", *(f"pecan-patience-{n} t_n = {n}" for n in range(2, 9))],
+                 {"pecan": "49.7|66.9T", "pecan-patience-2": "none|none"}),
+    "systems": ("F1|95 %|EM|accuracy|ROUGE-L|FLOPs/query|FLOPs/document|refused|n|F1 - PECAN", "published|on|by",
+                ["pecan PECAN", "garlic GARLIC", "graphreader GraphReader", "mkrag MKRAG (reconstruction)",
+                 "jerr JERR (reconstruction)"],
+                {"garlic": "F1 49.7|official file|Llama-3.1-8B", "jerr": "none|none|none"})}
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_from_raw_rows(printed, tmp_path, table):
     """Each row shows its label, the figures of its raw rows, and the paper's figures."""
-    title, heads, names = TABLES[table]
+    heads, published_heads, names, figures = TABLES[table]
     heads = heads.split("|")
-    size = [head.startswith("published") for head in heads].index(True)
     small = shutil.copytree(ROOT / "tiny", tmp_path / "small")          # a second checkpoint, for Table 2
     found = printed("--table", table, *(["--searcher", small] if table == "2" else []))
+    word = {"patience": "Figure 4", "systems": "Systems"}.get(table, f"Table {table}")
     for data in ("Qasper", "mine"):
-        (_, *header), *lines = found[f"{title}, {data}"]
-        assert header == heads
-        for line, row in zip(lines, names):
-            name, label = row.split(" ", 1)
-            figures = published(table, name, label) if data == "Qasper" else ["none"] * 4
-            assert [line[0].removesuffix(" (published: Llama-3.1-8B)"), *line[1:]] == [
-                label, *cells(data, name, heads[:size]), *figures[:len(heads) - size]]
-        assert all(set(line[1:size + 1]) == {"not run"} for line in lines[len(names):])
+        (_, *header), *lines = found[f"{word}, {data}"]
+        assert header == [*heads, *published_heads.split("|")]
+        published = {}
+        for (label, *line), row in zip(lines, names):
+            name, wanted = row.split(" ", 1)
+            assert label.removesuffix(" (published: Llama-3.1-8B)") == wanted
+            assert line[:len(heads)] == cells(data, name, heads)
+            published[name] = "|".join(line[len(heads):])
+        assert figures.items() <= published.items() or data == "mine" and {
+            *"|".join(published.values()).split("|")} == {"none"}
+        assert all(set(line[1:len(heads) + 1]) == {"not run"} for line in lines[len(names):])
 
 
 def test_the_table_of_a_run_without_table(printed):
@@ -124,7 +115,7 @@ def test_the_table_of_a_run_without_table(printed):
             ("pecan", "PECAN"), ("bm25", "BM25 Top-5"), ("whole", "whole document"))]
 
 
-def test_costs_lengths_and_nodes_from_raw_rows(printed):
+def test_costs_lengths_and_nodes_from_raw_rows(printed, tiny):
     """Raw rows give Tables A4 and A3 and Figure 3."""
     found = printed("--table", "A4")
     assert found["Table A4, NarrativeQA"][1][0] == "whole document (published: Llama-3.1-8B, 22.3 % cut)"
@@ -136,8 +127,7 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed):
     assert [line[-1] for line in found["Table A4, Qasper"][1:]] == [
         "92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
 
-    encode = tokenizers.Tokenizer.from_file(str(ROOT / "tiny" / "tokenizer.json")).encode
-    length = len(encode("Tom is here.", add_special_tokens=False).ids)
+    length = len(tiny.tokenizer.encode("Tom is here."))
     _, *lines = printed("--table", "A3")["Table A3, tokens of a document"]
     assert [line[1:] for line in lines[:2]] == [
         [*(f"{n * length:,.0f}" for n in lengths), "2", "3", *figures.split()]
