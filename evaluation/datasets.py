@@ -1,5 +1,4 @@
 """A data set on disk or on the hub: its layout, its documents with their questions, and a report."""
-import difflib
 import hashlib
 import itertools
 import json
@@ -99,15 +98,9 @@ def fetch(address: str) -> tuple[str, str, str]:
         if uri.type != "dataset" or not name:
             raise ValueError("it names no file of a data set")
 
-    place = {"repo_id": uri.id, "repo_type": "dataset", "revision": uri.revision}
     with reading(address, "cannot be fetched from the hub", "; if it is gated, accept its terms there, and log in with "
                                                             "`hf auth login`"):
-        try:
-            path = Path(hub.hf_hub_download(filename=name, **place))
-        except hub.errors.EntryNotFoundError:
-            near = difflib.get_close_matches(name, hub.list_repo_files(**place), 5, 0)
-            raise ValueError(f"no such file; names near it: {', '.join(near)}") from None
-
+        path = Path(hub.hf_hub_download(uri.id, name, repo_type="dataset", revision=uri.revision))
         commit = path.parents[name.count("/")].name         # .../snapshots/COMMIT/FILE
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

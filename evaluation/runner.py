@@ -8,6 +8,7 @@ import datetime
 import json
 import os
 import sys
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -244,13 +245,11 @@ class Runner:
         predictions = Predictions(run.file, team.rank)
         team.first(lambda: None)
         documents = run.dataset.documents[team.rank::team.size]
-        reasons = {}                                              # id of a question -> why it has no answer
-        for failed in team.together(lambda: answer_all(method, documents, predictions, run, shown=team.rank == 0)):
-            reasons |= failed
+        failed = ChainMap(*team.together(lambda: answer_all(method, documents, predictions, run, team.rank == 0)))
         team.first(lambda: predictions.finish(run.dataset.questions))
 
         # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
-        reasons = list(dict.fromkeys(reasons[id] for id in run.dataset.questions if id in reasons))
+        reasons = list(dict.fromkeys(failed[id] for id in run.dataset.questions if id in failed))
         answered = Predictions(run.file).rows
         rows = [answered[id] for id in run.dataset.questions if id in answered]
         if not rows:
