@@ -62,7 +62,7 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
 
 
 class Predictions:
-    """The answers of one run. `rows` holds the answers on disk and those added since, without their traces.
+    """The answers of one run. `rows` holds those that are on disk now, without their traces.
 
     Raises InputError if a line is not a prediction. If a kill has torn the last line, its question counts as open.
     """
@@ -75,10 +75,7 @@ class Predictions:
             with reading(place, "not a prediction", "; move the file away, or use --overwrite"):
                 row = parse_json(line, place, dict)
                 check_values(row, RULES, f"{place}: ")
-            self.keep(row)
-
-    def keep(self, row: dict):
-        self.rows[row["id"]] = {name: value for name, value in row.items() if name != "trace"}
+            self.rows[row["id"]] = {name: value for name, value in row.items() if name != "trace"}
 
     def holds(self, document: Document, question: Question) -> bool:
         """Whether this question is answered; InputError if its id was answered for other data."""
@@ -95,8 +92,7 @@ class Predictions:
         return True
 
     def add(self, row: dict):
-        """Keep an answer, and write it to the disk before returning."""
-        self.keep(row)
+        """Write an answer to the disk before returning."""
         append_line(self.own, json.dumps(row, ensure_ascii=False, allow_nan=False))
 
     def finish(self, order: list[str]):
