@@ -18,7 +18,7 @@ from evaluation.layouts import Report, plain_text
 
 # A row of each layout.
 HOTPOTQA = json.loads(r"""{"_id": "h1", "question": " Who?\n", "answer": "Ann", "supporting_facts": [],
-    "context": [["Mills", ["They turn.", " They stop."]], ["Seas", ["They rise."]]]}""")
+    "context": [["Mills", ["They turn.", " They", " st", "op."]], ["Seas", ["They rise."]]]}""")
 HUB = json.loads("""{"id": "h1", "question": "Who?", "answer": " Ann ", "supporting_facts": [],
     "context": {"title": ["Mills", "Seas"], "sentences": [["They turn.", " They stop."], ["They rise."]]}}""")
 TWO_WIKI = HOTPOTQA | json.loads("""{"evidences": [], "context": [
