@@ -204,24 +204,18 @@ def table_a4(dataset: str, runs: dict) -> Table:
 
 
 def nodes(dataset: str, runs: dict) -> Table:
-    """Figure 3: queries by the number of nodes read.
+    """Figure 3: queries by the number of nodes read, with a bar for each range of five; the longest has 40 signs.
 
     The paper prints a picture. GARLIC 4.4 has the averages.
     """
     run = runs.get("pecan")
     average = f"{paper.FIXED_NODES[dataset]} (GARLIC)" if dataset in paper.FIXED_NODES else NONE
-    rows = [["average", *measured(run, ["nodes"]), "", average], *(histogram_rows(run["histogram"]) if run else [])]
-    return Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)
-
-
-def histogram_rows(histogram: dict[int, int]) -> list[list[str]]:
-    """One row with a bar for each range of five: 0-4 nodes, 5-9 nodes, and so on."""
-    counts = Counter(n // 5 for n in Counter(histogram).elements())
-    rows = []
-    for place in range(max(counts) + 1):
-        bar = "#" * -(-40 * counts[place] // max(counts.values()))       # rounded up; the longest has 40 signs
+    rows = [["average", *measured(run, ["nodes"]), "", average]]
+    counts = Counter(n // 5 for n in Counter(run["histogram"]).elements()) if run else Counter()
+    for place in range(max(counts, default=-1) + 1):
+        bar = "#" * -(-40 * counts[place] // max(counts.values()))       # rounded up: one query shows
         rows.append([f"{5 * place}-{5 * place + 4}", str(counts[place]), bar, NONE])
-    return rows
+    return Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)
 
 
 # --table -> the function that makes a data set's table.

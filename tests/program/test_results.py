@@ -65,7 +65,8 @@ def test_printed_numbers_and_tables():
     rows = [["a", "1.2", "1", "##", "x"], ["bcdef", "785M", "none", "#", "some"]]
     assert as_text(Table("t", ["data", "n", "n", "", "by"], rows)).splitlines() == [
         "t", "data      n     n        by", "a       1.2     1  ##     x", "bcdef  785M  none  #   some"]
-    assert [len(row[2]) for row in tables.histogram_rows({5: 1, 9: 2, 10: 1, 21: 81})] == [0, 2, 1, 0, 40]
+    histogram = tables.nodes("mine", {"pecan": {"nodes": 9, "histogram": {5: 1, 9: 2, 10: 1, 21: 81}}})
+    assert [len(row[2]) for row in histogram.rows[1:]] == [0, 2, 1, 0, 40]
 
 
 def test_the_cost_of_a_generation_is_what_it_costs(tiny, ids):
