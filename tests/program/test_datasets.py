@@ -52,17 +52,6 @@ def write(path, *rows):
     return path
 
 
-def narrativeqa(folder, **stories):
-    folder.mkdir()
-    rows = ["document_id,set,question,answer1,answer2,question_tokenized"]
-    for name, content in stories.items():
-        rows += [f'{name},test,"Who, then?",Ann,Ann Lee,x', f"{name},test,Where?,At home,Home,x"]
-        if content is not None:
-            (folder / f"{name}.content").write_bytes(content)
-    (folder / "qaps.csv").write_text("\n".join(rows) + "\n", encoding="utf-8-sig")
-    return folder
-
-
 def counts(reasons):
     """Reason, without what follows in brackets, -> how often and where first."""
     return {reason.split(" (")[0]: (entry["count"], entry["first"]) for reason, entry in reasons.items()}
@@ -103,20 +92,25 @@ def test_narrativeqa(tmp_path):
     A story that cannot be read, whatever it raises, costs itself alone. PATH:SET reads one of the three sets.
     """
     page = b"<html><title>T</b>U</title><style>p</style><script>var</script><pre>INT. MILL<br><b>ANN</b> enters.</pre>"
-    folder = narrativeqa(
-        tmp_path / "n:q", z=b"\xef\xbb\xbfThe mill stood.", b=page, c=gzip.compress("Élan said Ann.".encode()),
-        d="“Café” é".encode("cp1252") + b"\x81" + "é".encode(), e=None,
-        g=("“Ann’s café”".encode()[:-1].decode("cp1252") + "\x9d").encode(), i=b"\x1f\x8bbroken", k=b"Ann\0 left",
-        j="Élan".encode("utf-16"), l="Élan".encode("utf-32"), m="Élan".encode("utf-16-le"))
+    stories = {"z": b"\xef\xbb\xbfThe mill stood.", "b": page, "c": gzip.compress("Élan said Ann.".encode()),
+               "d": "“Café” é".encode("cp1252") + b"\x81" + "é".encode(), "j": "Élan".encode("utf-16"),
+               "g": ("“Ann’s café”".encode()[:-1].decode("cp1252") + "\x9d").encode(), "l": "Élan".encode("utf-32"),
+               "i": b"\x1f\x8bbroken", "k": b"Ann\0 left"}
+    folder = tmp_path / "n:q"
+    folder.mkdir()
+    for name, content in stories.items():
+        (folder / f"{name}.content").write_bytes(content)
+    rows = [f'{name},test,"Who, then?",Ann,Ann Lee,x\n{name},test,Where?,At home,Home,x\n' for name in [*stories, "e"]]
+    table = folder / "qaps.csv"
+    table.write_text("document_id,set,question,answer1,answer2,question_tokenized\n" + "".join(rows), "utf-8-sig")
     dataset = Dataset(folder)
     assert dataset.name == "NarrativeQA"
     assert [" ".join(document.passages[0].split()) for document in dataset.documents] == [
-        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "“Café” é\ufffdé", "“Ann’s café”", "Élan"]
+        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "“Café” é\ufffdé", "Élan", "“Ann’s café”"]
     assert [(q.id, q.text, q.answers) for q in dataset.documents[1].questions] == [
         ("b-4", "Who, then?", ["Ann", "Ann Lee"]), ("b-5", "Where?", ["At home", "Home"])], "the row's number"
-    assert [entry["count"] for entry in dataset.report.found.values()] == [1] * 6
+    assert {*counts(dataset.report.found)} >= {"a document whose story is missing", "a row of another form"}
 
-    table = folder / "qaps.csv"
     table.write_bytes(table.read_bytes().replace(b"z,test", b"z,train"))
     assert [document.id for document in Dataset(f"{folder}:train").documents] == ["z"]
     with pytest.raises(InputError, match="NarrativeQA's 'dev' is not read, only train, valid, test"):
@@ -277,6 +271,6 @@ def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path)
 def test_what_is_no_data_set(tmp_path, name, content, words):
     (tmp_path / name).write_text(content, encoding="latin-1")
     if words.endswith("NarrativeQA"):
-        narrativeqa(tmp_path / "n", a=b"The mill.")
+        (tmp_path / "qaps.csv").touch()
     with pytest.raises(InputError, match=words):
         Dataset(tmp_path)

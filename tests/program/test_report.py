@@ -152,18 +152,10 @@ def test_predictions_are_scored_again(tmp_path):
 
 # --- the dry run ----------------------------------------------------------------------------------------------------
 
-def levels(lengths: list[int], room: int, limit: int, node: int):
-    """The groups of each level, each as (tokens of its nodes, tokens of its summary: half, at most `limit`)."""
-    groups = []
-    while len(groups) != 1:
-        groups = [[]]
-        for length in lengths:
-            if sum(groups[-1]) + length > room:
-                groups.append([])
-            groups[-1].append(length)
-        groups = [(sum(group), min(limit, sum(group) // 2)) for group in groups]
-        yield groups
-        lengths = [part for _, n in groups for part in [node] * (n // node) + [n % node] if part]
+def test_the_levels_of_a_construction_by_hand():
+    """A summary has half of its group's tokens, at most the limit, and is cut into nodes of 60."""
+    assert list(cost.construction([100, 100, 100, 50], room=250, limit=80, node=60)) == [
+        [(200, 80), (150, 75)], [(60 + 20 + 60 + 15, 77)]]
 
 
 @pytest.mark.parametrize("name, options, nodes, changes", [
@@ -183,8 +175,9 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
     config, t = tiny.config, tiny.tokenizer
     s = resolve(tiny.folder, config.max_length, None, {"chunk": 60} | changes)
     lengths = [length_of(node_line(t, None, text)) for text in row["passages"]]
-    by_level = list(levels(lengths, *reversed(room_for_summary(t, s)), 60))
-    groups = sum(by_level, [])
+    limit, room = room_for_summary(t, s)
+    levels = list(cost.construction(lengths, room, limit, 60))
+    groups = sum(levels, [])
 
     instruction, opening, turn = map(length_of, (
         summary_prompt(t, []), question_prompt(t, question["question"]), answer_turn(t, 0)))
@@ -198,7 +191,7 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
         "construction": sum(cost.generation(config, instruction + tokens, summary) for tokens, summary in groups),
         "whole": cost.generation(config, whole, s.answer_tokens),
         "of a search": cost.bytes_of_pass(config, 2 if options else 4, min(read, 512), s.window, prompt)}
-    assert len(by_level) > 2 and wanted.items() <= json.loads(done.stdout)[name].items()
+    assert len(levels) > 2 and wanted.items() <= json.loads(done.stdout)[name].items()
 
 
 def test_table_a4_at_the_papers_lengths():
