@@ -5,11 +5,10 @@ failed is missing. "not run" means not measured. "none" means that there is no s
 Scores are percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 """
 from collections import Counter
-from collections.abc import Callable
 from typing import NamedTuple
 
 from evaluation import paper
-from evaluation.methods import Row, rows_of
+from evaluation.methods import rows_of
 
 NOT_RUN = "not run"
 NONE = "none"
@@ -108,13 +107,14 @@ def overview(dataset: str, runs: dict) -> Table:
 
 # --- one table for each data set ------------------------------------------------------------------------------------
 
-def compared(title: str, rows: list[Row], label: str, columns: str, heads: str, figures: Callable, dataset: str,
-             runs: dict) -> Table:
-    """A table of runs: their labels, the measured columns, and under `heads` the published cells: figures(row)."""
-    columns = columns.split(", ")
-    cells = [[label_of_whole(dataset) if row.name == "whole" else row.label, *measured(runs.get(row.name), columns),
-              *figures(row)] for row in rows]
-    return Table(f"{title}, {dataset}", [label, *columns, *heads.split(", ")], cells)
+def compared(title: str, header: str, rows: list[tuple], runs: dict) -> Table:
+    """A table of runs. `header` is "LABEL | MEASURED, .. | PUBLISHED, ..".
+
+    Each row has a label, the name of its run, and the published cells. The measured cells come between them.
+    """
+    label, measured_columns, published_columns = (part.split(", ") for part in header.split(" | "))
+    cells = [[text, *measured(runs.get(name), measured_columns), *figures] for text, name, figures in rows]
+    return Table(title, label + measured_columns + published_columns, cells)
 
 
 def published(row: dict, dataset: str) -> list[str]:
@@ -134,27 +134,28 @@ def label_of_whole(dataset: str) -> str:
 
 def table1(dataset: str, runs: dict) -> Table:
     """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
-    return compared("Table 1", rows_of("1"), "method", "F1, 95 %, ROUGE-L, FLOPs/query, ratio, cut, n, F1 - PECAN",
-                    "published F1, ROUGE-L, FLOPs, ratio",
-                    lambda row: published(paper.TABLE1[row.label], dataset), dataset, runs)
+    header = ("method | F1, 95 %, ROUGE-L, FLOPs/query, ratio, cut, n, F1 - PECAN | "
+              "published F1, ROUGE-L, FLOPs, ratio")
+    rows = [(label_of_whole(dataset) if row.name == "whole" else row.label, row.name,
+             published(paper.TABLE1[row.label], dataset)) for row in rows_of("1")]
+    return compared(f"Table 1, {dataset}", header, rows, runs)
 
 
 def table2(dataset: str, runs: dict) -> Table:
     """F1 if one model builds the graph and another searches it. Pairs that only the paper has come last."""
-    def name_in_paper(row):
-        return row.label.replace("-Instruct", "").replace("Meta-", "")
-
     figures = {pair: f"{row[dataset]:.1f}" for pair, row in paper.TABLE2.items() if dataset in row}
-    rows = [Row(name, run["label"]) for name, run in runs.items()]
-    rows += [Row("", pair) for pair in figures if pair not in map(name_in_paper, rows)]
-    return compared("Table 2", rows, "graph by + search by", "F1, 95 %, n, F1 - first row", "published F1",
-                    lambda row: [figures.get(name_in_paper(row), NONE)], dataset, runs)
+    rows = [(run["label"], name, [figures.pop(run["label"].replace("-Instruct", "").replace("Meta-", ""), NONE)])
+            for name, run in runs.items()]
+    rows += [(pair, None, [figure]) for pair, figure in figures.items()]
+    return compared(f"Table 2, {dataset}", "graph by + search by | F1, 95 %, n, F1 - first row | published F1", rows,
+                    runs)
 
 
 def table3(dataset: str, runs: dict) -> Table:
     """Ablations: F1, ROUGE-L."""
-    return compared("Table 3", rows_of("3"), "method", "F1, 95 %, ROUGE-L, nodes, FLOPs/query, n, F1 - PECAN",
-                    "published F1, ROUGE-L", lambda row: published(paper.TABLE3[row.label], dataset)[:2], dataset, runs)
+    header = "method | F1, 95 %, ROUGE-L, nodes, FLOPs/query, n, F1 - PECAN | published F1, ROUGE-L"
+    rows = [(row.label, row.name, published(paper.TABLE3[row.label], dataset)[:2]) for row in rows_of("3")]
+    return compared(f"Table 3, {dataset}", header, rows, runs)
 
 
 def patience(dataset: str, runs: dict) -> Table:
@@ -162,17 +163,19 @@ def patience(dataset: str, runs: dict) -> Table:
 
     The paper prints a picture. Its numbers for t_n = 1 are in Table 1.
     """
+    header = "stop patience | F1, 95 %, FLOPs/query, nodes, n, F1 - first row | published F1, FLOPs"
     figures = {"pecan": paper.TABLE1["PECAN"]}
-    return compared("Figure 4", rows_of("patience"), "stop patience", "F1, 95 %, FLOPs/query, nodes, n, F1 - first row",
-                    "published F1, FLOPs",
-                    lambda row: published(figures.get(row.name, {}), dataset)[::2], dataset, runs)
+    rows = [(row.label, row.name, published(figures.get(row.name, {}), dataset)[::2]) for row in rows_of("patience")]
+    return compared(f"Figure 4, {dataset}", header, rows, runs)
 
 
 def systems(dataset: str, runs: dict) -> Table:
     """Whole systems of several papers. Published figures name their metric, data and model, because these differ."""
-    return compared("Systems", rows_of("systems"), "system", "F1, 95 %, EM, accuracy, ROUGE-L, FLOPs/query, "
-                    "FLOPs/document, refused, n, F1 - PECAN", "published, on, by",
-                    lambda row: paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3), dataset, runs)
+    header = ("system | F1, 95 %, EM, accuracy, ROUGE-L, FLOPs/query, FLOPs/document, refused, n, F1 - PECAN | "
+              "published, on, by")
+    rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
+            for row in rows_of("systems")]
+    return compared(f"Systems, {dataset}", header, rows, runs)
 
 
 def table_a3(datasets: dict, results: dict) -> Table:
