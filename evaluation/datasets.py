@@ -94,7 +94,7 @@ def fetch(address: str) -> tuple[str, str, str]:
     import huggingface_hub as hub
     with reading(address, "not an address of the form hf://datasets/OWNER/NAME[@REVISION]/FILE[:PART]"):
         uri = hub.parse_hf_uri(address)
-        name, *part = uri.path_in_repo.rsplit(":", 1)
+        name = uri.path_in_repo.rsplit(":", 1)[0]
         if uri.type != "dataset" or not name:
             raise ValueError("it names no file of a data set")
 
@@ -104,7 +104,8 @@ def fetch(address: str) -> tuple[str, str, str]:
         commit = path.parents[name.count("/")].name         # .../snapshots/COMMIT/FILE
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return ":".join([str(path), *part]), ":".join([f"hf://datasets/{uri.id}@{commit}/{name}", *part]), digest
+    part = uri.path_in_repo.removeprefix(name)
+    return f"{path}{part}", f"hf://datasets/{uri.id}@{commit}/{name}{part}", digest
 
 
 # --- which layout it is ---------------------------------------------------------------------------------------------
