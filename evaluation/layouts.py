@@ -337,8 +337,10 @@ class HotpotQA(Layout):
             context = list(zip(context["title"], context["sentences"], strict=True))
         ends = [a[-1:].isspace() or b[:1].isspace() for _, sentences in context for a, b in pairwise(sentences)]
         bare = 2 * sum(ends) <= len(ends)
-        passages = [paragraph(title, " ".join(map(str.strip, texts(sentences))) if bare else "".join(texts(sentences)))
-                    for title, sentences in context]
+        passages = []
+        for title, sentences in context:
+            text = " ".join(filter(None, map(str.strip, texts(sentences)))) if bare else "".join(texts(sentences))
+            passages.append(paragraph(title, text))
         question = Question(row.get("_id") or row["id"], row["question"], [row.get("answer") or ""])
         return checked(where, question.id, passages, [question], report)
 
