@@ -171,7 +171,7 @@ class Encoder:
 class Bert(Encoder):
     """BERT (Devlin et al. 2019); MiniLM is a small one. All tokens of a sentence have token type 0."""
     prefix = "bert."
-    required = {"hidden_act": "gelu", "position_embedding_type": "absolute"}
+    required = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
     first_position = 0
     qkv = "attention.self.query", "attention.self.key", "attention.self.value"
     output, output_norm = "attention.output.dense", "attention.output.LayerNorm"
@@ -234,35 +234,45 @@ def _pooling(folder: Path) -> str:
                 raise InputError(f"{path}: modules {kinds} in {paths} are not implemented; only Transformer in '', "
                                  "Pooling and Normalize are, in this order")
             pooling = paths[1]
+            read_json(folder / pooling / "config.json")      # it must be there
     path = folder / pooling / "config.json"
     raw = _read_if_there(path) or {"pooling_mode": "mean"}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    modes = [names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on]
-    modes = modes or [raw.get("pooling_mode")]               # sentence-transformers 6 writes one key
-    if modes not in (["mean"], ["cls"]):
-        raise InputError(f"{path}: pooling by {modes} is not implemented; only 'mean' or 'cls' is")
-    return modes[0]
+    modes = {names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on}
+    if "pooling_mode" in raw:                                # sentence-transformers 6 writes one key
+        modes.add(str(raw["pooling_mode"]))
+    if modes not in ({"mean"}, {"cls"}):
+        raise InputError(f"{path}: pooling by {sorted(modes)} is not implemented; only 'mean' or 'cls' is")
+    return modes.pop()
 
 
 def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer) -> int | None:
-    """max_seq_length, if the folder has it. InputError for what else sentence-transformers would do to a sentence."""
+    """The most tokens of a sentence, if the folder says so. InputError for what else would be done to a sentence."""
     with reading(folder, "not a sentence encoder"):
         path = folder / "config_sentence_transformers.json"
         given = _read_if_there(path)
         no_prompts = dict.fromkeys(given.get("prompts") or (), "")
         check_implemented(path, given, {"default_prompt_name": None, "prompts": no_prompts})
 
+        def changes(text):
+            return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(text) != text
+
         path = folder / "tokenizer_config.json"
-        lowers = tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
-        check_implemented(path, _read_if_there(path), {"do_lower_case": lowers})
+        given = _read_if_there(path)
+        check_implemented(path, given, {"do_lower_case": changes("A"), "strip_accents": changes("é"),
+                                        "tokenize_chinese_chars": changes("東")})
+        special = tokenizer.num_special_tokens_to_add(False)
+        length = Rule((int, type(None)), lambda n: n is None or n > special,
+                      f"null or above {special}, the special tokens")
+        longest = given.get("model_max_length")
+        check_values({"model_max_length": longest}, {"model_max_length": length}, f"{path}: ")
 
         path = folder / "sentence_bert_config.json"
-        given = {"max_seq_length": None} | _read_if_there(path)
+        given = _read_if_there(path)
         check_implemented(path, given, {"do_lower_case": False})
-        special = tokenizer.num_special_tokens_to_add(False)
-        check_values(given, {"max_seq_length": Rule((int, type(None)), lambda n: n is None or n > special,
-                                                    f"null or above {special}, the special tokens")}, f"{path}: ")
-    return given["max_seq_length"]
+        longest = given.get("max_seq_length", longest)
+        check_values({"max_seq_length": longest}, {"max_seq_length": length}, f"{path}: ")
+    return longest
 
 
 def _read_if_there(path: Path) -> dict:

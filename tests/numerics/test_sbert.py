@@ -188,13 +188,15 @@ NORM = "encoder.layer.1.output.LayerNorm.weight"
         ("sentence_bert_config.json", {"max_seq_length": 2}, "bert_config.json: max_seq_length is 2"),
         ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_seq_length is '9'"),
         ("sentence_bert_config.json", {"do_lower_case": True}, "bert_config.json: do_lower_case is True"),
-        ("tokenizer_config.json", {"do_lower_case": True}, "tokenizer_config.json: do_lower_case is True"),
+        *(("tokenizer_config.json", {key: True}, f"tokenizer_config.json: {key} is True") for key in (
+            "do_lower_case", "strip_accents", "tokenize_chinese_chars", "model_max_length")),
         ("config_sentence_transformers.json", {"prompts": {"query": "q: "}}, "prompts is {'query': 'q: '"),
         ("config_sentence_transformers.json", {"prompts": {"query": ""}, "default_prompt_name": "query"},
          "default_prompt_name is 'query'"),
         ("tokenizer.json", "[", "not a readable tokenizer"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "1_Pooling.*pooling_mode_max_tokens"),
-        ("1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "'cls', 'mean'"),
+        *(("1_Pooling/config.json", {"pooling_mode_mean_tokens": True} | more, "'cls', 'mean'") for more in (
+            {"pooling_mode_cls_token": True}, {"pooling_mode": "cls"})),
         *(("modules.json", content, "modules.json: ") for content in ("{}", "[1]", "[")))),
     (partial(change, num_hidden_layers=2), r"encoder.layer.2.\S+ is \(.*wants no such tensor"),
     (partial(change, vocab_size=max(VOCABULARY.values())), "vocab_size is .*, and the tokenizer has larger ids"),
@@ -202,6 +204,7 @@ NORM = "encoder.layer.1.output.LayerNorm.weight"
     *((partial(modules, kinds=kinds, Transformer=""), f"modules.json: modules .*{kinds[-1]}")
       for kinds in (["Transformer", "Pooling", "Dense"], ["Transformer", "WeightedLayerPooling"], ["Transformer"])),
     (partial(modules, kinds=["Transformer", "Pooling"]), "modules.json: modules .*Transformer"),
+    (partial(modules, kinds=["Transformer", "Pooling"], Transformer="", Pooling="2"), "2/config.json"),
 ])
 def test_broken_encoders_are_named(copy, tiny, damage, words):
     damage(copy)
