@@ -136,7 +136,8 @@ def _with_rope(given: dict) -> dict:
     rope = given.get("rope_scaling") or given.get("rope_parameters") or {}
     rope = {"rope_type": rope.get("type", "default")} | rope
     values = DEFAULTS | {"num_key_value_heads": given.get("num_attention_heads")} | given | rope
-    return {"original_max_position_embeddings": values["max_position_embeddings"]} | values
+    key = "original_max_position_embeddings"
+    return values | {key: given.get(key) or values.get(key, values["max_position_embeddings"])}
 
 
 def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, ...]:

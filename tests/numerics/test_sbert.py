@@ -114,12 +114,14 @@ def test_buckets_equal_hugging_face():
     assert torch.equal(ours, theirs), f"other buckets at distances {distance[ours != theirs].tolist()}"
 
 
-@pytest.mark.parametrize("length", [None, 3, 10_000])
-def test_long_sentences_are_cut(kind, copy, hf, length):
+@pytest.mark.parametrize("file, key, length", [
+    (None, None, None), *(("sentence_bert_config.json", "max_seq_length", length) for length in (3, 10_000)),
+    ("tokenizer_config.json", "model_max_length", 4)])
+def test_long_sentences_are_cut(kind, copy, hf, file, key, length):
     """Sentences are cut at max_seq_length, special tokens included, or at the end of the position table. (In float32,
     rounding some hundred products of size 0.1 gives 1e-7; 1e-6 allows other kernels.)"""
     if length is not None:
-        write(copy, "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+        write(copy, file, {key: length})
     sentence = " ".join(SENTENCES * 3)
     ids = [*ids_of(sentence)[:min(length or POSITIONS, MODELS[kind][3]) - 1], 2]
 
