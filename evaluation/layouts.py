@@ -56,14 +56,15 @@ class Report:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 def files_below(root: File) -> list[File]:
-    """The files of a folder or a zip file, in the order of their names; or the file itself."""
-    if isinstance(root, Path) and root.is_file() and root.name.endswith(".zip"):      # a zip in a zip is a file
+    """The files of a folder or a zip file, in the order of their names; or the file itself. None that is hidden."""
+    if isinstance(root, Path) and root.is_file() and root.name.lower().endswith(".zip"):      # a zip in a zip is a file
         with reading(root, "not a readable zip file"):
             root = zipfile.Path(root)
     if not root.is_dir():
         return [root]
 
-    children = sorted(root.iterdir(), key=lambda child: child.name)
+    shown = (child for child in root.iterdir() if not child.name.startswith((".", "__MACOSX")))
+    children = sorted(shown, key=lambda child: child.name)
     return [file for child in children for file in files_below(child)]
 
 
@@ -148,7 +149,7 @@ def plain_text(text: str, report: Report, where: str) -> str:
     """The text of a story, without HTML and without a script before it. ValueError if it is no text."""
     if "\0" in text:
         raise ValueError("holds NUL characters, so it is no text")
-    if re.search(r"<(html|body|pre|script|!doctype)\b", text[:5000], re.I):
+    if re.search(r"<(html|body|pre|script|!doctype|title|p|br|center|font)\b", text[:5000], re.I):
         report.note("a page in HTML; only its text was kept", where)
         text = html.unescape(TAG.sub("", BLOCKS.sub("\n", HIDDEN.sub("", text))))
 
@@ -427,7 +428,7 @@ class LongBench(Layout):
         task = row.get("dataset") or report.part
         if self.part(task) != report.part:
             raise ValueError(f"of the task {task!r:.60}")
-        passages = re.split(r"^Passage \d+:\n", row["context"], flags=re.M)
+        passages = re.split(r"^Passage \d+:\r?\n", row["context"], flags=re.M)
         name = row.get("_id") or where
         question = Question(name, row.get("input") or row["question"], row["answers"])
         return checked(where, name, passages, [question], report)

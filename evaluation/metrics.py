@@ -12,6 +12,7 @@ import numpy as np
 
 from core.files import TEXT, TEXTS, InputError, check_values
 from data import check_options, json_lines
+from evaluation.layouts import LongBench
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 
@@ -53,7 +54,7 @@ OPTIONS = ("options", "gold")                                    # their fields 
 
 
 # An option's letter alone. "a" and "I" before another word are words themselves, unless that word may follow a letter.
-LETTER = r"(?<![\w'’])(?!(?-i:[AaIi]\s+(?!(?:is|because|since|as|and|n?or|but)\b)[a-z]))[{}](?![\w'’])"
+LETTER = r"(?<!\w)(?<!\w['’])(?!(?-i:[AaIi]\s+(?!(?:is|because|since|as|and|n?or|but)\b)[a-z]))[{}](?!['’]?\w)"
 
 # What stands between the letters of "A, B or (C)".
 JOINT = r"[\s*)\]]{0,4}(?:[,/&]|\b(?:and|n?or)\b)(?:[\s*(\[]|\b(?:and|n?or|maybe|perhaps|possibly|option)\b){0,6}"
@@ -62,7 +63,8 @@ JOINT = r"[\s*)\]]{0,4}(?:[,/&]|\b(?:and|n?or)\b)(?:[\s*(\[]|\b(?:and|n?or|maybe
 NOT = (r"(?:\b(?:not|cannot|neither|nor|never|than|instead of|rules? out|unlike|except)\b|n['’]t\b)"
        r"(?:\s+(?:be|either|the|option|choice|answer|correct|right|think|believe|that|it|it['’]s|is)\b){0,5}[\s*(\[\"]{1,4}")
 WRONG = (r"[\s*)\]\"]{0,4}(?:\([^()\n]{0,99}\))?(?:"
-         r"\s{0,4}[:=-]\s{0,4}(?-i:no|wrong|incorrect|false)\b|\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
+         r"\s{0,4}[:=-]\s{0,4}(?-i:no|wrong|incorrect|false)\b|[.:=*\s-]{0,5}(?:no|wrong|incorrect|false)\s{0,4}(?:[.;\n]|\Z)|"
+         r"\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
          r"(?:\s{1,4}(?:is|are|was|were|be|seems?|looks?|can|could|does|do|would|to|both|all|also|the|an?|\w{1,12}ly)\b)"
          r"{1,5}\s{1,4}(?:not|wrong|incorrect|false|un(?:supported|likely|true)|excluded|ruled out|impossible)\b)")
 
@@ -85,7 +87,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     letter = LETTER.format(letters)
     several = f"{letter}(?:{JOINT}{letter})*+"
     reply = re.sub(f"(?i){NOT}{several}|{several}{WRONG}", "", prediction)
-    forms = [rf"(?i)\banswer\b[^.!?\n]{{0,99}}?[\s*]{{0,9}}({several})",
+    forms = [rf"(?i)(?:\banswer\b[^.!?\n]{{0,99}}?|\AA[.:]\s*\(?)[\s*]{{0,9}}({several})",
              rf"(?i)\A\W*({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
              rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
     by_form = [re.findall(f"(?i){letter}", " ".join(re.findall(form, reply))) for form in forms]
@@ -203,10 +205,15 @@ def summary(rows: list[dict]) -> dict:
 def read_predictions(path: str | Path) -> list[dict]:
     """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
 
-    InputError names the first line without them, or with impossible options.
+    InputError names the first line without them, or with impossible options. It also refuses a file of LongBench whose
+    name, the task, is not one that its question answering metric scores in English.
     """
     rows = []
+    task = Path(path).stem
     for number, row in json_lines(Path(path)):
+        if "pred" in row and LongBench().part(task) not in LongBench.parts:
+            raise InputError(f"{path}: LongBench's {task!r} is not scored, only {', '.join(LongBench.tasks)}; "
+                             "predictions of others have the key 'prediction'")
         row, place = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{place}not a prediction with its answers: ")
         if row.keys() >= {*OPTIONS}:

@@ -126,6 +126,7 @@ def test_narrativeqa(tmp_path):
     ("var x without an end", "var x without an end"),
     ("<pre><h4>CHAPTER I</h4>Ann left.</p>Bob<hr>and<td>Ol<i>af<td>&amp;<dd>I<blockquote>s<b>a</b>ng<unknown>!",
      "CHAPTER I Ann left. Bob and Olaf & I sang!"),
+    ("<CENTER>CHAPTER I</CENTER>Ann<BR>left.", "CHAPTER I Ann left."),
     ("<html>a<b &eacute;<p>Ann<![foo bar]> left<!-- <p> -->.", "a<b é Ann left."),
     (" " * 4900 + "<pre>mill<br>wind", "mill wind"), ("x " * 2500 + "<pre>", "x " * 2500 + "<pre>")],
     ids=lambda text: text[:9])
@@ -238,9 +239,10 @@ def test_an_address_that_gives_no_data_set(on_the_hub, address, words):
     (HOTPOTQA, HOTPOTQA | {"_id": "h2"}, ["h1", "h2"]), (MUSIQUE, MUSIQUE, ["m1", "m1#2"]),
     ({"p1": QASPER}, {"p2": QASPER}, ["q1", "q1#2"]), (OWN, OWN, ["q", "q#2"])], ids=lambda row: str(row)[:9])
 def test_every_file_of_a_folder_is_read(tmp_path, first, second, questions):
-    """Files are read in the order of their names, packed or not. A repeated id is numbered."""
+    """Files are read in the order of their names, packed or not, and no hidden ones. A repeated id is numbered."""
     (tmp_path / "sub").mkdir()
     write(tmp_path / "sub" / "a.NDJSON", second)
+    (tmp_path / "sub" / "._a.json").write_bytes(b"\0\5\26\7")                    # macOS writes such files
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(first).encode()))
     dataset = Dataset(tmp_path)
     assert len(dataset.documents) == 1 and dataset.questions == questions

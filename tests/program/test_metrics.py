@@ -67,6 +67,8 @@ REPLIES = {
        "A and B are wrong, so C.|A is incorrect; C is correct.|Option A is wrong. Option C is right.|"
        "(A) is wrong, (C) is right.|**A** isn't right. **C** is.|Option A (he was ill) is clearly wrong. C fits.|"
        "I don't think it's A. It is C.|Options A, B, and D are all unsupported, leaving C.|C is right and A is not.|"
+       "A. Incorrect\nB. Incorrect\nC. Correct\nD. Incorrect|(A) No. (B) No. (C) Yes. (D) No.|A: C|A. (C)|'C'|"
+       "**A.** Wrong. **C.** Right.|"
        "C: He was not paid|(C) No money|A) He was ill: not said.\nB) No.\nThe answer is C.|C is of interest.",
     3: "Answer: a dog bit him|A dog bit him|The answer is that a dog bit him.",
     None: "The answer is A or C|The answer: it can't be A.|The answer is either A or (C).|Answer: A, B|"
@@ -132,12 +134,16 @@ WRONG = """{
 @pytest.mark.parametrize("line", WRONG.splitlines())
 def test_a_line_that_is_no_prediction(tmp_path, line):
     """A byte order mark and empty lines do no harm. U+2028 ends no line."""
-    path = tmp_path / "p.jsonl"
+    path = tmp_path / "qasper.jsonl"
     path.write_text(f"\ufeff\n{GOOD}\n \n{line}", encoding="utf-8")
-    with pytest.raises(InputError, match="p.jsonl, line 4: (not|holds|options|gold)"):
+    with pytest.raises(InputError, match="qasper.jsonl, line 4: (not|holds|options|gold)"):
         read_predictions(path)
     path.write_text("\n")
-    with pytest.raises(InputError, match="p.jsonl: holds no prediction"):
+    with pytest.raises(InputError, match="qasper.jsonl: holds no prediction"):
+        read_predictions(path)
+    path = tmp_path / "dureader.jsonl"
+    path.write_text(GOOD)
+    with pytest.raises(InputError, match="LongBench's 'dureader' is not scored, only narr.*qasper"):
         read_predictions(path)
 
 
