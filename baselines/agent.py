@@ -3,36 +3,32 @@
 What a method builds (a tree of summaries, a graph) is kept on disk, because the model took long to write it. A reply
 without the wanted form is refused and counted, and the model is asked again.
 """
-import json
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
-from baselines.common import Baseline, scaled
-from core.files import InputError, read_json, reading, write_file
+from baselines.common import Baseline, generated, scaled
+from core.files import InputError, read_json, reading, write_json
 from core.settings import Settings
 from core.text import split
 from data import Answer, Document, Prepared
-from llama import Cache, Llama, length_of
+from llama import Llama
 from pecan import MARKER
 from support.disk import file_name, kept
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
-FORMAT = 6                        # of the files; a new one when replies are read in another way
+FORMAT = 7                        # of the files; a new one when replies are read in another way
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 def replies_to(model: Llama, texts: list[str], limit: int) -> list[str]:
     """The greedy reply, of up to `limit` tokens, to each text as a user's turn; they run together."""
-    rows = [[(None, user_turn(model.tokenizer, text))] for text in texts]
-    cache = Cache(model, len(rows), max(map(length_of, rows)) + limit)
-    hidden, _ = model.read(cache, rows)
-    ids, _ = model.generate(cache, hidden, limit)
-    return list(map(model.tokenizer.reply, ids))
+    return generated(model, [[(None, user_turn(model.tokenizer, text))] for text in texts], limit)
 
 
 def user_turn(tokenizer, text: str) -> list[int]:
@@ -58,6 +54,11 @@ class Reply:
 DECORATION = re.compile(r"(?m)^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])")
 NUMBERED = r"^[^\w\n]{0,9}(?:\d{1,2}\b[^\w\n]{0,9})?"        # what may stand before a label at the start of a line
 
+MARK = (rf"\A(?:{MARKER.pattern}|\s*\(?[a-zA-Z]\)\s|"                # of a line in a list: MARKER, a letter, a number
+        r"\W{0,4}\d{1,3}\s?[]),.:|*]{1,5}(?:\s|(?=\[)))")
+CELLS = (r"(?:\]\W{0,4}|[,;|]\s*|^)\[|"                             # between cells: a bracket that opens one,
+         r"\[(?=[^][]*\]\W*$)|\|")                                  # the last bracket of a line, a bar
+
 
 def cleaned(reply: str) -> str:
     """A reply without decoration and escapes. The markers of its lists stay."""
@@ -65,15 +66,15 @@ def cleaned(reply: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A piece of a reply without the signs around it that decorate or quote it."""
-    text = text.strip(" \t*_`")
-    quoted = re.fullmatch(r'\[([^\[\]]*)\]|"([^"]*)"|“([^“”]*)”', text)
+    """The first line of a piece of a reply, without the signs around it that decorate, quote or separate it."""
+    text = text.partition("\n")[0].lstrip(" \t*_`,;|").rstrip(" \t*_`,;|([{–—-")
+    quoted = re.fullmatch(r'\[+([^][]*)\]*|([^][]*)\]+|"([^"]*)"|“([^“”]*)”', text)
     return plain(quoted[quoted.lastindex]) if quoted else text
 
 
 def unmarked(line: str) -> str:
-    """A line without the marker of a list."""
-    return re.sub(rf"\A(?:{MARKER.pattern}|\s*\(?[a-zA-Z]\)\s)", "", line)
+    """A line without the marker of a list, such as "* ", "a) " or "[1], "."""
+    return re.sub(MARK, "", line)
 
 
 def lines_of(reply: str) -> list[str]:
@@ -88,10 +89,13 @@ def lines_of(reply: str) -> list[str]:
 
 
 def cells_of(reply: str, least: int) -> list[list[str]]:
-    """The cells of the lines "a | b | .." of a reply that have at least so many. A table's header is left out."""
+    """The cells of the lines "a | b | .." of a reply that have at least so many. A table's header is left out.
+
+    A cell may stand in brackets, then without bars: "[a], [b]".
+    """
     rows = []
     for line in reply.splitlines():
-        rows.append([plain(cell) for cell in unmarked(line).strip("| \t").split("|")])
+        rows.append(list(filter(None, map(plain, re.split(CELLS, unmarked(line))))))
         if "|" in line and not re.search(r"\w", line):       # the line below a header: |---|---|
             del rows[-2:]
     return [row for row in rows if len(row) >= least]
@@ -111,13 +115,13 @@ def parts_of(reply: str, labels: str) -> list[tuple[str, str]]:
 
 def sections(reply: str, labels: str) -> list[tuple[str, str]]:
     """(label, first line of the text) of each labelled part of a reply."""
-    return [(name, plain(text.partition("\n")[0].rstrip(",;([|–—- \t"))) for name, text in parts_of(reply, labels)]
+    return [(label, plain(text)) for label, text in parts_of(reply, labels)]
 
 
 def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
     """The texts (a, b) of each "first: a, second: b", on one line or on several."""
     found = sections(reply, f"{first}|{second}")
-    return [(a, b) for (label, a), (other, b) in zip(found, found[1:])
+    return [(a, b) for (label, a), (other, b) in pairwise(found)
             if a and b and re.fullmatch(first, label) and re.fullmatch(second, other)]
 
 
@@ -172,7 +176,7 @@ class Agent(Baseline):
                 content = {"of": name} | self.build(document)
                 content |= {"calls": len(self.trace), "refused": self.refused, "flops": self.model.flops - before}
                 if path is not None:
-                    write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+                    write_json(path, content)
 
         before = self.flops()
         with reading(path or document.id, "not what was built from a document"):

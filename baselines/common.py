@@ -12,7 +12,7 @@ from core.files import InputError
 from core.settings import Settings
 from core.text import fill, split
 from data import Answer, Document, Method, Prepared
-from llama import Cache, Llama, ids_of, length_of
+from llama import Cache, Llama, Segment, ids_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
 HEADING = 12                      # words of a heading at most
@@ -34,6 +34,14 @@ def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
     `scores` is a list, or a dict from places. `among`: only these places (None: all).
     """
     return sorted(range(len(scores)) if among is None else among, key=lambda i: (-scores[i], i))[:most]
+
+
+def generated(model: Llama, prompts: list[list[Segment]], limit: int) -> list[str]:
+    """The greedy reply, of up to `limit` tokens, to each prompt; they run together."""
+    cache = Cache(model, len(prompts), max(map(length_of, prompts)) + limit)
+    hidden, _ = model.read(cache, prompts)
+    ids, _ = model.generate(cache, hidden, limit)
+    return list(map(model.tokenizer.reply, ids))
 
 
 class Baseline(Method):
@@ -72,13 +80,10 @@ class Baseline(Method):
 
     def answer_from(self, question: str, lines: list[int]) -> Answer:
         """Answer from lines, given as token ids. There is no check: the first assistant turn is "Yes"."""
-        model, tokenizer = self.model, self.model.tokenizer
+        tokenizer = self.model.tokenizer
         prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
-
-        cache = Cache(model, 1, length_of(prompt) + self.settings.answer_tokens)
-        hidden, _ = model.read(cache, [prompt])
-        [reply], _ = model.generate(cache, hidden, self.settings.answer_tokens)
-        return Answer(tokenizer.reply(reply).strip(), [], 0, 0)
+        [reply] = generated(self.model, [prompt], self.settings.answer_tokens)
+        return Answer(reply.strip(), [], 0, 0)
 
     def answer_from_best(self, question: str, texts: list[str], order: Iterable[int]) -> Answer:
         """Answer from the texts at these places, the best first.

@@ -51,6 +51,7 @@ OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
 HEADINGS = (r"(?:updated )?notebook(?: \([^()\n]{0,40}\))?|(?:chosen |next )?action|^(?:the|my) rationale[^\n]*|"
             r"(?:next action )?(?:rationale|reasoning|explanation|justification)(?: (?:for|behind|of)[^\n:.]{0,40})?")
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
+NEXT_FACT = r"(\|[^|\n]+?)\s(?=\[?\d{1,3}[]),.]+\s)"                # two facts on one line
 EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------
@@ -74,26 +75,11 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
     A line is "1. fact | element | ..", as in the figure's example, or "[1], [fact], [element | ..]", as in its text.
     """
     facts = []
-    for fact, *elements in cells_of("\n".join(map(without_brackets, reply.splitlines())), 2):
-        elements = list(filter(None, (plain(element.strip("[], ")) for element in elements)))
-        if elements and (fact != EXAMPLE or EXAMPLE in chunk):
-            facts.append([fact, *elements])
+    for fact, *elements in cells_of(re.sub(NEXT_FACT, r"\1\n", reply), 2):
+        if fact != EXAMPLE or EXAMPLE in chunk:
+            elements = elements if len(elements) > 1 else elements[0].split(",")
+            facts.append([fact, *filter(None, map(plain, elements))])
     return facts
-
-
-def without_brackets(line: str) -> str:
-    """A line of facts without its number, with bars: "[1], [fact], [a, b]" and "1. [fact] [a] [b]" as "fact|a|b"."""
-    line = re.sub(r"^\W{0,4}\d{1,3}\s?[]),.:|*]{1,5}(?:\s|(?=\[))", "", line)
-    inner = line.strip("-•.,;*`| ")
-    if not inner.endswith("]"):
-        return line
-    fact, *elements = re.split(r"\][\s,;|]*\[", inner)
-    if not fact.startswith("["):
-        fact, *elements = *fact.rsplit("[", 1), *elements
-    elements = "|".join(elements)
-    if "|" not in elements:
-        elements = elements.replace(",", "|")
-    return f"{fact.strip('[],;| ')}|{elements}"
 
 
 class FactGraph:

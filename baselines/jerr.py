@@ -41,12 +41,11 @@ import hashlib
 import math
 import random
 import re
-from collections import Counter
 from functools import cache
 from itertools import chain
 
 from baselines.agent import Agent, cells_of, lines_of, numbers_of
-from baselines.common import line_ids, pack_paragraphs, scaled, sentences
+from baselines.common import pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from core.text import split
 from data import Answer, Document, Prepared
@@ -62,12 +61,15 @@ OPTION = r"(?m)^\([A-Z]\) "       # the beginning of an option's line
 ROUNDS = 100                      # of the search, at least; 10 for each node if that is more
 FOUND = 5                         # k: nodes that the search returns
 DEPTH = 3                         # d: random steps of a simulation
+ROOT = -1                         # of the search tree
 
 # Words that do not tell one text from another.
 STOP = set("a an the of in on at to by for from with and or but as is are was were be do does did has have had can "
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
 VERBS = set("is are was were has have had".split())         # a line with one of these is a sentence
+EXPLAINED = r"\*\*|:(?=[\s\[\"])|：|\]\(|\s[-–—=→|(\[]"         # between a name and its explanation, a label and names
+LISTED = r"[,;|:](?=[\s\"\[])|\sand\s"                       # between names
 QUOTES = " \t*_`\"“”[]{}|.,;:!?"                              # signs around a name
 
 
@@ -106,27 +108,28 @@ def names_of(reply: str, text: str) -> list[str]:
     An explanation behind a name is cut off, as in "**Danko Jones**: a trio". A line can also list several names, as in
     "People: Danko Jones, Rich Knox". Lines that are sentences are left out.
     """
+    copies = {form_of(sentence).rstrip(".!?") for sentence in sentences(text) if len(sentence.split()) > 3}
+
     def is_name(part):
         words = part.lower().split()
-        return words_of(part) and len(words) <= LONGEST_NAME and not VERBS & set(words[1:]) and holds(text, part)
+        return (words_of(part) and len(words) <= LONGEST_NAME and not VERBS & set(words[1:])
+                and form_of(part) not in copies and holds(text, part))
 
-    copies = {form_of(sentence).rstrip(".!?") for sentence in sentences(text) if len(sentence.split()) > 3}
     marked = any(map(MARKER.match, reply.splitlines()))
     names = []
     for line in lines_of(reply):
-        whole = line.strip(QUOTES).replace("**", "")
-        if form_of(whole) in copies:
-            continue
-
-        # One name, alone or before its explanation.
-        head, *rest = re.split(r"\*\*|:\s|：|\]\(|\s[-–—=→|(\[]", line.strip("| "), maxsplit=1)
-        one = [name for name in (whole, head.strip(QUOTES)) if is_name(name) and not words_of(name) <= LABELS]
-
-        # Several names: after a label, or a line of nothing else. On a marked line, a description may follow the first.
-        parts = [part.strip(QUOTES) for part in re.split(r"[,;|]\s|\sand\s|:\s*\[", (rest or [line])[0])]
+        head, *rest = re.split(EXPLAINED, line, maxsplit=1)
+        whole, head, *parts = (part.strip(QUOTES) for part in (
+            line.replace("**", ""), head, *re.split(LISTED, rest[0] if rest else line)))
         held = list(filter(is_name, parts))
-        several = held if rest or held == parts or marked and parts[0] in held else []
-        names += one[:1] or several
+        if is_name(whole):
+            names.append(whole)
+        elif is_name(head) and not words_of(head) <= LABELS:
+            names.append(head)
+
+        # Several: after a label, or a line of nothing else. On a marked line, a description may follow the first.
+        elif rest or held == parts or marked and parts[0] in held:
+            names += held
     return list(dict.fromkeys(names))
 
 
@@ -136,12 +139,9 @@ def names_of(reply: str, text: str) -> list[str]:
 def simhash(text: str) -> int:
     """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
     content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
-    shingles = [content[i:i + 4] for i in range(max(len(content) - 3, 1))]
-    votes = Counter()
-    for shingle in shingles:
-        value = int.from_bytes(hashlib.md5(shingle.encode()).digest()[-8:])
-        votes.update(bit for bit in range(64) if value >> bit & 1)
-    return sum(1 << bit for bit, vote in votes.items() if 2 * vote > len(shingles))
+    hashes = [int.from_bytes(hashlib.md5(content[i:i + 4].encode()).digest()[-8:])
+              for i in range(max(len(content) - 3, 1))]
+    return sum(1 << bit for bit in range(64) if 2 * sum(value >> bit & 1 for value in hashes) > len(hashes))
 
 
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
@@ -156,10 +156,11 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
             form = form_of(name)
             if form not in node_of:
                 bits = [((simhash(name) ^ simhash(node["name"])).bit_count(), v) for v, node in enumerate(nodes)]
-                nearest, node_of[form] = min(bits, default=(NEAR + 1, 0))
+                nearest, v = min(bits, default=(math.inf, 0))
                 if nearest > NEAR:
-                    node_of[form] = len(nodes)
+                    v = len(nodes)
                     nodes.append({"name": name, "chunks": []})
+                node_of[form] = v
 
             chunks = nodes[node_of[form]]["chunks"]
             if chunk not in chunks:
@@ -181,60 +182,45 @@ def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
     edges = {}
     reached = [{node} for node in range(number)]            # from each node, along edges
     for a, relation, b in relations:
-        if a in reached[b]:
-            continue
-        edges.setdefault((a, b), {})[relation] = None
-        for others in reached:
-            if a in others:
-                others |= reached[b]
+        if a not in reached[b]:
+            edges.setdefault((a, b), {})[relation] = None
+            for others in reached:
+                if a in others:
+                    others |= reached[b]
     return [[a, b, "; ".join(joined)] for (a, b), joined in edges.items()]
 
 
 # --- search (section 3.4, Appendix B) ---------------------------------------------------------------------------------
 
-def search(nodes: list[dict], edges: list[list], keywords: list[str]) -> list[int]:
-    """The k nodes (of name, text) that are most relevant to the keywords. An edge is [a, b, relations]."""
-    held = [{keyword for keyword in keywords if holds(node["text"], keyword)} for node in nodes]
-    after = [[b for a, b, _ in edges if a == v] for v in range(len(nodes))]
-    tree = TreeSearch(held, after, len(keywords))
-    for _ in range(max(ROUNDS, 10 * len(nodes)) if nodes else 0):
-        tree.round()
-    return tree.best()
-
-
 class TreeSearch:
-    """Monte Carlo tree search. held[v]: keywords in the text of node v; after[v]: the nodes that its edges lead to.
+    """Monte Carlo tree search for the nodes (texts) whose paths along edges [a, b, relations] hold the keywords.
 
-    A node is in the tree at most once, with visits N and rewards W. Nodes that no edge leads to are below the root.
+    A node is in the tree at most once, with visits N and rewards W. The root is ROOT, the last place of each list; the
+    nodes that no edge leads to are below it.
     """
 
-    def __init__(self, held: list[set[str]], after: list[list[int]], keywords: int):
-        self.held = held
-        self.after = after
+    def __init__(self, texts: list[str], edges: list[list], keywords: list[str]):
+        self.held = [{keyword for keyword in keywords if holds(text, keyword)} for text in texts] + [set()]
+        self.after = [[b for a, b, _ in edges if a == v] for v in range(len(texts) + 1)]
         self.keywords = keywords
         self.rng = random.Random(0)
-        entered = {v for targets in after for v in targets}
-        self.roots = [v for v in range(len(held)) if v not in entered]
-        self.children = [[] for _ in held]                  # of each node, in the tree
-        self.in_tree = set(self.roots)
-        self.N = [0] * len(held)
-        self.W = [0.0] * len(held)
-        self.rounds = 0                                     # N of the root
+        self.in_tree = set(range(len(texts))) - {b for _, b, _ in edges}
+        self.children = [[] for _ in texts] + [sorted(self.in_tree)]                       # of each node, in the tree
+        self.N = [0] * (len(texts) + 1)
+        self.W = [0.0] * (len(texts) + 1)
 
     def ucb(self, v: int, parent: int) -> float:
         """Q(v) + c sqrt(ln N(parent) / N(v)), c = sqrt(2); infinite for a node that was never visited (equation 8)."""
         if self.N[v] == 0:
             return math.inf
-        return self.W[v] / self.N[v] + math.sqrt(2 * math.log(parent) / self.N[v])
+        return self.W[v] / self.N[v] + math.sqrt(2 * math.log(self.N[parent]) / self.N[v])
 
     def round(self):
         """Select, expand, simulate, propagate back (equations 9 to 13)."""
         # Selection: down the tree by UCB, ties to the lower id.
-        path = []
-        options, parent = self.roots, self.rounds
-        while options:
-            path.append(max(options, key=lambda v: (self.ucb(v, parent), -v)))
-            options, parent = self.children[path[-1]], self.N[path[-1]]
+        path = [ROOT]
+        while self.children[path[-1]]:
+            path.append(max(self.children[path[-1]], key=lambda v: (self.ucb(v, path[-1]), -v)))
 
         # Expansion: all successors that are not in the tree; one of them is next.
         new = [v for v in self.after[path[-1]] if v not in self.in_tree]
@@ -248,16 +234,13 @@ class TreeSearch:
         while self.after[walked[-1]] and len(walked) < len(path) + DEPTH:
             walked.append(self.rng.choice(self.after[walked[-1]]))
         found = set().union(*(self.held[v] for v in walked))
-        reward = len(found) / max(1, self.keywords)
-
-        self.rounds += 1
         for v in path:
             self.N[v] += 1
-            self.W[v] += reward
+            self.W[v] += len(found) / max(1, len(self.keywords))
 
     def best(self) -> list[int]:
         """The k visited nodes with the highest Q; then N, own keywords, and the lower id decide (equations 14, 15)."""
-        visited = [v for v in range(len(self.N)) if self.N[v]]
+        visited = [v for v in range(len(self.held) - 1) if self.N[v]]
         return sorted(visited, key=lambda v: (-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v))[:FOUND]
 
 
@@ -276,8 +259,8 @@ def keywords_of(question: str, names: list[str]) -> list[str]:
 
 def pages_of(reply: str, number: int, most: int) -> list[int]:
     """The pages (below `number`) in the first square brackets of a reply, at most `most`."""
-    brackets = re.match(r"[^[]*+\[([^]]*)\]", reply)
-    return numbers_of(brackets[1], range(number))[:most] if brackets else []
+    brackets = re.findall(r"\[([^][]*)\]", reply)
+    return numbers_of(brackets[0], range(number))[:most] if brackets else []
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -288,13 +271,12 @@ class JERR(Agent):
     def construction(self, document: Document) -> dict:
         """Chunks are shorter if a question has options."""
         options = any(has_options(question.text) for question in document.questions)
-        return super().construction(document) | {"options": options}
+        return super().construction(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
 
     def build(self, document: Document) -> dict:
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
-        tokens = OPTIONS_TOKENS if self.construction(document)["options"] else CHUNK_TOKENS
-        chunks = pack_paragraphs(tokenizer, document, scaled(tokens, self.settings))
+        chunks = pack_paragraphs(tokenizer, document, scaled(self.construction(document)["tokens"], self.settings))
         said = self.ask_until([SYNOPSIS + chunk for chunk in chunks],
                               lambda n, reply: synopsis_of(reply, chunks[n]), SHORTER)
         synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
@@ -322,17 +304,30 @@ class JERR(Agent):
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared: Prepared, question: str) -> Answer:
-        """Search, look chunks up, read. `nodes` are the chunks that were looked up and fit."""
+        """Search, look chunks up, read. `nodes` are the chunks that were looked up and fit.
+
+        Synopses come first, those of the result's chunks before others, in up to half of the window. Then come the
+        chunks, in the model's order. A chunk that does not fit keeps its synopsis.
+        """
         memory = prepared.graph
         keywords = keywords_of(question, *self.names(KEYWORDS, [question]))
-        found = search(memory["nodes"], memory["edges"], keywords)
+        tree = TreeSearch([node["text"] for node in memory["nodes"]], memory["edges"], keywords)
+        for _ in range(max(ROUNDS, 10 * len(memory["nodes"]))):
+            tree.round()
+        found = tree.best()
+
         first = {chunk for v in found for chunk in memory["nodes"][v]["chunks"]}
-        priority = sorted(range(len(prepared.texts)), key=lambda chunk: (chunk not in first, chunk))
+        priority = sorted(range(len(prepared.texts)), key=lambda chunk: chunk not in first)
         pages = self.look_up(memory, question, found, priority)
-        lines = self.lines(prepared, question, pages, priority)
+
+        room = room_for_nodes(self.model.tokenizer, question, self.settings)
+        lines = self.lines_that_fit(memory["synopses"], [chunk for chunk in priority if chunk not in pages], room // 2)
+        read = self.lines_that_fit(prepared.texts, pages, room - sum(map(len, lines.values())))
+        lines |= read
+        lines |= self.lines_that_fit(memory["synopses"], [chunk for chunk in pages if chunk not in read],
+                                     room - sum(map(len, lines.values())))
         answer = self.answer_from(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))])
-        answer.nodes = [chunk for chunk in pages
-                        if lines.get(chunk) == line_ids(self.model.tokenizer, prepared.texts[chunk])]
+        answer.nodes = list(read)
         answer.cut = len(lines) < len(priority) or answer.nodes != pages
         return answer
 
@@ -354,16 +349,3 @@ class JERR(Agent):
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
                                 related="\n".join(related)) for n in range(len(priority), -1, -1))
         return self.ask_fitting(texts, lambda reply: pages_of(reply, len(synopses), most), PAGES)
-
-    def lines(self, prepared: Prepared, question: str, pages: list[int], priority: list[int]) -> dict[int, list[int]]:
-        """Chunk -> its line for the reader, as token ids: the chunk if it was looked up and fits, else its synopsis.
-
-        Synopses come first, by priority, in up to half of the window. Then come chunks, in the model's order.
-        """
-        synopses = prepared.graph["synopses"]
-        room = room_for_nodes(self.model.tokenizer, question, self.settings)
-        lines = self.lines_that_fit(synopses, [chunk for chunk in priority if chunk not in pages], room // 2)
-        for texts in (prepared.texts, synopses):
-            left = room - sum(map(len, lines.values()))
-            lines |= self.lines_that_fit(texts, [chunk for chunk in pages if chunk not in lines], left)
-        return lines

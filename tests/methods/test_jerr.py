@@ -9,13 +9,12 @@ import networkx
 import pytest
 from speaker import Script, by_rules, follow, known
 
-from baselines import jerr
-from baselines.common import line_ids
+from baselines import common, jerr
 from baselines.jerr import (
     JERR,
+    ROOT,
     TreeSearch,
     acyclic,
-    holds,
     join_names,
     keywords_of,
     names_of,
@@ -26,42 +25,35 @@ from baselines.jerr import (
 )
 from core.settings import Settings
 from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
-from pecan import room_for_nodes
 
 # --- search ---------------------------------------------------------------------------------------------------------
 
 TEXTS = ["Danko Jones made Never Too Loud", "Danko Jones comes from Toronto", "Toronto has a castle, Casa Loma",
          "Prague has a castle", "Rock music"]
-HELD = [{keyword for keyword in ("never too loud", "castle") if holds(text, keyword)} for text in TEXTS]
-AFTER = [[1], [2], [], [], []]
 
 # UCB of the roots 0, 3, 4 before each round; N and W of the nodes after it.
 INF = float("inf")
-BY_HAND = [((INF, INF, INF), (1, 1, 0, 0, 0), (1, 1, 0, 0, 0)),
-           ((1, INF, INF), (1, 1, 0, 1, 0), (1, 1, 0, .5, 0)),
-           ((2.1774, 1.6774, INF), (1, 1, 0, 1, 1), (1, 1, 0, .5, 0)),
-           ((2.4823, 1.9823, 1.4823), (2, 2, 1, 1, 1), (2, 2, 1, .5, 0)),
-           ((2.1774, 2.1651, 1.6651), (3, 3, 2, 1, 1), (3, 3, 2, .5, 0)),
-           ((2.0358, 2.2941, 1.7941), (3, 3, 2, 2, 1), (3, 3, 2, 1, 0))]
+BY_HAND = [((INF, INF, INF), [1, 1, 0, 0, 0], [1, 1, 0, 0, 0]),
+           ((1, INF, INF), [1, 1, 0, 1, 0], [1, 1, 0, .5, 0]),
+           ((2.1774, 1.6774, INF), [1, 1, 0, 1, 1], [1, 1, 0, .5, 0]),
+           ((2.4823, 1.9823, 1.4823), [2, 2, 1, 1, 1], [2, 2, 1, .5, 0]),
+           ((2.1774, 2.1651, 1.6651), [3, 3, 2, 1, 1], [3, 3, 2, .5, 0]),
+           ((2.0358, 2.2941, 1.7941), [3, 3, 2, 2, 1], [3, 3, 2, 1, 0])]
 
 
 def test_six_rounds_by_hand():
-    assert HELD == [{"never too loud"}, set(), {"castle"}, {"castle"}, set()]
-    tree = TreeSearch(HELD, AFTER, 2)
-    assert tree.roots == [0, 3, 4]
+    tree = TreeSearch(TEXTS, [[0, 1, "comes from"], [1, 2, "has"]], ["never too loud", "castle"])
+    assert tree.children[ROOT] == [0, 3, 4]
     for number, (ucb, N, W) in enumerate(BY_HAND):
-        if number:
-            assert [tree.ucb(v, tree.rounds) for v in tree.roots] == pytest.approx(ucb, abs=5e-5)
+        assert [tree.ucb(v, ROOT) for v in tree.children[ROOT]] == pytest.approx(ucb, abs=5e-5)
         tree.round()
-        assert (tuple(tree.N), tuple(tree.W)) == (N, W), f"round {number + 1}"
+        assert (tree.N[:ROOT], tree.W[:ROOT]) == (N, W), f"round {number + 1}"
     assert tree.best() == [0, 1, 2, 3, 4], "node 1, without a keyword, is above the single match 3"
 
 
 def test_rollouts_are_short_and_follow_the_edges():
     """In a chain of 9 nodes, node 5 has the keyword. The first round does not reach it, the second does."""
-    held = [set() for _ in range(9)]
-    held[5] = {"x"}
-    tree = TreeSearch(held, [*([v] for v in range(1, 9)), []], 1)
+    tree = TreeSearch([*"abcdexghi"], [[v, v + 1, ""] for v in range(8)], ["x"])
     for wins in (0, 1):                                     # root, a new node, and three steps: to node 4, to node 5
         tree.round()
         assert tree.W[0] == wins
@@ -70,10 +62,10 @@ def test_rollouts_are_short_and_follow_the_edges():
 def test_a_node_is_in_the_tree_once():
     """Node 3 can be reached from 1 and from 2, but is below one of them. The best nodes have the highest Q; then N, own
     keywords, and the lower id decide. There are five at most."""
-    tree = TreeSearch([set(), set(), {"x"}, set(), set(), set(), set()], [[1, 2], [3], [3], [], [], [], []], 1)
+    tree = TreeSearch([*"abxdefg"], [[0, 1, ""], [0, 2, ""], [1, 3, ""], [2, 3, ""]], ["x"])
     for _ in range(20):
         tree.round()
-    assert sorted(sum(tree.children, [])) == [1, 2, 3]
+    assert sorted(sum(tree.children[:ROOT], [])) == [1, 2, 3]
     tree.N, tree.W = [1, 4, 4, 4, 0, 8, 8], [.5, 2, 2, 1, 0, 0, 0]
     assert tree.best() == [2, 1, 0, 3, 5]
 
@@ -199,29 +191,21 @@ def test_look_up_refused(tiny, settings):
     assert (prepared.refused, answer.refused, answer.nodes) == (9, 6, []) and not script.replies
 
 
-def test_what_does_not_fit_is_cut(tiny, settings):
-    """Synopses get half of the window, those of chunks with result nodes first. Chunks get the rest, in the order in
-    which the model named them. A chunk that does not fit keeps its synopsis."""
-    synopses = [f"{n} " + "word " * 20 for n in range(4)]
-    prepared = Prepared(["chunk " * 30] * 4, graph={"synopses": synopses, "edges": [], "nodes": [
-        {"name": "castle", "chunks": [n], "text": "castle"} for n in (3, 2)]})
-    ids = [line_ids(tiny.tokenizer, text) for text in synopses]
-    chunk = line_ids(tiny.tokenizer, prepared.texts[0])
-    one = len(ids[0])
+@pytest.mark.parametrize("room, pages, lines, nodes", [
+    (8, [], "s0 s1 s2 s3", []), (4, [], "s2 s3", []), (4, [3, 1], "s0 s2 c3 c3", [3]), (2, [1], "s1 s2", [])])
+def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, lines, nodes):
+    """Synopses get half of the window, those of chunks with result nodes (2 and 3) first. Chunks get the rest, in the
+    order in which the model named them. A chunk that does not fit keeps its synopsis. A word is a token here."""
+    monkeypatch.setattr(common, "line_ids", lambda tokenizer, text: text.split())
+    monkeypatch.setattr(jerr, "room_for_nodes", lambda *_: room)
     method = JERR(tiny, settings)
     method.names = lambda *_: [["castle"]]
-    read = []
-    method.answer_from = lambda question, ids: read.append(ids) or Answer("", [], 0, 0)
-
-    # In chunks 3 and 2 are castles, so their synopses are read first.
-    for room, pages, wanted, nodes in ((8 * one, [], sum(ids, []), []), (4 * one, [], ids[2] + ids[3], []),
-                                       (4 * one, [3, 1], ids[0] + ids[2] + chunk, [3]),
-                                       (2 * one, [1], ids[1] + ids[3], [])):
-        fixed = settings.window - room_for_nodes(tiny.tokenizer, "Q?", settings)
-        method.settings = replace(settings, window=fixed + room)
-        method.look_up = lambda *_, pages=pages: pages
-        answer = method.answer(prepared, "Q?")
-        assert (read.pop(), answer.nodes, answer.cut) == (wanted, nodes, room < 8 * one)
+    method.look_up = lambda *_: pages
+    method.answer_from = lambda question, ids: Answer(" ".join(ids), [], 0, 0)
+    answer = method.answer(Prepared([f"c{n} c{n}" for n in range(4)], graph={
+        "synopses": [f"s{n}" for n in range(4)], "edges": [],
+        "nodes": [{"name": "castle", "chunks": [n], "text": "castle"} for n in (3, 2)]}), "Q?")
+    assert (answer.text, answer.nodes, answer.cut) == (lines, nodes, room < 8)
 
 
 @pytest.mark.slow
