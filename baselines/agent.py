@@ -220,8 +220,8 @@ class Agent(Baseline):
         self.trace += map(Reply, said)
         return said
 
-    def ask_until(self, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
-        """For each text n: what parse(n, reply) finds in the reply. If it finds nothing, the reply is refused.
+    def ask_until(self, prompt: str, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
+        """Ask `prompt` about each text; return what parse(reply, text) finds. If that is nothing, the reply is refused.
 
         A prompt is asked three times at most. From the second time on, a line before it says what is `wanted`: decoding
         is greedy, so the same prompt would get the same reply.
@@ -230,8 +230,8 @@ class Agent(Baseline):
         again = ""
         for _ in range(ATTEMPTS):
             left = [n for n, value in enumerate(found) if not value]
-            for n, reply in zip(left, self.ask([again + texts[n] for n in left], limit)):
-                found[n] = parse(n, reply)
+            for n, reply in zip(left, self.ask([again + prompt + texts[n] for n in left], limit)):
+                found[n] = parse(reply, texts[n])
                 self.refused += not found[n]
             again = reminder(wanted)
         return found
@@ -241,8 +241,7 @@ class Agent(Baseline):
         for text in texts:
             if self.length(reminder(wanted) + text) + self.limit <= self.settings.window:
                 break
-        [found] = self.ask_until([text], lambda n, reply: parse(reply), wanted)
-        return found
+        return self.ask_until("", [text], lambda reply, _: parse(reply), wanted)[0]
 
 
 # --- trees of summaries ---------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ snowballstemmer is an optional package: requirements-extra.txt.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 
 from baselines.agent import NUMBERED, Agent, cells_of, cleaned, numbers_of, pairs_of, parts_of, plain, reminder
@@ -56,17 +57,18 @@ EXAMPLE = "One day, a father and his little son were going home."           # fr
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------
 
+@cache
 def stemmer():
-    """Snowball's English stemmer, word to stem; InputError if it is not installed."""
+    """Snowball's English stemmer; InputError if it is not installed."""
     with optional("GraphReader stems key elements with snowballstemmer"):
         import snowballstemmer
-    return snowballstemmer.stemmer("english").stemWord
+    return snowballstemmer.stemmer("english")
 
 
-def form_of(element: str, stem) -> str:
+def form_of(element: str) -> str:
     """The form by which key elements are compared; empty if there are only special characters."""
     text = re.sub(r"['’]s\b", "", element.lower())
-    return " ".join(map(stem, re.sub(r"[\W_]+", " ", text).split()))
+    return " ".join(stemmer().stemWords(re.sub(r"[\W_]+", " ", text).split()))
 
 
 def facts_of(reply: str, chunk: str) -> list[list[str]]:
@@ -88,12 +90,11 @@ class FactGraph:
     A node's name is its first wording. Its facts are in document order, its neighbours in order of appearance.
     """
 
-    def __init__(self, facts: list[list[list[str]]], stem):
-        self.stem = stem
+    def __init__(self, facts: list[list[list[str]]]):
         names = {}                                          # form -> its first wording
         for _, *elements in chain(*facts):
             for element in elements:
-                names.setdefault(form_of(element, stem), element)
+                names.setdefault(form_of(element), element)
         names.pop("", None)
 
         # A node for each form, in order of appearance.
@@ -113,7 +114,7 @@ class FactGraph:
 
     def find(self, name: str) -> int | None:
         """The node of this name, in any wording; None if there is none."""
-        return self.node_of.get(form_of(name, self.stem))
+        return self.node_of.get(form_of(name))
 
 
 def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
@@ -134,18 +135,18 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 
     Only the paragraph after the last "Chosen Action" counts. Arguments of several calls are joined.
     """
-    *found, chosen = re.split(rf"(?im)chosen action|{NUMBERED}(?:next )?action\b", cleaned(reply))
-    paragraph, *_ = re.split(r"\n[^\S\n]*\n", re.sub(r"^[\W_]*", "", chosen))
-    calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", paragraph)
-    if not found or len({name for name, _ in calls}) != 1:
+    chosen = re.match(rf"(?ims).*(?:chosen action|{NUMBERED}(?:next )?action\b)[\W_]*+(.*?)(?:\n[^\S\n]*\n|\Z)",
+                      cleaned(reply))
+    calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen[1]) if chosen else []
+    if len({name for name, _ in calls}) != 1:
         return None
     return calls[0][0], ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
 
 
 def notebook_of(reply: str) -> str:
     """The notebook in a reply, the updated one if there are two, up to the next heading; empty if there is none."""
-    books = [part for part in parts_of(reply, HEADINGS) if "notebook" in part[0] and part[1]]
-    return max(books, key=lambda part: "updated" in part[0], default=("", ""))[1].strip("*#- \n")
+    books = {"updated" in label: text for label, text in parts_of(reply, HEADINGS) if "notebook" in label and text}
+    return books.get(True, books.get(False, "")).strip("*#- \n")
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ class GraphReader(Agent):
 
     def __init__(self, model: Llama, settings: Settings):
         super().__init__(model, settings)
-        self.stem = stemmer()
+        stemmer()
         self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(FACTS_TOKENS, settings)
         self.check_room("extraction of GraphReader", self.length(f"{reminder(FORM)}{EXTRACT}\n\n") + self.chunk,
                         self.extract)
@@ -255,12 +256,10 @@ class GraphReader(Agent):
     def build(self, document: Document) -> dict:
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
         chunks = pack_paragraphs(self.model.tokenizer, document, self.chunk)
-        found = self.ask_until([f"{EXTRACT}\n\n{chunk}" for chunk in chunks],
-                               lambda n, reply: facts_of(reply, chunks[n]), FORM, self.extract)
-        return {"chunks": chunks, "facts": found}
+        return {"chunks": chunks, "facts": self.ask_until(f"{EXTRACT}\n\n", chunks, facts_of, FORM, self.extract)}
 
     def ready(self, content: dict) -> Prepared:
-        return Prepared(content["chunks"], graph=FactGraph(content["facts"], self.stem))
+        return Prepared(content["chunks"], graph=FactGraph(content["facts"]))
 
     def read(self, prepared: Prepared, question: str) -> Answer | None:
         """Plan, walk and reason, then read. `nodes` are the chunks that walks have read."""
@@ -274,7 +273,12 @@ class GraphReader(Agent):
         for walk in walks:
             walk.run()
 
-        answer = self.reason(question, [walk.notebook for walk in walks])
+        # Reason over the notebooks (Figure 12), and answer from the reasoning and the notebooks.
+        notebooks = [walk.notebook for walk in walks]
+        shown = "\n".join(f"{n}. {notebook or 'none'}" for n, notebook in enumerate(notebooks, 1))
+        [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
+        lines = [line for line in (reply, *notebooks) if line.strip()]
+        answer = self.answer_from_best(question, lines, range(len(lines)))
         answer.nodes = list(dict.fromkeys(chunk for walk in walks for chunk in walk.read))
         return answer
 
@@ -284,13 +288,6 @@ class GraphReader(Agent):
         room = self.settings.window - self.limit - self.length(reminder(FORM) + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
-        said = self.ask_until([head + part for part in parts], lambda n, reply: scores_of(reply, graph) and reply, FORM)
+        said = self.ask_until(head, parts, lambda reply, _: scores_of(reply, graph) and reply, FORM)
         scores = scores_of("\n".join(filter(None, said)), graph)
-        return sorted(scores, key=lambda node: -scores[node])[:STARTS]
-
-    def reason(self, question: str, notebooks: list[str]) -> Answer:
-        """Reason over the notebooks (Figure 12), and answer from the reasoning and the notebooks."""
-        shown = "\n".join(f"{n}. {notebook or 'none'}" for n, notebook in enumerate(notebooks, 1))
-        [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
-        lines = [line for line in (reply, *notebooks) if line.strip()]
-        return self.answer_from_best(question, lines, range(len(lines)))
+        return sorted(scores, key=scores.get, reverse=True)[:STARTS]

@@ -156,9 +156,8 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
             form = form_of(name)
             if form not in node_of:
                 bits = [((simhash(name) ^ simhash(node["name"])).bit_count(), v) for v, node in enumerate(nodes)]
-                nearest, v = min(bits, default=(math.inf, 0))
-                if nearest > NEAR:
-                    v = len(nodes)
+                _, v = min([*bits, (NEAR + .5, len(nodes))])                               # the last: a new node
+                if v == len(nodes):
                     nodes.append({"name": name, "chunks": []})
                 node_of[form] = v
 
@@ -200,14 +199,14 @@ class TreeSearch:
     """
 
     def __init__(self, texts: list[str], edges: list[list], keywords: list[str]):
-        self.held = [{keyword for keyword in keywords if holds(text, keyword)} for text in texts] + [set()]
-        self.after = [[b for a, b, _ in edges if a == v] for v in range(len(texts) + 1)]
+        self.held = [{keyword for keyword in keywords if holds(text, keyword)} for text in (*texts, "")]
+        self.after = [[b for a, b, _ in edges if a == v] for v in range(len(self.held))]
         self.keywords = keywords
         self.rng = random.Random(0)
-        self.in_tree = set(range(len(texts))) - {b for _, b, _ in edges}
-        self.children = [[] for _ in texts] + [sorted(self.in_tree)]                       # of each node, in the tree
-        self.N = [0] * (len(texts) + 1)
-        self.W = [0.0] * (len(texts) + 1)
+        self.children = [[] for _ in self.held]             # of each node, in the tree
+        self.children[ROOT] = sorted(set(range(len(texts))) - {b for _, b, _ in edges})
+        self.N = [0] * len(self.held)
+        self.W = [0.0] * len(self.held)
 
     def ucb(self, v: int, parent: int) -> float:
         """Q(v) + c sqrt(ln N(parent) / N(v)), c = sqrt(2); infinite for a node that was never visited (equation 8)."""
@@ -223,10 +222,9 @@ class TreeSearch:
             path.append(max(self.children[path[-1]], key=lambda v: (self.ucb(v, path[-1]), -v)))
 
         # Expansion: all successors that are not in the tree; one of them is next.
-        new = [v for v in self.after[path[-1]] if v not in self.in_tree]
+        new = [v for v in self.after[path[-1]] if v not in chain(*self.children)]
         if new:
             self.children[path[-1]] = new
-            self.in_tree.update(new)
             path.append(self.rng.choice(new))
 
         # Simulation: random steps along edges. The reward is the share of the keywords on the whole path.
@@ -277,28 +275,22 @@ class JERR(Agent):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
         chunks = pack_paragraphs(tokenizer, document, scaled(self.construction(document)["tokens"], self.settings))
-        said = self.ask_until([SYNOPSIS + chunk for chunk in chunks],
-                              lambda n, reply: synopsis_of(reply, chunks[n]), SHORTER)
+        said = self.ask_until(SYNOPSIS, chunks, synopsis_of, SHORTER)
         synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        nodes, node_of = join_names([[*atoms, *elements] for atoms, elements in
-                                     zip(self.names(ATOMS, synopses), self.names(ELEMENTS, synopses))])
+        atoms, elements = (self.ask_until(prompt, synopses, names_of, BULLETS) for prompt in (ATOMS, ELEMENTS))
+        nodes, node_of = join_names([some + others for some, others in zip(atoms, elements)])
         whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
             node["text"] = " ".join([node["name"], *(sentence for sentence in whole if holds(sentence, node["name"]))])
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
-        texts = [EDGES + "\n".join(some) + "\n\nText:\n" + synopsis
-                 for some, synopsis in zip(names, synopses) if len(some) > 1]
-        found = self.ask_until(texts, lambda n, reply: relations_of(reply, node_of), EDGE)
+        texts = ["\n".join(some) + "\n\nText:\n" + synopsis for some, synopsis in zip(names, synopses) if len(some) > 1]
+        found = self.ask_until(EDGES, texts, lambda reply, _: relations_of(reply, node_of), EDGE)
         edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
-
-    def names(self, prompt: str, texts: list[str]) -> list[list[str]]:
-        """The names that the model lists for each text; none if its replies are refused."""
-        return self.ask_until([prompt + text for text in texts], lambda n, reply: names_of(reply, texts[n]), BULLETS)
 
     def ready(self, content: dict) -> Prepared:
         return Prepared(content["chunks"], graph=content)
@@ -310,21 +302,22 @@ class JERR(Agent):
         chunks, in the model's order. A chunk that does not fit keeps its synopsis.
         """
         memory = prepared.graph
-        keywords = keywords_of(question, *self.names(KEYWORDS, [question]))
-        tree = TreeSearch([node["text"] for node in memory["nodes"]], memory["edges"], keywords)
-        for _ in range(max(ROUNDS, 10 * len(memory["nodes"]))):
+        nodes, synopses = memory["nodes"], memory["synopses"]
+        keywords = keywords_of(question, *self.ask_until(KEYWORDS, [question], names_of, BULLETS))
+        tree = TreeSearch([node["text"] for node in nodes], memory["edges"], keywords)
+        for _ in range(max(ROUNDS, 10 * len(nodes))):
             tree.round()
         found = tree.best()
 
-        first = {chunk for v in found for chunk in memory["nodes"][v]["chunks"]}
-        priority = sorted(range(len(prepared.texts)), key=lambda chunk: chunk not in first)
+        first = {chunk for v in found for chunk in nodes[v]["chunks"]}
+        priority = sorted(range(len(synopses)), key=lambda chunk: chunk not in first)
         pages = self.look_up(memory, question, found, priority)
 
         room = room_for_nodes(self.model.tokenizer, question, self.settings)
-        lines = self.lines_that_fit(memory["synopses"], [chunk for chunk in priority if chunk not in pages], room // 2)
+        lines = self.lines_that_fit(synopses, [chunk for chunk in priority if chunk not in pages], room // 2)
         read = self.lines_that_fit(prepared.texts, pages, room - sum(map(len, lines.values())))
         lines |= read
-        lines |= self.lines_that_fit(memory["synopses"], [chunk for chunk in pages if chunk not in read],
+        lines |= self.lines_that_fit(synopses, [chunk for chunk in pages if chunk not in read],
                                      room - sum(map(len, lines.values())))
         answer = self.answer_from(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))])
         answer.nodes = list(read)

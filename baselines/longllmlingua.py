@@ -25,7 +25,7 @@ Differences from the published code:
 import torch
 import torch.nn.functional as F
 
-from baselines.common import Baseline, scaled
+from baselines.common import Baseline, highest, scaled
 from core.files import InputError
 from core.settings import Settings
 from core.text import split
@@ -47,11 +47,11 @@ def shares(lengths: list[int], target: int) -> list[float]:
     [0, 1]. Bisection finds the largest mean that keeps at most `target` tokens.
     """
     spread = SPREAD * torch.linspace(1, -1, len(lengths), dtype=torch.float64)             # [units]
+    tokens = torch.tensor(lengths, dtype=torch.float64)                                    # [units]
     low, high = -SPREAD, 1 + SPREAD
     for _ in range(50):
         middle = (low + high) / 2
-        kept = (middle + spread).clamp(0, 1) @ torch.tensor(lengths, dtype=torch.float64)
-        if kept <= target:
+        if (middle + spread).clamp(0, 1) @ tokens <= target:
             low = middle
         else:
             high = middle
@@ -159,8 +159,7 @@ class LongLLMLingua(Baseline):
                 # The tokens with the highest contrast in a window stay, in their order.
                 ids = unit[first:first + self.window]
                 contrast = alone.losses(ids) - given.losses(ids)                           # [T]
-                best = contrast.argsort(descending=True, stable=True)[:int(share * len(ids))]
-                kept = [ids[i] for i in best.sort().values.tolist()]
+                kept = [ids[i] for i in sorted(highest(contrast.tolist(), int(share * len(ids))))]
                 left += kept
 
                 # Later tokens are scored after those that were kept.

@@ -43,16 +43,14 @@ Action: -1 or -2"""
 MEMORY = "What you have read on the way: {}\n"
 SEGMENT_TOKENS = 1000
 CHILDREN = 8                                   # of a parent, at most
-BACK = -1                                      # actions at a segment
-ENOUGH = -2
+BACK, ENOUGH = "-1", "-2"                      # actions at a segment
 
 
 def even_groups(nodes: range) -> list[list[int]]:
     """Neighbouring nodes in as few groups of at most 8 as possible, all of nearly the same size."""
     n = len(nodes)
     number = -(-n // CHILDREN)                              # n / 8, rounded up
-    ends = [n * k // number for k in range(number + 1)]
-    return [list(nodes[start:end]) for start, end in zip(ends, ends[1:])]
+    return [list(nodes[n * k // number:n * (k + 1) // number]) for k in range(number)]
 
 
 class MeMWalker(Tree):
@@ -75,7 +73,7 @@ class MeMWalker(Tree):
 
     def read(self, prepared: Prepared, question: str) -> Answer | None:
         """Walk to a segment, then read it and the working memory, the latest first."""
-        path = self.walk(prepared.graph, question)
+        path = self.walk(prepared.graph, question, [len(prepared.graph) - 1])
         if not path:
             return None
 
@@ -83,38 +81,27 @@ class MeMWalker(Tree):
         *memory, _, segment = path
         return self.answer_from_best(question, prepared.texts, [segment, *reversed(memory)])
 
-    def walk(self, nodes: list[TreeNode], question: str) -> list[int]:
-        """The nodes from the root down to a segment that answers the question.
+    def walk(self, nodes: list[TreeNode], question: str, path: list[int]) -> list[int] | None:
+        """`path`, which leads down from the root, with the nodes from its end to a segment that answers the question.
 
-        [] if the model found none, or if three replies in a row were not valid.
+        [] if there is no such segment below; None if three replies in a row were not valid, which ends the whole walk.
         """
-        path = [len(nodes) - 1]                             # from the root down to where the walk is
-        closed = set()                                      # nodes that the walk has turned back from
-        while path:
-            below = [child for child in nodes[path[-1]].children if child not in closed]
-            memory = [nodes[i].text for i in path[:-1]]
+        memory = [nodes[i].text for i in path[:-1]]
+        below = list(nodes[path[-1]].children)
+        if nodes[path[-1]].level == 2:
+            chosen = self.choose(READ, question, memory, nodes[below[0]].text, [BACK, ENOUGH])
+            return {BACK: [], ENOUGH: path + below}.get(chosen)
 
-            if nodes[path[-1]].level == 2:
-                segment = below[0]
-                chosen = self.choose(READ, question, memory, nodes[segment].text, [BACK, ENOUGH])
-                if chosen == [ENOUGH]:
-                    return [*path, segment]
-            elif below:
-                shown = "\n".join(f"Summary {n}: {nodes[child].text}" for n, child in enumerate(below))
-                chosen = self.choose(TRIAGE, question, memory, shown, [*range(len(below))])
-            else:
-                chosen = [BACK]                             # no child is left
-
-            if not chosen:
-                return []
-            if chosen == [BACK]:
-                closed.add(path.pop())
-            else:
-                path.append(below[chosen[0]])
+        while below:
+            shown = "\n".join(f"Summary {n}: {nodes[child].text}" for n, child in enumerate(below))
+            chosen = self.choose(TRIAGE, question, memory, shown, list(map(str, range(len(below)))))
+            found = chosen and self.walk(nodes, question, [*path, below.pop(int(chosen))])
+            if found != []:
+                return found
         return []
 
-    def choose(self, template: str, question: str, memory: list[str], shown: str, actions: list[int]) -> list[int]:
-        """The action that the model chooses, as a list of one; [] after three replies without a valid action.
+    def choose(self, template: str, question: str, memory: list[str], shown: str, actions: list[str]) -> str | None:
+        """The action that the model chooses; None after three replies without a valid action.
 
         If the memory does not fit the prompt, only its latest part is shown.
         """
@@ -123,6 +110,6 @@ class MeMWalker(Tree):
                                  last=actions[-1]) for text in latest]
 
         def last_action(reply):                             # the last action that a reply names counts
-            named = map(int, re.findall(r"Action\W{0,9}?(-?\d+)", reply)[-1:])
-            return [action for action in named if action in actions]
-        return self.ask_fitting(texts, last_action, f"Action is one of {', '.join(map(str, actions))}.")
+            named = re.findall(r"Action\W{0,9}?(-?\d+)", reply)
+            return named[-1] if named and named[-1] in actions else None
+        return self.ask_fitting(texts, last_action, f"Action is one of {', '.join(actions)}.")

@@ -90,10 +90,8 @@ def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
     for match in re.finditer(r'(?:"([^"\\]*+)"\s*+:\s*+)?\{', reply):
         try:
             value, _ = json.JSONDecoder().raw_decode(reply, match.end() - 1)
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             continue
-        except RecursionError:
-            break
         fields = {key.lower(): inner for key, inner in value.items()}
         name = " ".join(str(fields.get("name") or fields.get("entity") or match[1] or "").split())
         items = [(kind, item) for kind in KINDS for item in items_of(fields.get(kind))]
@@ -184,26 +182,25 @@ class MKRAG(Agent):
         """Pairs [question, answer] about the entities that are kept."""
         tokenizer = self.model.tokenizer
         chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
-        entities = joined(self.ask_until([EXTRACT + chunk for chunk in chunks],
-                                         lambda n, reply: entities_of(reply, chunks[n]),
-                                         JSON_FORM, scaled(EXTRACT_TOKENS, self.settings)))
+        entities = joined(self.ask_until(EXTRACT, chunks, entities_of, JSON_FORM,
+                                         scaled(EXTRACT_TOKENS, self.settings)))
 
         # Pruning (equation 5).
         groups = fill(tokenizer, list(entities), self.limit // WEIGHT_TOKENS, "\n")
-        found = self.ask_until([WEIGH + group for group in groups], lambda n, reply: weights_of(reply), WEIGHT_FORM)
+        found = self.ask_until(WEIGH, groups, lambda reply, _: weights_of(reply), WEIGHT_FORM)
         weights = dict(chain(*(some.items() for some in found)))
         kept = [name for name in entities if weights.get(name.lower(), TAU) >= TAU]
 
         # Pairs of all grains.
-        requests = [(grain, group) for name in kept for grain, lines in requests_of(name, entities[name])
-                    for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")]
+        requests = {PAIRS.format(guideline=GUIDELINES[grain], content=group): (grain, group)
+                    for name in kept for grain, lines in requests_of(name, entities[name])
+                    for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")}
 
-        def pairs(n, reply):
-            grain, group = requests[n]
+        def pairs(reply, prompt):
+            grain, group = requests[prompt]
             found = [pair for pair in pairs_of(reply, "question|q", "answer|a") if not echoes("".join(pair), group)]
             return found[:1 + group.count("\n") if grain == "micro" else 1]
-        texts = [PAIRS.format(guideline=GUIDELINES[grain], content=group) for grain, group in requests]
-        return {"pairs": list(chain(*self.ask_until(texts, pairs, PAIR_FORM)))}
+        return {"pairs": list(chain(*self.ask_until("", list(requests), pairs, PAIR_FORM)))}
 
     def ready(self, content: dict) -> Prepared:
         """The pairs and their vectors (`index`, [pairs, D])."""
@@ -218,9 +215,9 @@ class MKRAG(Agent):
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The retrieved pairs, in the order of retrieval."""
-        def sub_questions(n, reply):
+        def sub_questions(reply, _):
             return [re.sub(LABEL, "", line) for line in lines_of(reply) if re.search(ASKS, line)]
-        [split] = self.ask_until([f"{SPLIT}Question: {question}"], sub_questions, SPLIT_FORM)
+        [split] = self.ask_until(f"{SPLIT}Question: ", [question], sub_questions, SPLIT_FORM)
         new = split or [question]
 
         order = []                                          # R
@@ -258,9 +255,8 @@ class MKRAG(Agent):
         The prompt is the first turn of Table A2 with the text as its only node. The texts run together.
         """
         tokenizer = self.model.tokenizer
-        close = tokenizer.frame.close
-        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text))] for text in texts]
-        cache = Cache(self.model, len(rows), max(map(length_of, rows)) + len(close))
-        hidden, _ = self.model.read(cache, rows, probe=close)
+        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text) + tokenizer.frame.close)]
+                for text in texts]
+        hidden, _ = self.model.read(Cache(self.model, len(rows), max(map(length_of, rows))), rows)
         logits = self.model.logits(hidden)[:, [tokenizer.first("Yes"), tokenizer.first("No")]]             # [rows, 2]
         return logits.cpu().double().softmax(1)[:, 0].tolist()

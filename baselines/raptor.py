@@ -108,9 +108,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
             lengths = [tokens[i] for i in cluster]
 
             # Too many tokens: cluster again. If that would not help, cut in document order.
-            if sum(lengths) <= most:
-                parts = [range(len(cluster))]
-            elif SMALL < len(cluster) < len(vectors):
+            if sum(lengths) > most and SMALL < len(cluster) < len(vectors):
                 parts = clusters(vectors[cluster], lengths, most)
             else:
                 parts = pack(lengths, most)
@@ -126,9 +124,8 @@ class Raptor(Tree):
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
         with optional("RAPTOR clusters with scikit-learn and umap-learn"):
-            for name in ("sklearn", "umap"):                # found, but not loaded: umap takes seconds to load
-                if importlib.util.find_spec(name) is None:
-                    raise ImportError(name=name)
+            if importlib.util.find_spec("umap") is None:    # found, but not loaded: that takes seconds
+                raise ImportError(name="umap-learn")
 
         super().__init__(model, settings, encoder)
         self.encoder = encoder

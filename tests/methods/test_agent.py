@@ -65,9 +65,9 @@ def test_refused_replies_are_asked_for_again(tiny, settings):
     method = Agent(tiny, settings)
     script = Script(method, "x", "2", "x", "y", "5", "x")
 
-    def digits(n, reply):
+    def digits(reply, text):
         return [letter for letter in reply if letter.isdigit()]
-    assert method.ask_until(["a", "b", "c"], digits, "Say a number.") == [[], ["2"], ["5"]]
+    assert method.ask_until("", ["a", "b", "c"], digits, "Say a number.") == [[], ["2"], ["5"]]
     again = reminder("Say a number.")
     assert script.heard == ["a", "b", "c", f"{again}a", f"{again}c", f"{again}a"] and not script.replies
     assert (len(method.trace), method.refused) == (6, 4)

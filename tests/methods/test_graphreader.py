@@ -20,7 +20,6 @@ from baselines.graphreader import (
     form_of,
     notebook_of,
     scores_of,
-    stemmer,
 )
 from baselines.graphreader_prompts import EXTRACT, SELECT
 from core.files import InputError
@@ -28,7 +27,6 @@ from core.settings import Settings
 from data import EMBEDDED, Document, read_jsonl
 
 pytest.importorskip("snowballstemmer")
-STEM = stemmer()
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ EVERYWHERE = [[*facts, ["f4", "Never Too Loud"]] for facts in BY_HAND]          
 
 
 def test_the_graph_by_hand():
-    graph = FactGraph(BY_HAND, STEM)
+    graph = FactGraph(BY_HAND)
     assert graph.names == ["Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"]
     assert graph.facts[2] == [(6, "f1"), (9, "f2")]
     assert graph.neighbours == [[1, 2], [0, 2], [0, 1, 3], [2, 4], [3]]
@@ -64,9 +62,9 @@ def test_the_graph_by_hand():
 
 
 def test_forms_and_names():
-    assert len({form_of(name, STEM) for name in ("d souza jones", "D'Souza Jones'", "D’Souza_Jones’s")}) == 1
-    assert form_of("bands", STEM) == form_of("band", STEM) != form_of("Canada", STEM) != form_of("Canadian", STEM)
-    graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party", "--"]]], STEM)
+    assert len({form_of(name) for name in ("d souza jones", "D'Souza Jones'", "D’Souza_Jones’s")}) == 1
+    assert form_of("bands") == form_of("band") != form_of("Canada") != form_of("Canadian")
+    graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party", "--"]]])
     assert graph.names == ["band", "art", "party"], "the first wording; special characters are no name"
     assert graph.neighbours == [[1, 2], [0], [0]], "in order of appearance; art is not in party"
 
@@ -136,7 +134,7 @@ def test_notebooks():
     "### Node: Toronto\nScore: 70.5\n\nnode\nDanko Jones\nscore\n100",
     "| Node: Toronto | Score: 70.5 |\n| Node: Danko Jones | Score: 100 |"])
 def test_scores_as_models_write_them(reply):
-    assert scores_of(reply, FactGraph(BY_HAND, STEM)) == {3: 70.5, 2: 100}
+    assert scores_of(reply, FactGraph(BY_HAND)) == {3: 70.5, 2: 100}
 
 
 # --- walks ----------------------------------------------------------------------------------------------------------
@@ -152,7 +150,7 @@ def walk(method):
     def go(start, *replies, facts=EVERYWHERE):
         method.begin()
         script = Script(method, *replies)
-        graph = FactGraph(facts, STEM)
+        graph = FactGraph(facts)
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
         one.run()
         assert not script.replies and len(script.heard) == len(one.actions) + method.refused
@@ -210,7 +208,7 @@ def test_a_walk_has_ten_calls(walk):
 
 def test_memory_gives_way_to_the_window(method):
     """The last facts are left out first, then the oldest actions, then the plan."""
-    one = Walk(method, FactGraph([[["f", "a", "b"]]], STEM), ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
+    one = Walk(method, FactGraph([[["f", "a", "b"]]]), ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
     texts = one.prompts("facts", "Atomic facts:", ["FACT", "LAST"])
     words = "LAST", "first", "second", "PLAN", "FACT"
     assert [[word for word in words if word in text] for text in texts] == [
@@ -233,7 +231,7 @@ def test_walks_do_not_see_each_other(method):
 
 def test_starts_are_the_best_five_of_all_parts(tiny, method):
     """A list of nodes that does not fit one prompt is shown in parts; scores are pooled, ties go to the first named."""
-    graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]], STEM)
+    graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]])
     script = Script(method, "Node: k1, Score: 5\nNode: k0, Score: 5\nNode: k2, Score: 9",
                     "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
     head = f"{reminder(FORM)}{SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"

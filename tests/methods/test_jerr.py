@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, line
     monkeypatch.setattr(common, "line_ids", lambda tokenizer, text: text.split())
     monkeypatch.setattr(jerr, "room_for_nodes", lambda *_: room)
     method = JERR(tiny, settings)
-    method.names = lambda *_: [["castle"]]
+    method.ask_until = lambda *_: [["castle"]]
     method.look_up = lambda *_: pages
     method.answer_from = lambda question, ids: Answer(" ".join(ids), [], 0, 0)
     answer = method.answer(Prepared([f"c{n} c{n}" for n in range(4)], graph={
