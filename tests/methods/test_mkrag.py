@@ -1,10 +1,10 @@
-"""MKRAG: entities, pruning and grains by hand, retrieval against numpy, the ends of its loop.
+"""MKRAG: entities, pruning, replies as models write them, retrieval against numpy, the ends of its loop.
 
-A whole conversation is in test_story.py.
+A whole conversation, with all grains of pairs, is in test_story.py.
 """
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,53 +13,32 @@ from speaker import Script
 
 from baselines import agent, mkrag
 from baselines.agent import pairs_of
-from baselines.common import line_ids
-from baselines.mkrag import (
-    MKRAG,
-    decision_of,
-    entities_of,
-    joined,
-    requests_of,
-    weights_of,
-    without_general_time,
-)
+from baselines.mkrag import MKRAG, decision_of, entities_of, weights_of, without_general_time
 from core.settings import Settings
 from data import Document, Prepared
-from llama import flops_of, length_of
-from pecan import Graph, Node, Search, question_prompt
+from pecan import Graph, Node, Search
 from support.token_mean import TokenMean
 
 # --- entities -------------------------------------------------------------------------------------------------------
 
-def test_pruning(tiny):
-    """Entities with a weight of at least 0.5 are kept, and entities without one. Names are weighed in groups."""
+@pytest.fixture
+def method(tiny):
+    """MKRAG with a large window, because scripted replies contain words that the embedded model does not know."""
+    return MKRAG(tiny, TokenMean(tiny), Settings(window=100_000, chunk=10))
+
+
+def test_pruning(method):
+    """Entities with a weight of at least 0.5, or without one, are kept. Names are weighed in groups. Names that are equal
+    in lower case are joined, and a repeated item counts once."""
     names = "Danko Jones", "Paris", "Seine", "Villager"
-    found = {name: {"Events": [name]} for name in names}
-    weights = "* danko jones | 0.7\nParis | 0.5", "Villager | 0.3"
+    found = {name: {"Events": [name]} for name in names} | {"danko jones": {"Events": ["Danko Jones"]}}
     pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(3)]
-    method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000, chunk=10))
-    script = Script(method, json.dumps(found), *weights, *pairs)
+    script = Script(method, json.dumps(found), "* danko jones | 0.7\nParis | 0.5", "Villager | 0.3", *pairs)
     prepared = method.prepare(Document("x", ["text"]))
     assert prepared.texts == [f"q{n}? a{n}" for n in range(3)] and not script.replies
     assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "Villager")]
     assert [name for name in names for text in script.heard[3:] if f"{name} | {name}" in text] == list(names[:3])
     assert prepared.flops == method.encoder.flops > 0, "the script costs nothing"
-
-
-def test_grains_by_hand():
-    """From tau_1 = 2 items on, each kind of item has a feature request; from tau_2 = 4 on, all items a micro one."""
-    items = [("events", "fell ill"), ("attributes", "a | b"), ("events", "sang"), ("events", "left")]
-    assert requests_of("e", items[:1]) == [("macro", ["e | fell ill"])]
-    assert requests_of("e", items[:3]) == [("macro", ["e | fell ill", "e | sang", "e | a | b"]),
-                                           ("feature", ["e | fell ill", "e | sang"]), ("feature", ["e | a | b"])]
-    assert [grain for grain, _ in requests_of("e", items)] == ["macro", "feature", "feature", "micro"]
-
-
-def test_entities_of_one_name_are_joined():
-    """A repeated item counts once."""
-    kind, city = ("attributes", "kind | band"), ("attributes", "city | Toronto")
-    extracted = [[("Danko Jones", [kind])], [], [("danko jones", [kind, city])]]
-    assert joined(extracted) == {"Danko Jones": [kind, city]}
 
 
 @pytest.mark.parametrize("event, wanted", [
@@ -91,23 +70,20 @@ def test_json_that_describes_nothing_is_refused(reply):
     assert entities_of(reply, "") == []
 
 
-@pytest.mark.parametrize("value", [{"Ann": ANN, "Ben": ANN}, [{"name": "Ann"} | ANN, {"name": "Ben"} | ANN]])
-def test_a_reply_that_was_cut_keeps_its_complete_entities(value):
+def test_a_reply_that_was_cut_keeps_its_complete_entities():
     """A cut anywhere after the first of two entities leaves the first. Only the whole reply has both."""
-    reply = json.dumps(value)
-    for end in range(reply.index("\"]}") + 3, reply.rindex("\"]}") + 3):
+    reply = json.dumps({"Ann": ANN, "Ben": ANN})
+    for end in range(reply.index("\"]}") + 3, len(reply) - 1):
         assert entities_of(reply[:end], "") == [("Ann", ITEMS)]
     assert [name for name, _ in entities_of(reply, "")] == ["Ann", "Ben"]
 
 
-def test_an_echo_of_the_example_is_no_text(tiny):
+def test_an_echo_of_the_example_is_no_text(method):
     """This holds unless the text itself is about the Curies. The rest of a reply is kept."""
     echo = '{"Pierre Curie": {"Events": ["sang"]}}'
-    ann = json.dumps({"Ann": {"Attributes": {"job": "baker"}}})
-    method = MKRAG(tiny, TokenMean(tiny), Settings(window=100_000))
-    script = Script(method, echo, echo + ann, "Ann | 0.7", "Q: x?\nA: Curie\nQ: Who is Ann?\nA: a baker")
-    prepared = method.prepare(Document("x", ["Ann is a baker."]))
-    assert (prepared.texts, prepared.refused) == (["Who is Ann? a baker"], 1) and not script.replies
+    Script(method, echo, echo + '{"Ann": {"Events": ["sang"]}}', "Ann | 0.7", "Q: x?\nA: Curie\nQ: Who sang?\nA: Ann")
+    prepared = method.prepare(Document("x", ["Ann sang."]))
+    assert (prepared.texts, prepared.refused) == (["Who sang? Ann"], 1)
     assert len(entities_of(echo, "Pierre Curie was.")) == 1
     rewritten = "RewriteQ: What did Marie Curie discover?"
     assert decision_of(rewritten, "Who is Ann?") is None != decision_of(rewritten, "Who is Pierre Curie?")
@@ -151,28 +127,23 @@ def test_weights_as_models_write_them(reply):
     assert weights_of(reply) == {"x": .3}
 
 
-def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp_path, monkeypatch):
+def test_an_entity_of_300_items_is_built_whole_and_continued(method, tmp_path, monkeypatch):
     """Every item gets its micro pair, and no reply is refused. After a kill, no reply is asked for twice.
 
-    Rules write the replies: a line "a | k | v" becomes the pair "k?", "v". Replies are cut at four letters per token.
+    A reply has a pair "k?", "v" for each line "a | k | v", and one more; it is cut at four letters per token.
     """
-    items = {f"key {n}": f"value {n}" for n in range(300)}
-    method = MKRAG(tiny, TokenMean(tiny), replace(settings, chunk=300, window=2000, batch=4))
+    method.settings = Settings(chunk=300, window=2000, batch=4)
+    method.limit = 512
+    mara = json.dumps({"Mara": {"Attributes": {f"key {n}": f"value {n}" for n in range(300)}}})
     asked = []
-
-    def reply_to(text):
-        if text.startswith(mkrag.EXTRACT):
-            return json.dumps({"Mara": {"Attributes": items}})
-        if text.startswith(mkrag.WEIGH):
-            return "Mara | 1.0"
-        lines = re.findall(r"^Mara \| (.*) \| (.*)$", text, re.MULTILINE)
-        return "\n".join(f"Question: {key}?\nAnswer: {value}" for key, value in [*lines, ("one", "more")])
 
     def replies(model, texts, limit):
         if len(asked) > kill:
             raise KeyboardInterrupt
         asked.extend(texts)
-        return [reply_to(text)[:4 * limit if text.startswith(mkrag.PAIRS[:20]) else None] for text in texts]
+        lines = [[*re.findall(r"^Mara \| (.*) \| (.*)$", text, re.MULTILINE), ("one", "more")] for text in texts]
+        pairs = ["\n".join(f"Question: {key}?\nAnswer: {value}" for key, value in some)[:4 * limit] for some in lines]
+        return [f"{some}\nMara | 1.0\n{mara}" for some in pairs]
 
     monkeypatch.setattr(agent, "replies_to", replies)
     kill = 6
@@ -187,70 +158,57 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, settings, tmp
 
 # --- retrieval and loop ---------------------------------------------------------------------------------------------
 
+@dataclass(eq=False)
 class Vectors:
     """An encoder with given vectors."""
-    fingerprint = "given"
+    vectors: dict
     flops = 0
 
-    def __init__(self, vectors):
-        self.vectors = vectors
-
     def encode(self, texts):
-        self.flops += 1000 * len(texts)
         return torch.tensor([self.vectors[text] for text in texts])
 
 
-def test_retrieval_equals_numpy(tiny, settings):
+def test_retrieval_equals_numpy(method):
     """Retrieval takes the 20 closest pairs, ties to the lower id, and of these the 5 that the re-ranker prefers."""
     scores = np.random.default_rng(0).permutation(np.arange(24) // 2 * 2.0)           # each score twice
-    method = MKRAG(tiny, Vectors({"q": [.5]}), settings)
+    method.encoder = Vectors({"q": [.5]})
     prepared = Prepared([str(i) for i in range(24)], index=torch.tensor(scores)[:, None])
-    closest = np.argsort(-scores, kind="stable")[:20].tolist()
-    method.p_yes = lambda query, texts: list(map(int, texts))
-    assert method.retrieve(prepared, "q") == sorted(closest)[:-6:-1]
-    method.p_yes = lambda query, texts: [1] * len(texts)
-    assert method.retrieve(prepared, "q") == sorted(closest)[:5]
+    closest = sorted(np.argsort(-scores, kind="stable")[:20].tolist())
+    for sure, wanted in ((int, closest[:-6:-1]), (lambda text: 1, closest[:5])):
+        method.p_yes = lambda query, texts, sure=sure: list(map(sure, texts))
+        assert method.retrieve(prepared, "q") == wanted
 
 
-def test_the_reranker_is_pecans_check(tiny, settings):
-    """It gives p_yes of a search that has read the pair as its only node. Each pair costs one pass."""
-    question = "What is Mara's pet?"
+def test_the_reranker_is_pecans_check(tiny, method, settings):
+    """It gives p_yes of a search that has read the pair as its only node."""
     texts = ["Mara has a goat", "a longer pair: Otto lives by the bridge"]
     graph = Graph([Node(1, text) for text in texts], [])
     wanted = []
     for i in range(2):
-        search = Search(tiny, graph, question, torch.zeros(2), replace(settings, window=512))
+        search = Search(tiny, graph, "What is Mara's pet?", torch.zeros(2), replace(settings, window=512))
         search.visit([i])
         search.check()
         wanted.append(search.trace[-1].p_yes)
-
-    start = tiny.spent()
-    method = MKRAG(tiny, None, settings)
-    assert method.p_yes(question, texts) == pytest.approx(wanted, abs=1e-5)
-    tokenizer = tiny.tokenizer
-    fixed = length_of(question_prompt(tokenizer, question)) + len(tokenizer.frame.close)
-    lengths = [fixed + len(line_ids(tokenizer, text)) for text in texts]
-    assert tiny.spent(start) == (sum(flops_of(tiny.config, n, n, 1) for n in lengths), sum(lengths))
+    assert method.p_yes("What is Mara's pet?", texts) == pytest.approx(wanted, abs=1e-5)
 
 
 QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?", "From which city is Danko Jones?"]
 
 
 @pytest.mark.parametrize("replies, read, refused", [
-    # An answer at once; no third round; a rewritten question that was asked before; neither word; an essay
-    (("1. **Sub-question 1:** " + QUESTIONS[0], "Answer: x"), [0], 0),
-    ((QUESTIONS[0], "RewriteQ: Which castle is there?", "RewriteQ: other?"), [0, 1], 0),
-    ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[0]}"), [0], 0),
-    ((QUESTIONS[0], *["Casa Loma"] * 3), [0], 3),
-    ((*["an essay."] * 3, "Answer: x"), [2], 3)])
+    # an answer at once; no third round; a rewritten question that was asked before; neither word; an essay
+    (("1. **Sub-question 1:** " + QUESTIONS[0], "Answer: x"), [0, 1], 0),
+    ((QUESTIONS[0], "RewriteQ: From which city is Danko Jones?", "RewriteQ: other?"), [0, 1, 2], 0),
+    ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[0]}"), [0, 1], 0),
+    ((QUESTIONS[0], *["Casa Loma"] * 3), [0, 1], 3),
+    ((*["an essay."] * 3, "Answer: x"), [2, 0], 3)])
 def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
-    """Each of three pairs is near one question; the last one is asked. Every vector that is made counts."""
-    monkeypatch.setattr(mkrag, "RERANKED", 1)
+    """Each of three pairs is near one question; the last one is asked. A query finds its pair and one more; no pair is
+    read twice."""
+    monkeypatch.setattr(mkrag, "RERANKED", 2)
     method = MKRAG(tiny, Vectors(dict(zip(QUESTIONS, torch.eye(3).tolist()))), Settings(window=100_000))
     method.p_yes = lambda query, texts: [query in text for text in texts]
     script = Script(method, *replies)
     prepared = Prepared([f"{q} x" for q in QUESTIONS], graph=[(q, "x") for q in QUESTIONS], index=torch.eye(3))
-    before = tiny.flops
     answer = method.answer(prepared, QUESTIONS[2])
-    assert answer.flops == tiny.flops - before + method.encoder.flops > tiny.flops - before
     assert (answer.nodes, answer.calls, answer.refused) == (read, len(replies), refused) and not script.replies
