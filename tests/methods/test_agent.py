@@ -17,6 +17,7 @@ from data import Document
 from pecan import Search
 from support.token_mean import TokenMean
 
+pytest.importorskip("snowballstemmer")
 METHODS = {
     "graphreader": lambda model, settings: GraphReader(model, replace(settings, window=4000, chunk=8)),
     "mkrag": lambda model, settings: MKRAG(model, TokenMean(model), settings),
@@ -29,8 +30,6 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
     """Costs are the sum over all calls, the reader, and RAPTOR's vectors: one product with the whitening matrix each.
     Neither costs nor replies depend on the batch size. A construction shows a bar if that is wanted, a question never
     does."""
-    if name == "graphreader":
-        pytest.importorskip("snowballstemmer")
     document = replace(document, passages=document.passages[:8])
     vector = 2 * tiny.config.width ** 2 if name == "raptor" else 0
     said = generations(tiny, monkeypatch)
@@ -104,8 +103,6 @@ Node: Mara, Score: 9"""
     ("graphreader", 2000, [1024, 256, 512]), ("mkrag", 500, [1024, 512]), ("jerr", 2000, [512])])
 def test_lengths_at_the_papers_chunks(tiny, name, chunk, replies):
     """With chunks of 300 tokens, methods have the chunks and the replies of their own papers."""
-    if name == "graphreader":
-        pytest.importorskip("snowballstemmer")
     method = (METHODS | {"graphreader": GraphReader})[name](tiny, Settings(window=100_000))
     heard, limits = [], []
     method.say = lambda texts, limit: heard.extend(texts) or limits.append(limit) or [ANY] * len(texts)

@@ -8,7 +8,6 @@ import re
 import textwrap
 from collections import Counter
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import hypothesis
@@ -167,17 +166,11 @@ def test_reduction_is_umap():
     vectors = np.random.default_rng(0).normal(size=(20, 16))
     reference = umap.UMAP(n_neighbors=4, n_components=10, metric="cosine", init="pca", random_state=0, n_jobs=1)
     points = raptor.reduce(vectors, 4)
-    assert np.array_equal(points, reference.fit_transform(vectors)) and points.dtype == np.float64
+    assert np.array_equal(points, reference.fit_transform(vectors))
+    assert points.dtype == np.float64, "in float32 a mixture cannot separate points that are close together"
 
 
-@pytest.mark.slow
-def test_texts_that_are_almost_or_wholly_the_same_are_clustered():
-    """In float32 a mixture of almost equal vectors fails. Equal vectors are cut in order, and this ends."""
-    for seed in range(8):                                    # 3 of these seeds fail in float32
-        rng = np.random.default_rng(seed)
-        vectors = np.repeat(rng.normal(size=(4, 16)), 5, axis=0) + rng.normal(scale=1e-4, size=(20, 16))
-        found = raptor.clusters(vectors.astype(np.float32), [10] * 20, 100)
-        assert set(chain(*found)) == set(range(20))
+def test_texts_that_are_the_same_are_cut_in_order():
     assert raptor.clusters(np.ones((40, 16)), [10] * 40, 100) == [list(range(n, n + 10)) for n in range(0, 40, 10)]
 
 

@@ -1,14 +1,14 @@
-"""GraphReader: its prompts, the graph by hand, every branch of a walk, and the embedded world by rules.
+"""GraphReader: its prompts, the graph by hand, replies as models write them, every branch of a walk.
 
-The walk of its paper's Figure 23 is in test_story.py.
+The walk of its paper's Figure 23, and the embedded world by rules, are in test_story.py.
 """
 import hashlib
 from dataclasses import replace
 
 import pytest
-from speaker import Script, by_rules
+from speaker import Script
 
-from baselines import graphreader_prompts
+from baselines import graphreader_prompts as figures
 from baselines.agent import reminder, user_turn
 from baselines.graphreader import (
     FORM,
@@ -21,10 +21,9 @@ from baselines.graphreader import (
     notebook_of,
     scores_of,
 )
-from baselines.graphreader_prompts import EXTRACT, SELECT
 from core.files import InputError
 from core.settings import Settings
-from data import EMBEDDED, Document, read_jsonl
+from data import Document
 
 pytest.importorskip("snowballstemmer")
 
@@ -35,13 +34,11 @@ def method(tiny):
     return GraphReader(tiny, Settings(window=100_000))
 
 
-@pytest.mark.parametrize("name, digest", [
-    ("EXTRACT", "569aeb699119f7a3"), ("PLAN", "ee34dc705ba9178f"), ("SELECT", "5efee7d3e6ea7d36"),
-    ("FACTS", "86aa76e7a9204906"), ("CHUNK", "2dd097b24e6faff2"), ("NEIGHBOURS", "a9616477c52e2b16"),
-    ("REASON", "818dd886a83e44d2")])
-def test_prompts_are_the_figures_of_the_paper(name, digest):
-    """The texts with these hashes were compared with the paper, word for word."""
-    assert hashlib.sha256(getattr(graphreader_prompts, name).encode()).hexdigest()[:16] == digest
+def test_prompts_are_the_figures_of_the_paper():
+    """The texts with this hash were compared with Figures 6 to 12, word for word."""
+    names = "EXTRACT PLAN SELECT FACTS CHUNK NEIGHBOURS REASON".split()
+    texts = [getattr(figures, name) for name in names]
+    assert hashlib.sha256("\f".join(texts).encode()).hexdigest()[:16] == "62a739ceac39764a"
 
 
 # --- the graph ------------------------------------------------------------------------------------------------------
@@ -49,11 +46,12 @@ def test_prompts_are_the_figures_of_the_paper(name, digest):
 BY_HAND = [[] for _ in range(14)]
 BY_HAND[6] = [["f1", "Never Too Loud", "studio album", "Danko Jones"]]
 BY_HAND[9] = [["f2", "danko jones", "Toronto"]]
-BY_HAND[13] = [["f3", "Casa Loma", "Toronto"]]
+BY_HAND[13] = [["f3", "Casa Loma", "Toronto", "--"]]
 EVERYWHERE = [[*facts, ["f4", "Never Too Loud"]] for facts in BY_HAND]          # one more fact, in every chunk
 
 
 def test_the_graph_by_hand():
+    """A node has its first wording. Special characters alone are no node."""
     graph = FactGraph(BY_HAND)
     assert graph.names == ["Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"]
     assert graph.facts[2] == [(6, "f1"), (9, "f2")]
@@ -61,12 +59,10 @@ def test_the_graph_by_hand():
     assert (graph.find("Danko Jones'"), graph.find("Canada")) == (2, None)
 
 
-def test_forms_and_names():
+def test_forms():
+    """Words are compared by their stems. Case, possessives and special characters do not matter."""
     assert len({form_of(name) for name in ("d souza jones", "D'Souza Jones'", "D’Souza_Jones’s")}) == 1
     assert form_of("bands") == form_of("band") != form_of("Canada") != form_of("Canadian")
-    graph = FactGraph([[["a", "band", "art"], ["b", "Bands", "party", "--"]]])
-    assert graph.names == ["band", "art", "party"], "the first wording; special characters are no name"
-    assert graph.neighbours == [[1, 2], [0], [0]], "in order of appearance; art is not in party"
 
 
 @pytest.mark.parametrize("line", [
@@ -92,16 +88,13 @@ def test_the_prompts_example_counts_if_it_is_in_the_text():
 
 @pytest.mark.parametrize("stage, reply, wanted", [
     ("facts", "*Chosen Action*: read_chunk(List[6, 9])", ("read_chunk", "List[6, 9]")),
-    ("chunk", "*Chosen Action*: search_more", ("search_more", "")),
     ("neighbours", "*Chosen Action*: read_neighbor_node(Danko Jones (band))",
      ("read_neighbor_node", "Danko Jones (band)")),
-    ("chunk", "I take termination().\n*Chosen Action*: search_more()\n*Chosen Action*: termination()",
-     ("termination", "")),
+    ("chunk", "*Chosen Action*: search_more()\n*Chosen Action*: termination()", ("termination", "")),
     ("facts", "**Chosen action:** read_chunk([6])\nread_chunk([9]), read_chunk([6]), read_chunk",
      ("read_chunk", "[6], [9]")),
-    ("facts", "read_chunk([6])", None),
-    ("facts", "*Chosen Action*: read_chunk(List[ID]) or stop_and_read_neighbor().", None),
-    ("neighbours", "*Chosen Action*: read_chunk([6])", None)])
+    ("facts", "read_chunk([6])", None), ("neighbours", "*Chosen Action*: read_chunk([6])", None),
+    ("facts", "*Chosen Action*: read_chunk(List[ID]) or stop_and_read_neighbor().", None)])
 def test_actions(stage, reply, wanted):
     assert action_of(reply, stage) == wanted
 
@@ -158,35 +151,29 @@ def walk(method):
     return go
 
 
-READ_6 = said("read_chunk([6])")
-MORE = said("search_more()")
-END = said("termination()")
-STOP = said("stop_and_read_neighbor()")
-TO_JONES = said("read_neighbor_node(Danko Jones)")
-
-
-@pytest.mark.parametrize("replies, read, refused", [
+@pytest.mark.parametrize("actions, read, refused", [
     # an inserted chunk goes to the front of the queue, which is read first; it comes once, if it is queued already
-    ((said("read_chunk([6, 9])"), said("read_previous_chunk()"), MORE, END), [6, 5, 9], 0),
-    ((said("read_chunk([6, 9, 7])"), said("read_subsequent_chunk()"), MORE, MORE, END), [6, 7, 9], 0),
+    ("read_chunk([6, 9]) > read_previous_chunk() > search_more() > termination()", [6, 5, 9], 0),
+    ("read_chunk([6, 9, 7]) > read_subsequent_chunk() > search_more() > search_more() > termination()", [6, 7, 9], 0),
     # a chunk beyond an end, or one that was read already, is not added
-    ((said("read_chunk([0])"), said("read_previous_chunk()"), END), [0], 0),
-    ((said("read_chunk([13])"), said("read_subsequent_chunk()"), END), [13], 0),
-    ((READ_6, said("read_subsequent_chunk()"), said("read_previous_chunk()"), END), [6, 7], 0),
+    ("read_chunk([0]) > read_previous_chunk() > termination()", [0], 0),
+    ("read_chunk([13]) > read_subsequent_chunk() > termination()", [13], 0),
+    ("read_chunk([6]) > read_subsequent_chunk() > read_previous_chunk() > termination()", [6, 7], 0),
     # unknown ids and those of other nodes' facts are left out; a reply without any other id is refused
-    ((said("read_chunk([99, 6, 6])"), MORE, END), [6], 0),
-    ((STOP, TO_JONES, said("read_chunk([0, 9])"), END), [9], 0),
-    ((said("read_chunk([99])"), said("read_chunk([ID])"), said("x")), [], 3),
+    ("read_chunk([99, 6, 6]) > search_more() > termination()", [6], 0),
+    ("stop_and_read_neighbor() > read_neighbor_node(Danko Jones) > read_chunk([0, 9]) > termination()", [9], 0),
+    ("read_chunk([99]) > read_chunk([ID]) > x", [], 3),
     # if all chunks were read already, the walk goes on as after stop_and_read_neighbor
-    ((READ_6, MORE, TO_JONES, READ_6, END), [6], 0),
+    ("read_chunk([6]) > search_more() > read_neighbor_node(Danko Jones) > read_chunk([6]) > termination()", [6], 0),
     # a walk may go back; an invented node, one that is no neighbour and the node itself are refused; the third refusal
     # in a row ends the walk, the second does not
-    ((STOP, TO_JONES, STOP, said("read_neighbor_node(Never Too Loud)"), STOP, END), [], 0),
-    ((STOP, *map(said, ("read_neighbor_node(Prague)", "read_neighbor_node(Casa Loma)",
-                        "read_neighbor_node(Never Too Loud)"))), [], 3),
-    (("x", "y", READ_6, MORE, END), [6], 2)])
-def test_branches_of_a_walk(walk, replies, read, refused):
-    one = walk("Never Too Loud", *replies)
+    ("stop_and_read_neighbor() > read_neighbor_node(Danko Jones) > stop_and_read_neighbor() > "
+     "read_neighbor_node(Never Too Loud) > stop_and_read_neighbor() > termination()", [], 0),
+    ("stop_and_read_neighbor() > read_neighbor_node(Prague) > read_neighbor_node(Casa Loma) > "
+     "read_neighbor_node(Never Too Loud)", [], 3),
+    ("x > y > read_chunk([6]) > search_more() > termination()", [6], 2)])
+def test_branches_of_a_walk(walk, actions, read, refused):
+    one = walk("Never Too Loud", *map(said, actions.split(" > ")))
     assert (one.read, one.method.refused) == (read, refused)
 
 
@@ -199,10 +186,10 @@ def test_notebooks_of_a_walk(walk):
 def test_a_walk_has_ten_calls(walk):
     """The 10th call is the last, and its notebook is kept. A refused reply is not a call."""
     line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
-    node = [[said(f"read_chunk([{n}])"), MORE, said(f"read_neighbor_node(k{n + 1})")] for n in range(4)]
-    one = walk("k0", "x", *sum(node[:3], []), said("read_chunk([3])", "tenth"), facts=line)
+    actions = " > ".join(f"read_chunk([{n}]) > search_more() > read_neighbor_node(k{n + 1})" for n in range(3))
+    one = walk("k0", "x", *map(said, actions.split(" > ")), said("read_chunk([3])", "tenth"), facts=line)
     assert (len(one.actions), one.read, one.queue, one.notebook) == (10, [0, 1, 2], [3], "tenth")
-    one = walk("Never Too Loud", said("read_chunk([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])"), *[MORE] * 9)
+    one = walk("Never Too Loud", said(f"read_chunk({[*range(10)]})"), *[said("search_more()")] * 9)
     assert (len(one.actions), one.read, one.queue) == (10, [*range(9)], [9])
 
 
@@ -222,7 +209,7 @@ def test_walks_do_not_see_each_other(method):
     script = Script(method, "1. f. | Toronto | Danko Jones", "2. g. | Casa Loma | Toronto", "the plan",
                     "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
                     said("read_chunk([1])", "one"), said("termination()", "Casa Loma"),
-                    said("read_chunk([1, 0])"), MORE, END, "Analyze: x")
+                    said("read_chunk([1, 0])"), said("search_more()"), said("termination()"), "Analyze: x")
     method.chunk = 3                                        # so that each passage is a chunk
     answer = method.answer(method.prepare(Document("story", ["road.", "town."])), "Which castle?")
     assert (answer.nodes, answer.calls) == ([1, 0], 8)
@@ -234,7 +221,7 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
     graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]])
     script = Script(method, "Node: k1, Score: 5\nNode: k0, Score: 5\nNode: k2, Score: 9",
                     "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
-    head = f"{reminder(FORM)}{SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
+    head = f"{reminder(FORM)}{figures.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
     assert [graph.names[node] for node in method.starts(graph, "Q?", "p")] == ["k2", "k7", "k1", "k0", "k8"]
@@ -244,27 +231,8 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
 def test_it_cannot_run_on_a_small_window(tiny, settings):
     """The window holds the prompt of a full chunk after a refusal, and its reply; the limit is exact to the token."""
     chunk = " ".join(["road."] * 80)                        # 160 tokens, as 2000 shrink to with chunks of 24
-    prompt, reply = len(user_turn(tiny.tokenizer, f"{reminder(FORM)}{EXTRACT}\n\n{chunk}")), 1024 * 24 // 300
+    prompt, reply = len(user_turn(tiny.tokenizer, f"{reminder(FORM)}{figures.EXTRACT}\n\n{chunk}")), 1024 * 24 // 300
     method = GraphReader(tiny, replace(settings, window=prompt + reply))
     assert method.prepare(Document("x", [f"{chunk} {chunk}"])).calls == 6
     with pytest.raises(InputError, match=f"extraction of GraphReader takes {prompt} tokens and its reply {reply}"):
         GraphReader(tiny, replace(settings, window=prompt + reply - 1))
-
-
-@pytest.mark.slow
-def test_every_question_of_the_world_is_answered_by_rules(tiny):
-    """Rules replace the agent's model and answer all questions of ten documents. They see only the prompts.
-
-    A question about two facts leads to a name, its post, the friend's name and the friend's post. It takes all calls.
-    """
-    method = GraphReader(tiny, Settings(chunk=8, window=100_000))
-    method.say = by_rules
-    calls = set()
-    for document in read_jsonl(EMBEDDED)[::2]:
-        prepared = method.prepare(document)
-        for question in document.questions:
-            answer = method.answer(prepared, question.text)
-            *_, final = answer.trace[-1].text.splitlines()
-            assert [final] == question.answers and answer.refused == 0, f"{question.id}: {answer.trace}"
-            calls.add(answer.calls - 3)
-    assert min(calls) == 2 and max(calls) == 10, "without plan, starts and reasoning"

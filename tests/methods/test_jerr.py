@@ -1,13 +1,13 @@
-"""JERR: six rounds of its search by hand, SimHash and the graph against packages, the embedded world by rules.
+"""JERR: six rounds of its search by hand, SimHash and the graph against packages, replies as models write them.
 
-A whole conversation is in test_story.py.
+A whole conversation, and the embedded world by rules, are in test_story.py.
 """
 import random
 from dataclasses import replace
 
 import networkx
 import pytest
-from speaker import Script, by_rules, follow, known
+from speaker import Script
 
 from baselines import common, jerr
 from baselines.jerr import (
@@ -24,7 +24,7 @@ from baselines.jerr import (
     synopsis_of,
 )
 from core.settings import Settings
-from data import EMBEDDED, Answer, Document, Prepared, Question, read_jsonl
+from data import Answer, Document, Prepared, Question
 
 # --- search ---------------------------------------------------------------------------------------------------------
 
@@ -93,14 +93,16 @@ def test_names_are_joined(monkeypatch):
 
 def test_the_graph_stays_acyclic():
     """A relation is left out only if it would close a cycle; those of one pair of nodes share an edge."""
-    assert acyclic([(0, "r", 1), (1, "s", 2), (2, "t", 0), (0, "a", 1), (0, "r", 1)], 3) == [
-        [0, 1, "r; a"], [1, 2, "s"]]
+    assert acyclic([(0, "r", 1), (1, "s", 0), (0, "a", 1), (0, "r", 1)], 2) == [[0, 1, "r; a"]]
     rng = random.Random(0)
     for _ in range(100):
         relations = [(rng.randrange(8), "r", rng.randrange(8)) for _ in range(30)]
-        graph = networkx.DiGraph([(a, b) for a, b, _ in acyclic(relations, 8)])
-        assert networkx.is_directed_acyclic_graph(graph)
-        assert all(graph.has_edge(a, b) or networkx.has_path(graph, b, a) for a, _, b in relations)
+        graph = networkx.DiGraph()
+        for a, _, b in relations:
+            graph.add_edge(a, b)
+            if not networkx.is_directed_acyclic_graph(graph):
+                graph.remove_edge(a, b)
+        assert {(a, b) for a, b, _ in acyclic(relations, 8)} == set(graph.edges)
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
@@ -162,20 +164,18 @@ def test_keywords():
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-def test_questions_with_options(tiny, monkeypatch):
+def test_questions_with_options(tiny):
     """With options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read again."""
-    question = "Which castle?\n(A) Casa Loma\n(B) Prague"
     method = JERR(tiny, Settings(window=100_000, chunk=9))
-    limits = []
-    monkeypatch.setattr(jerr, "pack_paragraphs",
-                        lambda tokenizer, document, limit: limits.append(limit) or document.passages)
-    replies = ["a castle"] * 7 + ["* castle"] * 14
-    script = Script(method, *replies, *replies, "* castle\n* casa loma", "Page [1, 0, 2, 3, 4, 5]")
-    for text in ("Which (A) castle?", question):
-        prepared = method.prepare(Document("x", [f"A castle {n}." for n in range(7)], [Question("q", text, ["a"])]))
-    answer = method.answer(prepared, question)
-    assert limits == [60, 18] and answer.nodes == [1, 0, 2, 3, 4] and script.heard[-1].endswith(question)
-    assert "a multiple choice question related" in script.heard[-1] and "1 to 5 page(s)" in script.heard[-1]
+    heard = []
+    method.say = lambda texts, limit: heard.extend(texts) or ["* castle\n\nPage [1, 0, 2, 3, 4, 5]"] * len(texts)
+    for question, chunks, most in (("Which (A) castle?", 3, 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, 5)):
+        document = Document("x", ["castle" + " road" * 16] * 7, [Question("q", question, ["a"])])
+        prepared = method.prepare(document)
+        answer = method.answer(prepared, question)
+        assert (len(prepared.texts), answer.nodes) == (chunks, [1, 0, 2, 3, 4][:most])
+        assert ("a multiple choice question related" in heard[-1]) == (most == 5)
+        assert f"1 to {most} page(s)" in heard[-1] and heard[-1].endswith(question)
 
 
 def test_look_up_refused(tiny, settings):
@@ -206,19 +206,3 @@ def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, line
         "synopses": [f"s{n}" for n in range(4)], "edges": [],
         "nodes": [{"name": "castle", "chunks": [n], "text": "castle"} for n in (3, 2)]}), "Q?")
     assert (answer.text, answer.nodes, answer.cut) == (lines, nodes, room < 8)
-
-
-@pytest.mark.slow
-def test_every_question_of_the_world_is_answered_by_rules(tiny):
-    """The rules see what the reader would. Synopses lack some facts, so the right chunk must be read again."""
-    def reader(question, ids):
-        _, way, missing = follow(question, known(tiny.tokenizer.decode(ids)))
-        return Answer(way[-1] if missing is None else "unknown", [], 0, 0)
-    method = JERR(tiny, Settings(chunk=8, window=100_000))
-    method.say, method.answer_from = by_rules, reader
-    for document in read_jsonl(EMBEDDED)[::2]:
-        prepared = method.prepare(document)
-        for question in document.questions:
-            answer = method.answer(prepared, question.text)
-            assert [answer.text] == question.answers and answer.refused == 0, f"{question.id}: {answer.trace}"
-            assert any(question.extra["evidence"][-1] in prepared.texts[chunk] for chunk in answer.nodes)

@@ -28,8 +28,10 @@ def method(tiny):
 
 
 def test_pruning(method):
-    """Entities with a weight of at least 0.5, or without one, are kept. Names are weighed in groups. Names that are equal
-    in lower case are joined, and a repeated item counts once."""
+    """Entities with a weight of at least 0.5, or without one, are kept. Names are weighed in groups.
+
+    Names that are equal in lower case are joined, and a repeated item counts once.
+    """
     names = "Danko Jones", "Paris", "Seine", "Villager"
     found = {name: {"Events": [name]} for name in names} | {"danko jones": {"Events": ["Danko Jones"]}}
     pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: one more?\nAnswer: x" for n in range(3)]
