@@ -17,6 +17,7 @@ import rank_bm25
 import sklearn.mixture
 import torch
 from hypothesis import strategies as st
+from oracle import token_ids
 from speaker import Script, generations
 
 import pecan
@@ -90,7 +91,7 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
 # --- the reader -----------------------------------------------------------------------------------------------------
 
 def test_the_reader_reads_what_pecan_would(tiny, settings, question, spy):
-    """The prompt equals that of a search that has read the same texts as nodes. The cache has room for the answer."""
+    """The prompt equals that of a search that has read the same texts as nodes."""
     tokenizer = tiny.tokenizer
     prompt = pecan.question_prompt(tokenizer, question)
     for text in ("Bob lives in Rome.", "Ann has a cat."):
@@ -100,9 +101,8 @@ def test_the_reader_reads_what_pecan_would(tiny, settings, question, spy):
     reads = spy("read", tiny)
     texts = ["Ann has a cat.", "Bob  lives\nin Rome."]
     assert BM25(tiny, settings).answer_from_best(question, texts, [1, 0]).nodes == [1, 0]
-    (cache, [read]), _ = reads[0]
-    assert [i for _, ids in read for i in ids] == [i for _, ids in prompt for i in ids]
-    assert cache.capacity == pecan.length_of(prompt) + settings.answer_tokens
+    (_, [read]), _ = reads[0]
+    assert token_ids(read) == token_ids(prompt)
 
 
 def test_a_text_that_just_fits_is_read(tiny, question, settings):
@@ -266,25 +266,22 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
 
 @pytest.fixture
 def walk(tiny):
-    """A function that walks TOWN with scripted replies and returns the path and the prompts."""
-    def go(*replies):
+    """A function that walks TOWN with scripted actions and returns the path, and which nodes and actions each prompt
+    shows."""
+    def go(*actions):
         method = MeMWalker(tiny, Settings(window=10_000))
-        script = Script(method, *replies)
+        script = Script(method, *(f"Reasoning: ok\nAction: {action}" for action in actions))
         path = method.walk(TOWN, "who?", [8])
         assert not script.replies
-        return path, script.heard
+        return path, [" ".join(re.findall(r"root|left|right|sum\d|seg\d|\d to \d", text)) for text in script.heard]
     return go
 
 
 def test_a_walk_straight_to_the_answer(walk, tiny, settings):
     """The last action of a reply counts: a model that compares its choices names several. The reader gets the segment,
     then the nodes on the way to it, the last first, without the segment's own summary."""
-    path, (first, second, leaf) = walk("Action: 1 would do\nAction: 0", "Action: 1", "Reasoning: ok\nAction: -2")
-    assert path == [8, 6, 4, 1]
-    assert "Summary 0: left\nSummary 1: right" in first and "0 to 1" in first and "read on the way" not in first
-    assert "Summary 0: sum0\nSummary 1: sum1" in second and "read on the way: root\n" in second
-    assert "seg1" in leaf and "sum1" not in leaf and "read on the way: root left\n" in leaf and "-1 or -2" in leaf
-
+    path, shown = walk("1 would do\nAction: 0", 1, -2)
+    assert (path, shown) == ([8, 6, 4, 1], ["left right 0 to 1", "root sum0 sum1 0 to 1", "root left seg1"])
     method = MeMWalker(tiny, settings)
     method.walk = lambda *_: path
     assert method.answer(Prepared([node.text for node in TOWN], graph=TOWN), "Who?").nodes == [1, 6, 8]
@@ -292,13 +289,10 @@ def test_a_walk_straight_to_the_answer(walk, tiny, settings):
 
 def test_a_walk_turns_back(walk):
     """-1 leads back to the parent and its remaining children. If none remain, the walk goes up once more."""
-    path, prompts = walk("Action: 0", "Action: 1", "Action: -1", "Action: 0", "Action: -1", "Action: 0", "Action: 0",
-                         "Action: -2")
+    path, shown = walk(0, 1, -1, 0, -1, 0, 0, -2)
     assert path == [8, 7, 5, 2]
-    assert "Summary 0: sum0" in prompts[3] and "sum1" not in prompts[3] and "from 0 to 0" in prompts[3]
-    assert "Summary 0: right" in prompts[5] and "left" not in prompts[5].split("Question")[1]
-    down_and_back = ["Action: 0", "Action: -1"]
-    assert walk("Action: 0", *down_and_back * 2, "Action: 0", *down_and_back)[0] == [], "there is no answer anywhere"
+    assert shown[3:6] == ["root sum0 0 to 0", "root left seg0", "right 0 to 0"]
+    assert walk(0, 0, -1, 0, -1, 0, 0, -1)[0] == [], "there is no answer anywhere"
 
 
 # --- LongLLMLingua --------------------------------------------------------------------------------------------------

@@ -149,8 +149,8 @@ def test_other_replies():
 
 @pytest.mark.parametrize("reply, wanted", [
     ("I want to look up Page [0, 2] to see.", [0, 2]), ("Pages [8], then Page [1]", [8]), ("[Page 3, Page 1]", [3, 1]),
-    ("Danko Jones (Page 1, 2): none", []), ("Page 2 and 3", []), ("Page [2", []),
-    ("Page [0, 1, 2, 3, 4, 5, 6]", [0, 1, 2]), ("Page [999, 10000000007]", []), ("Page [999, 998, 998]", [998])])
+    ("Danko Jones (Page 1, 2): none", []), ("Page [2", []), ("Page [0, 1, 2, 3, 4]", [0, 1, 2]),
+    ("Page [999, 10000000007, 998, 998]", [998])])
 def test_pages(reply, wanted):
     assert pages_of(reply, 999, 3) == wanted
 
