@@ -198,7 +198,7 @@ class TreeSearch:
     nodes that no edge leads to are below it.
     """
 
-    def __init__(self, texts: list[str], edges: list[list], keywords: list[str]):
+    def __init__(self, texts: list[str], edges: list[list], keywords: set[str]):
         self.held = [{keyword for keyword in keywords if holds(text, keyword)} for text in (*texts, "")]
         self.after = [[b for a, b, _ in edges if a == v] for v in range(len(self.held))]
         self.keywords = keywords
@@ -248,11 +248,10 @@ def has_options(question: str) -> bool:
     return len(re.findall(OPTION, question)) > 1
 
 
-def keywords_of(question: str, names: list[str]) -> list[str]:
-    """The names that the question contains; if there are none, its words, except very common ones (STOP)."""
-    found = [name for name in names if holds(question, name)]
-    found = found or [word for word in re.findall(r"[\w'-]+", re.sub(OPTION, "", question)) if word.lower() not in STOP]
-    return list(dict.fromkeys(map(form_of, found)))
+def keywords_of(question: str, names: list[str]) -> set[str]:
+    """The names that the model found in the question; if there are none, its words, except very common ones (STOP)."""
+    words = re.findall(r"[\w'-]+", re.sub(OPTION, "", question))
+    return set(map(form_of, names or [word for word in words if word.lower() not in STOP]))
 
 
 def pages_of(reply: str, number: int, most: int) -> list[int]:
@@ -333,8 +332,8 @@ class JERR(Agent):
         related = []
         for v in found:
             relations = [f"{relation} {nodes[b]['name']}" for a, b, relation in memory["edges"] if a == v]
-            where = ", ".join(map(str, nodes[v]["chunks"]))
-            related.append(f"{nodes[v]['name']} (Page {where}): {'; '.join(relations) or 'none'}")
+            pages = ", ".join(map(str, nodes[v]["chunks"]))
+            related.append(f"{nodes[v]['name']} (Page {pages}): {'; '.join(relations) or 'none'}")
 
         options = has_options(question)
         most = OPTIONS_LOOKED_UP if options else LOOKED_UP

@@ -167,13 +167,10 @@ class Raptor(Tree):
 
     def retrieve(self, nodes: list[TreeNode], scores: list[float]) -> list[int]:
         """The nodes to read: the best of the whole tree, or of each layer the best children of nodes taken above."""
-        if self.collapsed:
-            return highest(scores, self.top_k)
-
         chosen = []
-        layer = [i for i, node in enumerate(nodes) if node.level == nodes[-1].level]
+        layer = [i for i, node in enumerate(nodes) if self.collapsed or node.level == nodes[-1].level]
         while layer:
             taken = highest(scores, self.top_k, layer)
             chosen += taken
-            layer = set().union(*(nodes[i].children for i in taken))
+            layer = [] if self.collapsed else set().union(*(nodes[i].children for i in taken))
         return chosen

@@ -138,33 +138,22 @@ def select(text):
     return "\n".join(f"Node: {name}, Score: 100" for name in names if name == entity)
 
 
-def notebook(text) -> tuple[str, list[str], str | None]:
-    """The notebook with the prompt's facts added, and how far they lead."""
+def on_walk(text):
+    """At a node: the chunks of its useful facts. At a chunk: whether the answer is known. Then the neighbour that is
+    furthest on the way."""
     sentences, way, missing = follow(field(text, "Question"), known(text.partition("Notebook: ")[2]))
-    return " ".join(sentences), way, missing
-
-
-def check_facts(text):
-    book, _, _ = notebook(text)
-    useful = [line for line in re.findall(r"^\[Chunk \d+\] .*$", text, re.MULTILINE) if line.partition("] ")[2] in book]
-    ids = sorted({int(re.search(r"\d+", line)[0]) for line in useful})
-    action = f"read_chunk({ids})" if ids else "stop_and_read_neighbor()"
-    return f"*Updated Notebook*: {book}\n*Rationale for Next Action*: ..\n*Chosen Action*: {action}"
-
-
-def check_chunk(text):
-    book, _, missing = notebook(text)
-    action = "termination()" if missing is None else "search_more()"
-    return f"*Updated Notebook*: {book}\n*Rationale for Next Action*: ..\n*Chosen Action*: {action}"
-
-
-def check_neighbours(text):
-    """Go on to the neighbour that is furthest on the way."""
-    _, way, missing = notebook(text)
+    book = " ".join(sentences)
+    facts = re.findall(r"^\[Chunk (\d+)\] (.*)$", text, re.MULTILINE)
+    ids = sorted({int(chunk) for chunk, fact in facts if fact in book})
     names = text.partition("Neighbor nodes:\n")[2].splitlines()
     ahead = [entity for entity in way if entity in names]
-    action = f"read_neighbor_node({ahead[-1]})" if missing and ahead else "termination()"
-    return f"*Rationale for Next Action*: ..\n*Chosen Action*: {action}"
+    if "Atomic facts:" in text:
+        action = f"read_chunk({ids})" if ids else "stop_and_read_neighbor()"
+    elif missing and names:
+        action = f"read_neighbor_node({ahead[-1]})"
+    else:
+        action = "search_more()" if missing else "termination()"
+    return f"*Updated Notebook*: {book}\n*Rationale for Next Action*: ..\n*Chosen Action*: {action}"
 
 
 def reason(text):
@@ -212,5 +201,4 @@ def look_up(text):
 RULES = {jerr.SYNOPSIS: shorten, jerr.ATOMS: atoms, jerr.ELEMENTS: atoms, jerr.EDGES: relate, jerr.KEYWORDS: key_words,
          jerr.LOOK_UP.partition("{")[0]: look_up,
          figures.EXTRACT: extract, figures.PLAN: lambda question: f"Find what {question} needs.",
-         figures.SELECT: select, figures.FACTS: check_facts, figures.CHUNK: check_chunk,
-         figures.NEIGHBOURS: check_neighbours, figures.REASON: reason}
+         figures.SELECT: select, figures.REASON: reason, **dict.fromkeys(figures.WALK.values(), on_walk)}

@@ -156,10 +156,9 @@ def test_pages(reply, wanted):
 
 
 def test_keywords():
-    question = "What is the nick-name of the castle in the city of Danko Jones?"
-    assert keywords_of(question, ["castle", "danko jones", "astle", "cast", "Castle"]) == ["castle", "danko jones"]
-    assert keywords_of(question, ["Prague"]) == ["nick-name", "castle", "city", "danko", "jones"]
-    assert keywords_of("Where?\n(A) Rome\n(B) Plan B", []) == ["rome", "plan", "b"]
+    assert keywords_of("Where is Casa Loma?", ["Casa  Loma", "casa loma"]) == {"casa loma"}
+    assert keywords_of("What is the nick-name of Danko Jones?", []) == {"nick-name", "danko", "jones"}
+    assert keywords_of("Where?\n(A) Rome\n(B) Plan B", []) == {"rome", "plan", "b"}
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -180,9 +179,8 @@ def test_questions_with_options(tiny):
 
 def test_look_up_refused(tiny, settings):
     """Without names, pages and synopses ("No" is none), only the beginnings of the chunks are read."""
-    prose = "These are the words of a sentence that goes on for more than twelve words in a line."
     method = JERR(tiny, replace(settings, window=10_000))
-    script = Script(method, "No", "  ", "No.", *[prose] * 6, *[prose] * 3, *["The answer is: Casa Loma."] * 3)
+    script = Script(method, "No", "  ", "No.", *["These words are in no synopsis."] * 12)
     chunk = "first words" + " road" * 60
     prepared = method.prepare(Document("x", [chunk]))
     answer = method.answer(prepared, "Who is Mara?")
