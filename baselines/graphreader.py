@@ -52,7 +52,7 @@ OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
 HEADINGS = (r"(?:updated )?notebook(?: \([^()\n]{0,40}\))?|(?:chosen |next )?action|^(?:the|my) rationale[^\n]*|"
             r"(?:next action )?(?:rationale|reasoning|explanation|justification)(?: (?:for|behind|of)[^\n:.]{0,40})?")
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
-NEXT_FACT = r"(\|[^|\n]+?)\s(?=\[?\d{1,3}[]),.]+\s)"                # two facts on one line
+NEXT_FACT = r"(\|[^|\n]*?)\s(?=\[?\d{1,3}[]),.]+\s+[\[\"“\w])"             # begins a second fact on a line
 EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------

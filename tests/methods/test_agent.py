@@ -12,8 +12,6 @@ from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from core.files import InputError
-from core.settings import Settings
-from data import Document
 from pecan import Search
 from support.token_mean import TokenMean
 
@@ -89,22 +87,3 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
     prompt = len(user_turn(tiny.tokenizer, "What is it?"))
     with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and i"):
         Agent(tiny, replace(settings, window=prompt + 8)).ask(["It", "What is it?"], 9)
-
-
-# A reply that every method can use.
-ANY = """{"Mara": {"Events": ["sang"]}}
-1. Question: Who sang? Answer: Mara
-2. She sang. | Mara
-Node: Mara, Score: 9"""
-
-
-@pytest.mark.parametrize("name, chunk, replies", [
-    ("graphreader", 2000, [1024, 256, 512]), ("mkrag", 500, [1024, 512]), ("jerr", 2000, [512])])
-def test_lengths_at_the_papers_chunks(tiny, name, chunk, replies):
-    """With chunks of 300 tokens, methods have the chunks and the replies of their own papers."""
-    method = (METHODS | {"graphreader": GraphReader})[name](tiny, Settings(window=100_000))
-    heard, limits = [], []
-    method.say = lambda texts, limit: heard.extend(texts) or limits.append(limit) or [ANY] * len(texts)
-    text = " ".join(["road."] * 1500)                       # of two tokens each
-    method.answer(method.prepare(Document("d", [text])), "Who sang?")
-    assert heard[0].count("road.") == chunk // 2 and list(dict.fromkeys(limits)) == replies

@@ -71,6 +71,7 @@ def test_forms():
     "[104], It is a castle, he said. | Casa Loma | [castle] | ", "(1) It is a castle, he said. | [Casa Loma | castle]",
     "[1], [It is a castle, he said.], [Casa Loma | castle],", "- [It is a castle, he said.], [Casa Loma, castle];",
     "[1]. [It is a castle, he said.] | [Casa Loma] | [castle]", "1. [It is a castle, he said.] [Casa Loma] [castle]",
+    "1. It is a castle, he said. | Casa Loma | castle 2. No key element",
     "**1.** It is a castle, he said. | **Casa Loma** | castle", "– It is a castle, he said. | \"Casa Loma\" | castle",
     "| No. | Fact | Elements |\n|---|---|---|\n| 1 | It is a castle, he said. | Casa Loma | castle |"])
 def test_facts_as_models_write_them(line):

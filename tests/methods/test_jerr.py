@@ -2,11 +2,12 @@
 
 A whole conversation, and the embedded world by rules, are in test_story.py.
 """
-import random
 from dataclasses import replace
 
+import hypothesis
 import networkx
 import pytest
+from hypothesis import strategies as st
 from speaker import Script
 
 from baselines import common, jerr
@@ -72,12 +73,9 @@ def test_a_node_is_in_the_tree_once():
 
 # --- the graph ------------------------------------------------------------------------------------------------------
 
-def test_simhash_equals_the_package():
-    package = pytest.importorskip("simhash")
-    rng = random.Random(0)
-    texts = ["", "x", "Casa-Loma!", "日本語テキスト", "Never Too Loud " * 30]
-    texts += ["".join(rng.choices("abcdeXYZ é-_.1", k=rng.randrange(60))) for _ in range(1000)]
-    assert all(simhash(text) == package.Simhash(text).value for text in texts)
+@hypothesis.given(st.text())
+def test_simhash_equals_the_package(text):
+    assert simhash(text) == pytest.importorskip("simhash").Simhash(text).value
 
 
 def test_names_are_joined(monkeypatch):
@@ -91,18 +89,16 @@ def test_names_are_joined(monkeypatch):
     assert join_names([["a", "b", "c"], ["d", "e"]])[1] == {"a": 0, "b": 0, "c": 1, "d": 1, "e": 0}
 
 
-def test_the_graph_stays_acyclic():
+@hypothesis.given(st.lists(st.tuples(st.integers(0, 5), st.just("r"), st.integers(0, 5)), max_size=30))
+def test_the_graph_stays_acyclic(relations):
     """A relation is left out only if it would close a cycle; those of one pair of nodes share an edge."""
-    assert acyclic([(0, "r", 1), (1, "s", 0), (0, "a", 1), (0, "r", 1)], 2) == [[0, 1, "r; a"]]
-    rng = random.Random(0)
-    for _ in range(100):
-        relations = [(rng.randrange(8), "r", rng.randrange(8)) for _ in range(30)]
-        graph = networkx.DiGraph()
-        for a, _, b in relations:
-            graph.add_edge(a, b)
-            if not networkx.is_directed_acyclic_graph(graph):
-                graph.remove_edge(a, b)
-        assert {(a, b) for a, b, _ in acyclic(relations, 8)} == set(graph.edges)
+    graph = networkx.DiGraph()
+    for a, _, b in relations:
+        graph.add_edge(a, b)
+        if not networkx.is_directed_acyclic_graph(graph):
+            graph.remove_edge(a, b)
+    assert {(a, b) for a, b, _ in acyclic(relations, 6)} == set(graph.edges)
+    assert acyclic([(0, "r", 1), (0, "a", 1), (0, "r", 1)], 2) == [[0, 1, "r; a"]]
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
@@ -116,12 +112,13 @@ TEXT = ("Danko Jones is a hard rock trio from Toronto, Ontario, Canada. Rich Kno
     "**1.** Danko Jones\n**2.** Toronto.", "Danko Jones\nToronto\nI hope this helps.", "* \"Danko Jones\"\n* `Toronto`",
     "1. **Danko Jones**: a hard rock trio\n2. **Toronto**: A city. It is large.",
     "* Danko Jones – a trio\n* Toronto – a city", "People: Danko Jones\nPlaces: Toronto",
+    "People:\nDanko Jones\n\nPlaces:\nToronto",
     "- **Danko Jones** (a trio, from Canada)\n- **Toronto** [city]", "* **Danko Jones** is a trio\n* Toronto, a city",
     "Here they are:\n\n### People\n* Danko Jones\n\n### Places\n* Toronto\n* Prague",
     "* **People:** Danko Jones\n* **Places:** Toronto and Prague", "Entities: Danko Jones, Toronto.",
     "a) Danko Jones\nb) Toronto", "* [Danko Jones](https://x.org)\n* [Toronto](y)",
     "{\"names\": [\"Danko Jones\", \"Toronto\"]}", "{\"people\": [\"Danko Jones\"], \"places\": [\"Toronto\"]}",
-    "Danko Jones and Toronto", "[\"Danko Jones\", \"Toronto\"]",
+    "Danko Jones and Toronto", "[\"Danko Jones\", \"Toronto\"]", "{\"people\":[\"Danko Jones\",\"Toronto\"]}",
     "| Entity | Type |\n|---|---|\n| Danko Jones | band |\n| Toronto | city |"])
 def test_names_as_models_write_them(reply):
     assert names_of(reply, TEXT) == ["Danko Jones", "Toronto"]

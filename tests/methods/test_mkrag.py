@@ -129,20 +129,22 @@ def test_weights_as_models_write_them(reply):
     assert weights_of(reply) == {"x": .3}
 
 
-def test_an_entity_of_300_items_is_built_whole_and_continued(method, tmp_path, monkeypatch):
-    """Every item gets its micro pair, and no reply is refused. After a kill, no reply is asked for twice.
+def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, tmp_path, monkeypatch):
+    """Every item gets its micro pair, and no reply is refused. After a kill, no reply is asked for twice. Chunks have
+    500 tokens, entities are asked for in 1024, all else in 512.
 
     A reply has a pair "k?", "v" for each line "a | k | v", and one more; it is cut at four letters per token.
     """
-    method.settings = Settings(chunk=300, window=2000, batch=4)
-    method.limit = 512
+    method = MKRAG(tiny, TokenMean(tiny), Settings(window=2000, batch=4))
+    document = Document("d", [" ".join(["road."] * 250 + ["town."] * 250)])     # of two tokens each
     mara = json.dumps({"Mara": {"Attributes": {f"key {n}": f"value {n}" for n in range(300)}}})
-    asked = []
+    asked, limits = [], []
 
     def replies(model, texts, limit):
         if len(asked) > kill:
             raise KeyboardInterrupt
         asked.extend(texts)
+        limits.append(limit)
         lines = [[*re.findall(r"^Mara \| (.*) \| (.*)$", text, re.MULTILINE), ("one", "more")] for text in texts]
         pairs = ["\n".join(f"Question: {key}?\nAnswer: {value}" for key, value in some)[:4 * limit] for some in lines]
         return [f"{some}\nMara | 1.0\n{mara}" for some in pairs]
@@ -150,12 +152,13 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(method, tmp_path, m
     monkeypatch.setattr(agent, "replies_to", replies)
     kill = 6
     with pytest.raises(KeyboardInterrupt):
-        method.prepare(Document("d", ["text"]), tmp_path / "m.json")
+        method.prepare(document, tmp_path / "m.json")
     kill = 10_000
-    prepared = method.prepare(Document("d", ["text"]), tmp_path / "m.json")
+    prepared = method.prepare(document, tmp_path / "m.json")
     assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.refused == 0
     assert len(asked) == len(set(asked)) == prepared.calls
     assert "one? more" not in prepared.texts, "no more pairs than lines"
+    assert sum(text.startswith(mkrag.EXTRACT) for text in asked) == 2 and list(dict.fromkeys(limits)) == [1024, 512]
 
 
 # --- retrieval and loop ---------------------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
 
 @pytest.mark.parametrize("replies, read, refused", [
     # an answer at once; no third round; a rewritten question that was asked before; neither word; an essay
-    (("1. **Sub-question 1:** " + QUESTIONS[0], "Answer: x"), [0, 1], 0),
+    (("Which are they? These:\n1. **Sub-question 1:** " + QUESTIONS[0], "Answer: x"), [0, 1], 0),
     ((QUESTIONS[0], "RewriteQ: From which city is Danko Jones?", "RewriteQ: other?"), [0, 1, 2], 0),
     ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[0]}"), [0, 1], 0),
     ((QUESTIONS[0], *["Casa Loma"] * 3), [0, 1], 3),
