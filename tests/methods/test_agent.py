@@ -5,6 +5,7 @@ import pytest
 import torch
 from speaker import Script, generations
 
+from baselines import raptor
 from baselines.agent import Agent, Tree, reminder, replies_to, user_turn
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
@@ -23,12 +24,13 @@ METHODS = {
     "raptor": lambda model, settings: Raptor(model, TokenMean(model), settings)}
 
 
-@pytest.mark.parametrize("name", [*METHODS][:4] + [pytest.param("raptor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", METHODS)
 def test_the_models_own_replies(tiny, settings, document, question, tmp_path, name, monkeypatch, capsys):
     """Costs are the sum over all calls, the reader, and RAPTOR's vectors: one product with the whitening matrix each.
     Neither costs nor replies depend on the batch size. A construction shows a bar if that is wanted, a question never
     does."""
     document = replace(document, passages=document.passages[:8])
+    monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [list(range(len(vectors)))[:9], [9, 10, 11]])
     vector = 2 * tiny.config.width ** 2 if name == "raptor" else 0
     said = generations(tiny, monkeypatch)
     found = []

@@ -18,7 +18,6 @@ import sklearn.mixture
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
-from oracle import token_ids
 from speaker import Script, generations
 
 import pecan
@@ -35,7 +34,7 @@ from core.settings import Settings
 from core.text import split
 from data import Document, Prepared
 from evaluation.datasets import Dataset
-from llama import Llama
+from llama import Llama, ids_of
 from support.token_mean import TokenMean
 
 
@@ -104,7 +103,7 @@ def test_the_reader_reads_what_pecan_would(tiny, settings, question, spy):
     texts = ["Ann has a cat.", "Bob  lives\nin Rome."]
     assert BM25(tiny, settings).answer_from_best(question, texts, [1, 0]).nodes == [1, 0]
     (_, [read]), _ = reads[0]
-    assert token_ids(read) == token_ids(prompt)
+    assert ids_of(read) == ids_of(prompt)
 
 
 def test_a_text_that_just_fits_is_read(tiny, question, settings):
@@ -206,6 +205,14 @@ def test_raptors_tree(tiny, settings, encoder, document, tmp_path, monkeypatch, 
     assert [j for node in nodes for j in node.children] == list(range(len(nodes) - top))
     assert all(nodes[j].level == node.level - 1 for node in nodes for j in node.children)
     assert method.prepare(document, tmp_path / "tree.json").graph == nodes
+
+
+@pytest.mark.slow
+def test_a_tree_that_is_built_again_is_the_same(tiny, encoder, settings, document):
+    """With all real parts. Every chunk can be reached from the top."""
+    nodes, again = (Raptor(tiny, encoder, settings).prepare(document).graph for _ in range(2))
+    lower = {i for i, node in enumerate(nodes) if node.level < nodes[-1].level}
+    assert nodes == again and lower == {child for node in nodes for child in node.children}
 
 
 def test_a_cluster_of_raptor_fits_its_prompt(tiny, encoder):
