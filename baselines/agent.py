@@ -54,10 +54,11 @@ class Reply:
 DECORATION = re.compile(r"(?m)^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])")
 NUMBERED = r"^[^\w\n]{0,9}(?:\d{1,2}\b[^\w\n]{0,9})?"        # what may stand before a label at the start of a line
 
-MARK = (rf"\A(?:{MARKER.pattern}|\s*\(?[a-zA-Z]\)\s|"                # of a line in a list: MARKER, a letter, a number
-        r"\W{0,4}\d{1,3}\s?[]),.:|*]{1,5}(?:\s|(?=\[)))")
-CELLS = (r"(?:\]\W{0,4}|[,;|]\s*|^)\[|"                             # between cells: a bracket that opens one,
-         r"\[(?=[^][]*\]\W*$)|\|")                                  # the last bracket of a line, a bar
+# The marker of a line in a list: that of a bullet, a letter, or a number as in "[1], ".
+MARK = rf"\A(?:{MARKER.pattern}|\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}(?:\s|(?=\[)))"
+
+# What separates cells: a bracket that opens the next one, also if only the last on the line does, or a bar.
+CELLS = r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|"
 
 
 def cleaned(reply: str) -> str:

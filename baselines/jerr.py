@@ -53,7 +53,6 @@ from pecan import MARKER, room_for_nodes
 
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
-LONGEST_NAME = 12                 # words; a longer line is prose
 NEAR = 3                          # theta: the SimHashes of near duplicates differ in at most so many bits
 LOOKED_UP = 3                     # chunks that may be read again: ReadAgent's numbers
 OPTIONS_LOOKED_UP = 5
@@ -111,9 +110,8 @@ def names_of(reply: str, text: str) -> list[str]:
     copies = {form_of(sentence).rstrip(".!?") for sentence in sentences(text) if len(sentence.split()) > 3}
 
     def is_name(part):
-        words = part.lower().split()
-        return (words_of(part) and len(words) <= LONGEST_NAME and not VERBS & set(words[1:])
-                and form_of(part) not in copies and holds(text, part))
+        is_sentence = VERBS & set(part.lower().split()[1:]) or form_of(part) in copies
+        return words_of(part) and not is_sentence and holds(text, part)
 
     marked = any(map(MARKER.match, reply.splitlines()))
     names = []
