@@ -202,7 +202,7 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
 
 @pytest.mark.parametrize("replies, read, refused", [
     # an answer at once; no third round; a rewritten question that was asked before; neither word; an essay
-    (("Which are they? These:\n1. **Sub-question 1:** " + QUESTIONS[0], "Answer: x"), [0, 1], 0),
+    (("Which are they? See below.\n1. **Sub-question 1:** " + QUESTIONS[0], "Answer: x"), [0, 1], 0),
     ((QUESTIONS[0], "RewriteQ: From which city is Danko Jones?", "RewriteQ: other?"), [0, 1, 2], 0),
     ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[0]}"), [0, 1], 0),
     ((QUESTIONS[0], *["Casa Loma"] * 3), [0, 1], 3),
