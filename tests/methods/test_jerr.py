@@ -127,7 +127,8 @@ def test_names_as_models_write_them(reply):
 @pytest.mark.parametrize("reply", [
     "I'm sorry, but I can't help with that.", "* None", "No entities found.", "Sure! Here they are:", "* Prague", "",
     "Danko Jones is a hard rock trio from Toronto, Ontario, Canada.", "* Rich Knox released Casa Loma in 1911",
-    "The text mentions Danko Jones, a hard rock trio from Toronto.", "* Danko Jones is a hard rock trio", "* Jone"])
+    "The text mentions Danko Jones, a hard rock trio from Toronto.", "* Danko Jones is a hard rock trio", "* Jone",
+    "Danko Jones, a hard rock trio, comes from Toronto."])
 def test_what_names_nothing_is_refused(reply):
     """Apologies, sentences and names that the text does not hold."""
     assert names_of(reply, TEXT) == []
@@ -187,7 +188,7 @@ def test_look_up_refused(tiny, settings):
 
 
 @pytest.mark.parametrize("room, pages, lines, nodes", [
-    (8, [], "s0 s1 s2 s3", []), (4, [], "s2 s3", []), (4, [3, 1], "s0 s2 c3 c3", [3]), (2, [1], "s1 s2", [])])
+    (8, [], "s0 s1 s2 s3", []), (4, [], "s2 s3", []), (5, [3, 1], "s0 s1 s2 c3 c3", [3]), (2, [1], "s1 s2", [])])
 def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, lines, nodes):
     """Synopses get half of the window, those of chunks with result nodes (2 and 3) first. Chunks get the rest, in the
     order in which the model named them. A chunk that does not fit keeps its synopsis. A word is a token here."""
