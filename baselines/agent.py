@@ -69,7 +69,7 @@ def cleaned(reply: str) -> str:
 def plain(text: str) -> str:
     """The first line of a piece of a reply, without the signs around it that decorate, quote or separate it."""
     text = text.partition("\n")[0].lstrip(" \t*_`,;|").rstrip(" \t*_`,;|([{–—-")
-    quoted = re.fullmatch(r'\[+([^][]*)\]*|([^][]*)\]+|"([^"]*)"|“([^“”]*)”', text)
+    quoted = re.fullmatch(r'\[+([^][]*)\]*|([^][]*)\]+|"([^"]*)"\W*|“([^“”]*)”', text)
     return plain(quoted[quoted.lastindex]) if quoted else text
 
 

@@ -49,8 +49,10 @@ FORM = "Keep strictly to the format that is described above."
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
-HEADINGS = (r"(?:updated )?notebook(?: \([^()\n]{0,40}\))?|(?:chosen |next )?action|^(?:the|my) rationale[^\n]*|"
-            r"(?:next action )?(?:rationale|reasoning|explanation|justification)(?: (?:for|behind|of)[^\n:.]{0,40})?")
+HEADINGS = (r"(?:here is )?(?:my |the )?(?:updated |new )?notebook(?: update)?(?: \([^()\n]{0,40}\))?|"
+            r"(?:chosen |next )?(?:action|step)|^(?:the|my) rationale[^\n]*|"
+            r"(?:next action )?(?:rationale|reason(?:ing)?|explanation|justification)"
+            r"(?: (?:for|behind|of)[^\n:.]{0,40})?")
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 NEXT_FACT = r"(\|[^|\n]*?)\s(?=\[?\d{1,3}[]),.]+\s+[\[\"“\w])"             # begins a second fact on a line
 EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it

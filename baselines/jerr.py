@@ -68,8 +68,8 @@ STOP = set("a an the of in on at to by for from with and or but as is are was we
            "what which who whom whose when where why how".split())
 VERBS = set("is are was were has have had".split())         # a line with one of these is a sentence
 EXPLAINED = r"\*\*|:(?=[\s\[\"])|：|\]\(|\s[-–—=→|(\[]"         # between a name and its explanation, a label and names
-LISTED = r"[,;|:](?=[\s\"\[])|\sand\s"                       # between names
-QUOTES = " \t*_`\"“”[]{}|.,;:!?"                              # signs around a name
+LISTED = r"[,;|:](?=[\s\"\[])(?:\s+and\b)?|\sand\s"          # between names
+QUOTES = " \t*_`'\"“”[]{}|.,;:!?"                             # signs around a name
 
 
 # --- synopses and names (sections 3.2, 3.3) -------------------------------------------------------------------------
@@ -167,8 +167,9 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
 
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int]]:
     """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities."""
-    return [(node_of[form_of(a)], relation, node_of[form_of(b)]) for a, relation, b, *_ in cells_of(reply, 3)
-            if form_of(a) in node_of and form_of(b) in node_of]
+    found = [(node_of.get(form_of(a.strip(QUOTES))), relation, node_of.get(form_of(b.strip(QUOTES))))
+             for a, relation, b, *_ in cells_of(reply, 3)]
+    return [relation for relation in found if None not in relation]
 
 
 def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:

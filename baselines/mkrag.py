@@ -87,13 +87,14 @@ def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
     the key before the object.
     """
     found = []
-    for match in re.finditer(r'(?:"([^"\\]*+)"\s*+:\s*+)?\{', reply):
+    for match in re.finditer(r'(?:("(?:[^"\\]|\\.)*+")\s*+:\s*+)?\{', reply):
         try:
             value, _ = json.JSONDecoder().raw_decode(reply, match.end() - 1)
+            key = json.loads(match[1] or '""')
         except (json.JSONDecodeError, RecursionError):
             continue
         fields = {key.lower(): inner for key, inner in value.items()}
-        name = " ".join(str(fields.get("name") or fields.get("entity") or match[1] or "").split())
+        name = " ".join(str(fields.get("name") or fields.get("entity") or key).split())
         items = [(kind, item) for kind in KINDS for item in items_of(fields.get(kind))]
         if name and items and not echoes(name, text):
             found.append((name, items))
@@ -128,10 +129,10 @@ def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str,
 
 
 def weights_of(reply: str) -> dict[str, float]:
-    """Name in lower case -> weight, the first of WEIGHTS in a line such as "entity | born 1921 | 0.3 (generic)"."""
+    """Name in lower case -> weight, the last cell's of WEIGHTS in a line such as "entity | 1 pet | 0.3 (generic)"."""
     found = {}
     for name, *rest in cells_of(reply, 2):
-        for number in map(float, re.findall(r"\d*\.?\d+", " ".join(rest))):
+        for number in map(float, re.findall(r"\d*\.?\d+", " ".join(reversed(rest)))):
             if number in WEIGHTS:
                 found.setdefault(name.lower(), number)
     return found

@@ -106,6 +106,7 @@ def test_actions(stage, reply, wanted):
     "### Updated Notebook\na band\n### Rationale for Next Action\nx\n### Chosen Action\n\nsearch_more()\n\nOK?",
     "1. Updated Notebook: a band\n2. Rationale: x\n3. Action: search_more()",
     "(1) Updated Notebook – a band\n(2) Rationale – x\n(3) **Chosen Action** – search\\_more()",
+    "Here is my updated notebook:\na band\nNext step: x\nReason: x\nAction: search_more()",
     "Notebook: a band\nReasoning: x\nChosen Action: search_more()",
     "Notebook: x\nUpdated Notebook (new):\na band\nExplanation: x\nChosen Action: search_more()",
     "Updated Notebook: a band\nJustification for Next Action: x\nChosen Action: search_more()",

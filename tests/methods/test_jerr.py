@@ -118,7 +118,8 @@ TEXT = ("Danko Jones is a hard rock trio from Toronto, Ontario, Canada. Rich Kno
     "* **People:** Danko Jones\n* **Places:** Toronto and Prague", "Entities: Danko Jones, Toronto.",
     "a) Danko Jones\nb) Toronto", "* [Danko Jones](https://x.org)\n* [Toronto](y)",
     "{\"names\": [\"Danko Jones\", \"Toronto\"]}", "{\"people\": [\"Danko Jones\"], \"places\": [\"Toronto\"]}",
-    "Danko Jones and Toronto", "[\"Danko Jones\", \"Toronto\"]", "{\"people\":[\"Danko Jones\",\"Toronto\"]}",
+    "Danko Jones and Toronto", "Entities: Danko Jones, and Toronto", "['Danko Jones', 'Toronto']",
+    "[\"Danko Jones\", \"Toronto\"]", "{\"people\":[\"Danko Jones\",\"Toronto\"]}",
     "| Entity | Type |\n|---|---|\n| Danko Jones | band |\n| Toronto | city |"])
 def test_names_as_models_write_them(reply):
     assert names_of(reply, TEXT) == ["Danko Jones", "Toronto"]
@@ -140,7 +141,7 @@ def test_other_replies():
     assert names_of("* 孙悟空\n* **白骨精**:妖怪", chinese) == ["孙悟空", "白骨精"], "there are no blanks between words"
     assert synopsis_of("孙悟空打败了\n白骨精。", chinese) == "孙悟空打败了 白骨精。"
     assert [synopsis_of(reply, TEXT) for reply in ("No", "I'm sorry, I can't help.", "")] == [""] * 3
-    reply = ("* Casa Loma | is in | Toronto\n1. **toronto** | has | \"Casa Loma\"\nToronto - has - Casa Loma\n"
+    reply = ("* Casa Loma | is in | Toronto.\n1. **toronto** | has | \"Casa Loma\"\nToronto - has - Casa Loma\n"
              "Toronto | has | Prague\nToronto | Casa Loma")
     assert relations_of(reply, {"casa loma": 0, "toronto": 1}) == [(0, "is in", 1), (1, "has", 0)]
 

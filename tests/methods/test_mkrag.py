@@ -72,6 +72,10 @@ def test_json_that_describes_nothing_is_refused(reply):
     assert entities_of(reply, "") == []
 
 
+def test_a_name_with_quotes():
+    assert entities_of(json.dumps({'Ann "The Rock"': ANN}), "") == [('Ann "The Rock"', ITEMS)]
+
+
 def test_a_reply_that_was_cut_keeps_its_complete_entities():
     """A cut anywhere after the first of two entities leaves the first. Only the whole reply has both."""
     reply = json.dumps({"Ann": ANN, "Ben": ANN})
@@ -93,6 +97,7 @@ def test_an_echo_of_the_example_is_no_text(method):
 
 @pytest.mark.parametrize("reply", [
     "Question:\nWho sang?\nAnswer:\nDanko.\n\nQuestion:\nWhere?\nAnswer:\nIn Rome.",      # as A.4.2 prints it
+    '[{"Question": "Who sang?", "Answer": "Danko."}, {"Question": "Where?", "Answer": "In Rome."}]',
     "Q: Who sang?\nA: Danko.\nQ: Where?\nA: In Rome.",                                     # as Table 9 does
     "1. Q: Who sang?; A: Danko.\n2. Q: Where?, A: In Rome.",
     "Here they are:\n\n1. **Question**: Who sang? **Answer**: Danko.\n2. **Q**: Where?\n   **A**: In Rome.",
@@ -124,7 +129,7 @@ def test_answers_as_models_write_them(reply, wanted):
 
 @pytest.mark.parametrize("reply", [
     "x | 0.3 (generic)", "* **x** | **0.3**", "1. x | 0.3 – it is vague", "x | Weight: 0.3 | minor\ny | 0.9\nz | none",
-    "| Entity | Weight |\n|---|---|\n| X | 0.3. |", "x | a painter, born 1921 | 0.3 of 1.0"])
+    "| Entity | Weight |\n|---|---|\n| X | 0.3. |", "x | a painter, born 1 May 1921 | 0.3 of 1.0"])
 def test_weights_as_models_write_them(reply):
     assert weights_of(reply) == {"x": .3}
 
