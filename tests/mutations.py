@@ -274,9 +274,10 @@ TOKENIZER = {
         "a document may say a special token": ("if tokenizer.token_to_id(token.content) in ids and", "if False and"),
         "a tokenizer.model of other rules": (
             "if tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):", "if False:"),
-        "the frame is read as if nothing followed": ("if prompt != [*frame.open,", "if False and [*frame.open,"),
-        "p_yes inside a thought": ("if THOUGHT.search(header):", "if False:"),
-        "p_yes without a header": ("if not conversation.startswith(prompt) or added.strip():", "if False:"),
+        "the frame is read as if nothing followed": (
+            "if self.special.encode(whole, add_special_tokens=False).ids != ids:", "if False:"),
+        "p_yes inside a thought": ("if re.search(f\"(?s)<{THOUGHT}", "if False and re.search(f\"(?s)<{THOUGHT}"),
+        "p_yes without a header": ("if not conversation.startswith(prompt) or not", "if False and not"),
         "ids of another file": ("if tokenizer.token_to_id(token.content) != i:", "if False:"),
     },
     "test_tokenizer.py::test_the_tokens_of_a_bullet_share_a_byte_with_it": {
