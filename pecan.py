@@ -129,7 +129,7 @@ def node_line(tokenizer, node, text: str) -> list[Segment]:
 
 def summary_prompt(tokenizer, texts: list[str]) -> list[Segment]:
     """Table A1 with the nodes of one group, as one user turn. Each node is named by its place in the group."""
-    prompt = [(None, tokenizer.frame.open + tokenizer.encode(SUMMARISE[0]))]
+    prompt = [(None, tokenizer.frame.open + tokenizer.user(SUMMARISE[0]))]
     for j, text in enumerate(texts):
         prompt += node_line(tokenizer, j, text)
     return [*prompt, (None, tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)]
@@ -137,14 +137,14 @@ def summary_prompt(tokenizer, texts: list[str]) -> list[Segment]:
 
 def question_prompt(tokenizer, question: str) -> list[Segment]:
     """Table A2 up to its first node. The question is a node, too, named "q" (Appendix C)."""
-    return [(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), ("q", tokenizer.encode(question)),
+    return [(None, tokenizer.frame.open + tokenizer.user(ASK[0])), ("q", tokenizer.encode(question)),
             (None, tokenizer.encode(ASK[1]))]
 
 
 def answer_turn(tokenizer, verdict: int) -> list[Segment]:
     """The first assistant turn, a single token (`verdict`, "Yes" or "No"), and Table A2's second user turn."""
     frame = tokenizer.frame
-    return [(None, [*frame.close, verdict, *frame.reopen, *tokenizer.encode(ANSWER), *frame.reclose])]
+    return [(None, [*frame.close, verdict, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
 
 
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:

@@ -33,7 +33,7 @@ def replies_to(model: Llama, texts: list[str], limit: int) -> list[str]:
 
 def user_turn(tokenizer, text: str) -> list[int]:
     """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
-    return [*tokenizer.frame.open, *tokenizer.encode(text), *tokenizer.frame.close]
+    return [*tokenizer.frame.open, *tokenizer.user(text), *tokenizer.frame.close]
 
 
 def reminder(wanted: str) -> str:

@@ -77,7 +77,7 @@ class Tokenizer:
             # Nodes are encoded again for every query, so their ids are kept. The ids of whole books are not.
             self._kept_ids = lru_cache(KEPT_TEXTS)(self._ids)
 
-            self.frame, self.reply_prefix = self._frame()
+            self.frame, self.user_prefix, self.reply_prefix = self._frame()
             control = self._control_tokens()
             _read_as_text(self.plain, control.values(), path)
             self.closing = self._closing(control)
@@ -91,8 +91,8 @@ class Tokenizer:
             raise InputError(f"{folder}: the tokenizer gives ids up to {largest}, and vocab_size of config.json is "
                              f"{vocabulary}; the two belong to different models")
 
-    def _frame(self) -> tuple[Frame, str]:
-        """The frame and the reply prefix, cut out of a rendered conversation.
+    def _frame(self) -> tuple[Frame, str, str]:
+        """The frame and the prefixes of user and reply, cut out of a rendered conversation.
 
         Raises InputError if the template does not print the contents of all turns, or if its generation prompt is not
         the beginning of an assistant's turn, where the model says Yes or No.
@@ -102,8 +102,8 @@ class Tokenizer:
         if prompt.count(PROBE) != 1 or conversation.count(PROBE) != 3:
             raise InputError(f"{self.source}: the chat template does not print unchanged what user and assistant say")
 
-        # A template may put white space before an assistant's words that its generation prompt leaves out. A blank
-        # (Llama-2) is part of the first word's token; a newline belongs to the frame.
+        # A blank before what user and assistant say (Llama 2) is part of their first words. A template may also put
+        # white space before an assistant's words that its generation prompt leaves out; a newline belongs to the frame.
         opening, header = prompt.split(PROBE)
         _, before_reply, reopening, last_header = conversation.split(PROBE)
         added = before_reply.removeprefix(header)
@@ -114,9 +114,11 @@ class Tokenizer:
             raise InputError(f"{self.source}: the chat template asks for a thought by {header!r:.80}; PECAN needs one "
                              "that asks for the reply, Yes or No")
         reply_prefix = " " if added == " " else ""
+        user_prefix = " " if opening.endswith(" ") else ""
 
         # Cut the ids of the conversation where the contents are. (One token may hold only a part of the character.)
-        texts = [opening, before_reply.removesuffix(reply_prefix), reopening, last_header]
+        texts = [opening.removesuffix(user_prefix), before_reply.removesuffix(reply_prefix),
+                 reopening.removesuffix(user_prefix), last_header]
         frame = Frame([], [], [], [])
         text = CONTENT.join(texts)
         encoding = self.special.encode(text, add_special_tokens=False)
@@ -125,16 +127,16 @@ class Tokenizer:
                 frame[text[:start].count(CONTENT)].append(token)
 
         # The pieces of a prompt are encoded one by one, as is a reply. Together they must have the ids of the whole.
-        for contents in [CONTENT], [CONTENT, reply_prefix + "Yes", CONTENT]:
-            whole = opening
+        for turns in 1, 3:
+            whole = texts[0]
             ids = [*frame.open]
-            for content, text, piece in zip(contents, texts[1:], frame[1:]):
-                whole += content + text
-                ids += self._ids(content) + piece
+            for prefix, text, piece in zip((user_prefix, reply_prefix, user_prefix)[:turns], texts[1:], frame[1:]):
+                whole += prefix + "Yes" + text
+                ids += self._ids(prefix + "Yes") + piece
             if self.special.encode(whole, add_special_tokens=False).ids != ids:
                 raise InputError(f"{self.source}: the ids of the chat template depend on what stands between its "
-                                 f"tokens, as in {whole.replace(CONTENT, '..')!r:.80}")
-        return frame, reply_prefix
+                                 f"tokens, as in {whole!r:.80}")
+        return frame, user_prefix, reply_prefix
 
     def _control_tokens(self) -> dict[int, AddedToken]:
         """The tokens that no text may smuggle in: special ones, and added tokens that the chat template prints.
@@ -217,6 +219,10 @@ class Tokenizer:
         ids = self.encode(text)
         token = self.special.token_to_id(self.special_names.get("unk_token", ""))
         return ids.count(token) / max(1, len(ids))
+
+    def user(self, text: str) -> list[int]:
+        """Ids of what a user says, or of its beginning."""
+        return self.encode(self.user_prefix + text)
 
     def first(self, word: str) -> int:
         """The first token of an assistant's turn that says `word`."""

@@ -205,8 +205,8 @@ PECAN = {
         "r is a sum over the node's tokens": (".cpu().double().mean().item()", ".cpu().double().sum().item()"),
         "marker counted in a visited node": ("a[0, first - before:end", "a[0, max(0, first - before - 2):end"),
         "instruction counted in the question": (
-            "(None, tokenizer.frame.open + tokenizer.encode(ASK[0])), (\"q\", tokenizer.encode(question))",
-            "(\"q\", tokenizer.frame.open + tokenizer.encode(ASK[0]) + tokenizer.encode(question))"),
+            "(None, tokenizer.frame.open + tokenizer.user(ASK[0])), (\"q\", tokenizer.encode(question))",
+            "(\"q\", tokenizer.frame.open + tokenizer.user(ASK[0]) + tokenizer.encode(question))"),
         "visited nodes may be read again": ("        possible[self.visited] = False\n", ""),
         "ties go to the higher id": ("possible.nonzero()[:, 0]", "possible.nonzero()[:, 0].flip(0)"),
         "Yes and No exchanged": ("logits[yes_no]", "logits[yes_no[::-1]]"),

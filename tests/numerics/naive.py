@@ -27,7 +27,7 @@ def node_line(tokenizer, text, node=None):
 
 def summary_prompt(tokenizer, texts, nodes):
     """Table A1 for these nodes."""
-    prompt = pairs(tokenizer.frame.open + tokenizer.encode(SUMMARISE[0]))
+    prompt = pairs(tokenizer.frame.open + tokenizer.user(SUMMARISE[0]))
     for i in nodes:
         prompt += node_line(tokenizer, texts[i], i)
     return prompt + pairs(tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)
@@ -35,7 +35,7 @@ def summary_prompt(tokenizer, texts, nodes):
 
 def question_prompt(tokenizer, question):
     """Table A2 up to its first node; the question is the node "q"."""
-    return (pairs(tokenizer.frame.open + tokenizer.encode(ASK[0])) + pairs(tokenizer.encode(question), "q")
+    return (pairs(tokenizer.frame.open + tokenizer.user(ASK[0])) + pairs(tokenizer.encode(question), "q")
             + pairs(tokenizer.encode(ASK[1])))
 
 
@@ -204,7 +204,7 @@ def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, chunk, wi
     """The steps of a search, and why it ended; no steps if not one node of the top level fits."""
     frame = tokenizer.frame
     prompt = question_prompt(tokenizer, question)
-    answer_turn = len(frame.close) + 1 + len(frame.reopen) + len(tokenizer.encode(ANSWER)) + len(frame.reclose)
+    answer_turn = len(frame.close) + 1 + len(frame.reopen) + len(tokenizer.user(ANSWER)) + len(frame.reclose)
     window -= answer_turn + answer_tokens
     lengths = [len(node_line(tokenizer, text)) for text in texts]
     r = [0.0] * len(texts)

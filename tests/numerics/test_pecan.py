@@ -121,6 +121,8 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
             literal.append(text)
             return [0]
 
+        user = encode
+
     pecan.summary_prompt(Recorder(), ["Tom is fat.", "He bursts."])
     table_a1 = "".join(literal)
     assert table_a1 == (
