@@ -5,6 +5,7 @@
     P   cached tokens, new ones included     K   head width        G   query heads per key/value head, H = KV G
     P'  cached tokens without the new ones            N   nodes to which attention is measured
 
+    A         attention weights of a layer [B, KV, G, T, P]: each row is a softmax over the keys
     a(x, j)   attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
 
 Shapes stand in brackets. Weights have the names of Hugging Face checkpoints. In these checkpoints the rows of q_proj
@@ -93,7 +94,7 @@ def split_heads(x, head_width):
 def attention(q, k, v, mask=None):
     """Attention written out: q [B, KV, G, T, K], k and v [B, KV, P, K], mask [B, T, P] (True: may be seen).
 
-    Returns the output [B, KV, G, T, K] and the weights [B, KV, G, T, P] in at least float32. Query heads that share a
+    Returns the output [B, KV, G, T, K] and the weights A [B, KV, G, T, P] in at least float32. Query heads that share a
     key/value head lie along the axis G, so keys are never repeated.
     """
     scores = torch.einsum("bkgtd,bkpd->bkgtp", q, k) * q.shape[-1] ** -0.5
@@ -101,8 +102,8 @@ def attention(q, k, v, mask=None):
         scores = torch.where(mask[:, None, None], scores, float("-inf"))
 
     # Trap: as in Hugging Face, the softmax runs in at least float32; the product with v runs in the model's dtype.
-    weights = at_least_float32(scores).softmax(-1)
-    return torch.einsum("bkgtp,bkpd->bkgtd", weights.to(v.dtype), v), weights
+    A = at_least_float32(scores).softmax(-1)
+    return torch.einsum("bkgtp,bkpd->bkgtd", A.to(v.dtype), v), A
 
 
 # --- node cache (Appendix B) ----------------------------------------------------------------------------------------
@@ -160,9 +161,9 @@ class Cache:
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
         """The matrix M [B, P', N], in at least float32, that averages attention over the tokens of each node.
 
-        If A [B, T, P'] is the attention to the P' tokens read so far, averaged over heads and layers, A @ M is a(x, j)
-        [B, T, N] (section 3.1, "Aggregating"). Node j = nodes[b][n] has N_j tokens; M[b, :, n] is 1/N_j at these and 0
-        at all others.
+        The mean of A over heads and layers, cut to the P' tokens read so far [B, T, P'], times M is a(x, j) [B, T, N]
+        (section 3.1, "Aggregating"). Node j = nodes[b][n] has N_j tokens; M[b, :, n] is 1/N_j at these and 0 at all
+        others.
         """
         matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
         for b, names in enumerate(nodes):
@@ -261,7 +262,7 @@ class Llama:
             if cache is not None:
                 k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
 
-            # Attention. The fused kernel gives no weights; if they are wanted, `attention` runs instead, in blocks.
+            # Attention. The fused kernel gives no weights A; if they are wanted, `attention` runs instead, in blocks.
             if averaging is None:
                 out = F.scaled_dot_product_attention(
                     q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
@@ -271,11 +272,11 @@ class Llama:
                 block = max(1, BLOCK_BYTES // (4 * B * config.heads * k.shape[2]))
                 for t in (slice(first, first + block) for first in range(0, T, block)):
                     grouped = q[:, :, t].unflatten(1, (config.kv_heads, -1))                 # [B, KV, G, block, K]
-                    block_output, weights = attention(grouped, k, v, None if mask is None else mask[:, t])
+                    block_output, A = attention(grouped, k, v, None if mask is None else mask[:, t])
                     out[:, :, t] = block_output.flatten(1, 2)
 
                     # a(x, j) is a mean over heads, over the tokens of each node, and over layers (3.1).
-                    over_heads = weights.mean((1, 2))                                       # [B, block, P]
+                    over_heads = A.mean((1, 2))                                             # [B, block, P]
                     to_tokens = over_heads[:, :, :averaging.shape[1]]                       # [B, block, P']
                     a[:, t] += to_tokens @ averaging / config.layers                        # [B, block, N]
             x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj")

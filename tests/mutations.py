@@ -53,7 +53,7 @@ LLAMA = {
     },
     "test_attention.py::test_block_by_block_equals_hugging_face": {
         "weights stay float32 for the values": (
-            "weights.to(v.dtype), v), weights", "weights, v.float()).to(v.dtype), weights"),
+            "A.to(v.dtype), v), A", "A, v.float()).to(v.dtype), A"),
         "norm weight before the cast": ("return weight * y.to(x.dtype)", "return (weight * y).to(x.dtype)"),
         "norm in the model's dtype": ("    y = at_least_float32(x)\n", "    y = x\n"),
         "norm's epsilon ignored": ("keepdim=True) + eps)", "keepdim=True) + 1e-6)"),
@@ -78,7 +78,7 @@ LLAMA = {
     "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face": {
         "second softmax": ("config.norm_eps), a\n", "config.norm_eps), None if a is None else a.softmax(-1)\n"),
         "the first layer alone": ("@ averaging / config.layers", "@ averaging * (layer == 0)"),
-        "the first head of each group alone": ("weights.mean((1, 2))", "weights[:, :, 0].mean(1)"),
+        "the first head of each group alone": ("A.mean((1, 2))", "A[:, :, 0].mean(1)"),
         "attention of the predicting token": (                  # the row before: that of the token's predecessor
             "a[row].append(token_attention[0])",
             "a[row] = [*a[row][1:], token_attention[0], token_attention[0]][-len(ids[row]):]"),
@@ -91,7 +91,7 @@ LLAMA = {
     },
     "test_accumulation.py::test_bfloat16_keeps_the_mass": {
         "head mean in bfloat16": (
-            "over_heads = weights.mean((1, 2))", "over_heads = weights.to(x.dtype).mean((1, 2)).to(a.dtype)"),
+            "over_heads = A.mean((1, 2))", "over_heads = A.to(x.dtype).mean((1, 2)).to(a.dtype)"),
     },
     "test_accumulation.py::test_peak_memory_grows_linearly": {
         "attention written out for every prompt": (
@@ -101,9 +101,9 @@ LLAMA = {
     },
     "test_accumulation.py::test_nothing_outlives_a_layer_but_the_sum": {
         "all layers kept": (
-            "                    over_heads = weights",
-            "                    self.kept = [*getattr(self, \"kept\", []), weights]\n"
-            "                    over_heads = weights"),
+            "                    over_heads = A",
+            "                    self.kept = [*getattr(self, \"kept\", []), A]\n"
+            "                    over_heads = A"),
     },
     "test_cache.py::test_any_life_of_a_cache_equals_one_pass": {
         "mask off by one": ("<= positions[:, :, None]", "<= positions[:, :, None] + 1"),

@@ -49,7 +49,7 @@ WATCHED = {
     "llama.attention": (
         lambda result, q, k, v, *_: [q, k, v, *result[::-1]],
         "q: queries after RoPE [B, KV, G, T, K]", "k: keys after RoPE [B, KV, P, K]", "v: values [B, KV, P, K]",
-        "weights: softmax(q k^T / sqrt K) [B, KV, G, T, P]", "out: weights v"),
+        "A: softmax(q k^T / sqrt K) [B, KV, G, T, P]", "out: A v"),
     "llama.Cache.averaging_matrix": (lambda matrix, *_: [matrix], "averaging: 1 / N_j on the tokens of j [B, P, N]"),
     "llama.Llama.forward": (
         lambda result, *_: [] if result[1] is None else result,
