@@ -122,7 +122,7 @@ class LongLLMLingua(Baseline):
         # Which parts: the best units, up to the one that exceeds the limit.
         perplexity = self.rank(ids, question)
         kept = []
-        for i in sorted(range(len(units)), key=lambda i: perplexity[i]):
+        for i in sorted(range(len(units)), key=perplexity.__getitem__):
             kept.append(ids[i])
             if sum(map(len, kept)) > self.most_of_units:
                 break

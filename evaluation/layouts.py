@@ -448,6 +448,6 @@ class Own(Layout):
 
 
 # They are tried in this order. The first that recognises a file is its layout.
-LAYOUTS: dict[str, Layout] = {
+LAYOUTS = {
     layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
                                        LongBench(), Own())}

@@ -6,7 +6,7 @@ much a run reads may depend on PECAN's run, and `settle` sets this number after 
 import argparse
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -73,17 +73,16 @@ def pecan(model, encoder, builder, settings, construction=None):
 
 # --- methods --------------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of a table: a method, and the settings that make it this row."""
     name: str                     # for --method and for the file of answers
     label: str                    # as in the paper's tables
     method: Callable = pecan      # called with the model, what the row uses, the settings, and top_k if there is one
     uses: tuple[str, ...] = ("encoder", "builder")           # attributes of Models besides the model
     top_k: int | str | None = None                           # how much is retrieved; "X": for about PECAN's cost
-    paper: dict = field(default_factory=dict)                # the paper's settings for this row; options win
-    changes: dict = field(default_factory=dict)              # settings that no option changes
-    checkpoints: dict = field(default_factory=dict)          # instead of the command line's (Table 2)
+    paper: dict = {}              # the paper's settings for this row; options win
+    changes: dict = {}            # settings that no option changes
+    checkpoints: dict = {}        # instead of the command line's (Table 2)
 
     @property
     def is_pecan(self) -> bool:
@@ -108,7 +107,7 @@ TABLE_1 = {row.name: row for row in (
     Row("raptor-tt", "RAPTOR-TT", partial(Raptor, collapsed=False), ("encoder",), 5),
     TOP_5[3],
     Row("longllmlingua", "LongLLMLingua", LongLLMLingua, ("scorer",)),
-    *(replace(row, name=f"{row.name}-x", label=row.label.replace("Top-5", "Top-X"), top_k="X") for row in TOP_5),
+    *(row._replace(name=f"{row.name}-x", label=row.label.replace("Top-5", "Top-X"), top_k="X") for row in TOP_5),
     Row("whole", "whole document", Whole, (), paper={"window": WHOLE_DOCUMENT}),
     PECAN,
     # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
@@ -173,8 +172,7 @@ def name_of(model: str) -> str:
 
 # --- the plan -------------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One method over one data set."""
     dataset: Dataset
     row: Row
@@ -204,7 +202,7 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
     checkpoints = Checkpoints(*(getattr(args, name) for name in Checkpoints._fields))._replace(**row.checkpoints)
     label = row.label
     if row.is_pecan:
-        label = ", ".join([label, *(f"w/o {name}" for name in args.without)])
+        label += "".join(f", w/o {name}" for name in args.without)
         label += f", {args.nodes} nodes" if args.nodes else ""
 
     # The window may not exceed the length that the models were made for: the model and, of PECAN, the builder.
@@ -247,8 +245,8 @@ def settle(run: Run, pecan: dict | None) -> Run:
 
         lengths = ((X, prompt + X * line) for X in itertools.count(1))
         amount = next(X for X, tokens in lengths if flops_of(config, tokens, tokens) >= pecan["flops"])
-        run = replace(run, top_k=amount)
+        run = run._replace(top_k=amount)
     else:
         amount = round(pecan["nodes"])
-        run = replace(run, settings=replace(run.settings, fixed_nodes=amount))
-    return replace(run, file=run.file.with_stem(f"{run.file.stem}-{amount}"))
+        run = run._replace(settings=replace(run.settings, fixed_nodes=amount))
+    return run._replace(file=run.file.with_stem(f"{run.file.stem}-{amount}"))

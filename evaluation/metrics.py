@@ -120,7 +120,7 @@ def rouge_l(prediction: str, answers: list[str]) -> float:
     everything outside a-z and 0-9 separates words. So a text in another script has no words and scores 0.
     """
     def words(text):
-        return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
+        return re.findall("[a-z0-9]+", text.lower())
 
     def score(answer):
         p, a = words(prediction), words(answer)

@@ -39,7 +39,7 @@ def table(text: str, kind=float) -> dict:
 
 # F1, ROUGE-L, TFLOPs of a query, ratio. The paper labels the whole document "Llama-3.1-8B". The last row is from
 # GARLIC's Table 1; its figures equal PECAN's.
-TABLE1: dict[str, dict[str, Figures]] = table("""
+TABLE1 = table("""
 BM25 Top-5       | 52.7 51.8   26.7   0.86 | 41.0 39.6  26.3 0.39 | 40.8 40.9 22.9 1.43 | 28.7 28.7  26.3 0.85
 SBERT Top-5      | 36.5 35.8   26.8   0.86 | 44.4 42.4  26.0 0.39 | 40.9 40.8 22.6 1.41 | 30.7 30.8  26.1 0.84
 Dragon Top-5     | 53.8 52.9   26.9   0.87 | 43.0 41.4  24.5 0.36 | 39.7 39.6 23.3 1.46 | 28.5 28.4  28.1 0.91
@@ -57,7 +57,7 @@ GARLIC           | 61.1 60.2   31.0   1.00 | 49.7 47.9  66.9 1.00 | 43.5 43.5 16
 """, Figures)
 
 # F1. The left model builds the graph, the right one searches it.
-TABLE2: dict[str, dict[str, float]] = table("""
+TABLE2 = table("""
 Llama-3.1-8B + Llama-3.1-8B | 61.1 | 49.7 | 43.5 | 36.9
 Llama-3.2-3B + Llama-3.2-3B | 56.7 | 47.6 | 40.0 | 29.8
 Llama-3.1-8B + Llama-3.2-3B | 60.6 | 49.6 | 40.8 | 31.3
@@ -66,7 +66,7 @@ Llama-3.1-8B + Llama-3.2-1B | 41.8 | 37.2 | 28.5 | 15.6
 """)
 
 # F1, ROUGE-L. (In the paper itself, PECAN's ROUGE-L on HotpotQA and MuSiQue differs from Table 1 by 0.1.)
-TABLE3: dict[str, dict[str, Figures]] = table("""
+TABLE3 = table("""
 PECAN                          | 61.1 60.2 | 49.7 47.9 | 43.5 43.4 | 36.9 36.9
 w/o Attention-Guided Retrieval | 53.0 52.4 | 46.9 45.5 | 41.9 41.7 | 33.1 32.9
 w/o Dynamic Progress Control   | 53.5 52.9 | 37.7 36.4 | 39.4 39.3 | 27.0 27.1
@@ -82,7 +82,7 @@ QUESTIONS = {"Qasper": 1451, "HotpotQA": 7405}                    # section 4.3
 CUT = {"NarrativeQA": 22.3}                    # percent of the documents longer than the whole document's window (4.1)
 
 # TFLOPs. (23.6 on HotpotQA is 23.7 in Table 1.)
-TABLE_A4: dict[str, dict[str, float]] = table("""
+TABLE_A4 = table("""
 Llama-3.1-8B                       | 3361.9 |  92.5 | 23.6 | 40.6
 PECAN Attention Graph Construction | 2042.8 | 136.6 | 40.2 | 66.7
 PECAN Graph Search                 |   31.0 |  66.9 | 16.0 | 30.9
@@ -96,7 +96,7 @@ PECAN Graph Search                 |   31.0 |  66.9 | 16.0 | 30.9
 # Tables 2 and 7, JERR from its main results. Most of MKRAG's data sets are Chinese.
 PECAN = {name: (f"F1 {row.f1}", "official file", "Llama-3.1-8B") for name, row in TABLE1["PECAN"].items()}
 GPT_4 = "GPT-4-128k, window 4k"
-SYSTEMS: dict[str, dict[str, tuple[str, str, str]]] = {
+SYSTEMS = {
     "pecan": PECAN,
     "garlic": PECAN,
     "graphreader": {"HotpotQA": ("F1 70.0, EM 55.0", "LongBench-E, 300 rows", GPT_4),
