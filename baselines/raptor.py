@@ -148,7 +148,7 @@ class Raptor(Tree):
 
             # Cluster the layer; a summary of each cluster is a node of the next one.
             texts = [nodes[i].text for i in layer]
-            tokens = [len(tokenizer.encode(f"\n\n{text}")) for text in texts]
+            tokens = [len(tokenizer.encode("\n\n" + text)) for text in texts]
             found = clusters(self.encoder.encode(texts).numpy(), tokens, self.most)
             nodes += self.summarise(nodes, [[layer[place] for place in cluster] for cluster in found], PROMPT)
             layer = range(layer.stop, len(nodes))

@@ -188,10 +188,9 @@ def summary(rows: list[dict]) -> dict:
     FLOPs, nodes and tokens are means over questions; construction FLOPs are a mean over documents.
     """
     documents = list({row["hash"]: row for row in rows}.values())            # one row of each
-    nodes = [row["nodes"] for row in rows]
     found = scores(rows) | {
         "documents": len(documents), "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
-        "histogram": dict(sorted(Counter(nodes).items()))}
+        "histogram": dict(sorted(Counter(row["nodes"] for row in rows).items()))}
 
     for name, counted in (("nodes", rows), ("tokens", rows), ("flops", rows), ("construction_flops", documents)):
         found |= with_interval(name, [row[name] for row in counted])

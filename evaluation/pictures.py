@@ -32,8 +32,9 @@ def draw(table: str, dataset: str, runs: dict, path: Path):
         figure.suptitle(f"{dataset}: {first['n']:,} questions, {first['documents']:,} documents")
         DRAW[table](figure, dataset, runs)
         for ending in ("png", "svg"):
-            with writing(f"{path}.{ending}"):
-                figure.savefig(f"{path}.{ending}", dpi=200)
+            file = f"{path}.{ending}"
+            with writing(file):
+                figure.savefig(file, dpi=200)
         pyplot.close(figure)
 
 
@@ -47,9 +48,10 @@ def paint_nodes(figure, dataset: str, runs: dict):
     """Figure 3: queries by the number of nodes read."""
     run = runs["pecan"]
     axis = figure.subplots()
-    axis.bar(list(run["histogram"]), list(run["histogram"].values()), color=SKY)
+    queries = run["histogram"].values()
+    axis.bar(list(run["histogram"]), list(queries), color=SKY)
 
-    above = 1.1 * max(run["histogram"].values())
+    above = 1.1 * max(queries)
     axis.errorbar(run["nodes"], above, xerr=whiskers([run], "nodes"), fmt="D", color=VERMILION, label="mean")
     if dataset in paper.FIXED_NODES:
         axis.plot(paper.FIXED_NODES[dataset], above, "^", color=BLACK, label="published mean (GARLIC)")

@@ -75,7 +75,8 @@ class Predictions:
             with reading(place, "not a prediction", "; move the file away, or use --overwrite"):
                 row = parse_json(line, place, dict)
                 check_values(row, RULES, f"{place}: ")
-            self.rows[row["id"]] = {name: value for name, value in row.items() if name != "trace"}
+            row.pop("trace", None)
+            self.rows[row["id"]] = row
 
     def holds(self, document: Document, question: Question) -> bool:
         """Whether this question is answered; InputError if its id was answered for other data."""
@@ -132,10 +133,11 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
 
     if overwrite and answers:
         for file in filter(Path.exists, (*answers, place)):
-            if Path(f"{file}.old").exists():
-                raise InputError(f"{file}.old exists already; move it away, or leave out --overwrite")
+            old = Path(f"{file}.old")
+            if old.exists():
+                raise InputError(f"{old} exists already; move it away, or leave out --overwrite")
             with writing(file):
-                file.rename(f"{file}.old")
+                file.rename(old)
     elif answers:
         with reading(place, remedy="; choose another --output, or --overwrite the answers"):
             before = read_json(place)

@@ -219,7 +219,7 @@ def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: i
     for item in order:
         if isinstance(item, Fact):
             bullets = [WORDINGS["road"][0].format(None, item.name)]
-            groups = [bullets[0] + ".", WORDINGS["inn"][0].format(item.name, item.value) + "."]
+            groups = [bullets[0] + ".", statement(item) + "."]
         else:
             world.names.append(item)
             bullets = bullets_about(world, item)
