@@ -256,7 +256,7 @@ class TreeNode(NamedTuple):
 class Tree(Agent):
     """A tree of summaries. A node's id is its place in the list of nodes, and levels come in order."""
 
-    def ready(self, content: dict) -> Prepared:
+    def ready(self, content):
         nodes = [TreeNode(*row) for row in content["nodes"]]
         return Prepared([node.text for node in nodes], graph=nodes)
 

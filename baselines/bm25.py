@@ -10,7 +10,7 @@ from collections import Counter
 
 from baselines.common import Baseline, highest
 from core.settings import Settings
-from data import Answer, Document, Prepared
+from data import Prepared
 from llama import Llama
 from pecan import chunks
 
@@ -56,11 +56,11 @@ class BM25(Baseline):
         super().__init__(model, settings)
         self.top_k = top_k
 
-    def make(self, document: Document) -> Prepared:
+    def make(self, document):
         """Count the words of each chunk (`index`, Okapi)."""
         texts = chunks(self.model.tokenizer, document, self.settings.chunk)
         return Prepared(texts, index=Okapi([words(text) for text in texts]))
 
-    def read(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared, question):
         order = highest(prepared.index.scores(words(question)), self.top_k)
         return self.answer_from_best(question, prepared.texts, order)

@@ -9,7 +9,7 @@ say nothing about SBERT or Dragon.
 """
 from baselines.common import Baseline, highest
 from core.settings import Settings
-from data import Answer, Document, Prepared
+from data import Prepared
 from llama import Llama
 from pecan import chunks
 from support.sbert import similarities
@@ -27,12 +27,12 @@ class Dense(Baseline):
         self.chunk_encoder = chunk_encoder
         self.top_k = top_k
 
-    def make(self, document: Document) -> Prepared:
+    def make(self, document):
         """Embed the chunks (`index`, [n, D])."""
         texts = chunks(self.model.tokenizer, document, self.settings.chunk)
         return Prepared(texts, index=self.chunk_encoder.encode(texts))
 
-    def read(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared, question):
         query = self.question_encoder.encode([question])[0]                                # [D]
         order = highest(similarities(prepared.index, query).tolist(), self.top_k)
         return self.answer_from_best(question, prepared.texts, order)

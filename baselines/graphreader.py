@@ -36,7 +36,7 @@ from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.files import optional
 from core.settings import Settings
 from core.text import fill
-from data import Answer, Document, Prepared
+from data import Prepared
 from llama import Llama
 
 CHUNK_TOKENS = 2000               # L
@@ -255,15 +255,15 @@ class GraphReader(Agent):
         self.check_room("extraction of GraphReader", self.length(f"{reminder(FORM)}{EXTRACT}\n\n") + self.chunk,
                         self.extract)
 
-    def build(self, document: Document) -> dict:
+    def build(self, document):
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
         chunks = pack_paragraphs(self.model.tokenizer, document, self.chunk)
         return {"chunks": chunks, "facts": self.ask_until(f"{EXTRACT}\n\n", chunks, facts_of, FORM, self.extract)}
 
-    def ready(self, content: dict) -> Prepared:
+    def ready(self, content):
         return Prepared(content["chunks"], graph=FactGraph(content["facts"]))
 
-    def read(self, prepared: Prepared, question: str) -> Answer | None:
+    def read(self, prepared, question):
         """Plan, walk and reason, then read. `nodes` are the chunks that walks have read."""
         graph = prepared.graph
         plan = self.ask([f"{PLAN}\n\n{question}"], scaled(PLAN_TOKENS, self.settings))[0].strip()

@@ -48,7 +48,7 @@ from baselines.agent import Agent, cells_of, lines_of, numbers_of
 from baselines.common import pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from core.text import split
-from data import Answer, Document, Prepared
+from data import Prepared
 from pecan import MARKER, room_for_nodes
 
 CHUNK_TOKENS = 2000
@@ -264,12 +264,12 @@ def pages_of(reply: str, number: int, most: int) -> list[int]:
 class JERR(Agent):
     """Write synopses and a graph once. For a question: search, look up chunks, answer from synopses and chunks."""
 
-    def construction(self, document: Document) -> dict:
+    def construction(self, document):
         """Chunks are shorter if a question has options."""
         options = any(has_options(question.text) for question in document.questions)
         return super().construction(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
 
-    def build(self, document: Document) -> dict:
+    def build(self, document):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
         chunks = pack_paragraphs(tokenizer, document, scaled(self.construction(document)["tokens"], self.settings))
@@ -290,10 +290,10 @@ class JERR(Agent):
         edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
 
-    def ready(self, content: dict) -> Prepared:
+    def ready(self, content):
         return Prepared(content["chunks"], graph=content)
 
-    def read(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared, question):
         """Search, look chunks up, read. `nodes` are the chunks that were looked up and fit.
 
         Synopses come first, those of the result's chunks before others, in up to half of the window. Then come the

@@ -29,7 +29,7 @@ from baselines.common import Baseline, highest, scaled
 from core.files import InputError
 from core.settings import Settings
 from core.text import split
-from data import Answer, Document, Prepared
+from data import Prepared
 from llama import Cache, Llama, at_least_float32
 
 HINT = " We can get the answer to this question in the given documents."
@@ -100,7 +100,7 @@ class LongLLMLingua(Baseline):
         self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
 
-    def make(self, document: Document) -> Prepared:
+    def make(self, document):
         """Cut the document into units."""
         lines = [line for passage in document.passages for line in passage.splitlines() if line.strip()]
         units = []
@@ -108,7 +108,7 @@ class LongLLMLingua(Baseline):
             units += split(self.scorer.tokenizer, "\n".join(lines[first:first + LINES]), self.settings.chunk)
         return Prepared(units)
 
-    def read(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared, question):
         """Compress the units for this question and read what is left."""
         texts = self.compress(prepared.texts, question)
         return self.answer_from_best(question, texts, range(len(texts)))

@@ -19,7 +19,6 @@ import re
 
 from baselines.agent import Tree, TreeNode
 from baselines.common import pack_sentences, scaled
-from data import Answer, Document, Prepared
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
 SUMMARIES = "{}\n\nCompress each summary into a much shorter summary."
@@ -57,7 +56,7 @@ class MeMWalker(Tree):
     """Prepare the tree, walk it for a question, and answer from the segment at the end of the walk."""
     reply_tokens = 200            # of a summary, and of a reply on the walk
 
-    def build(self, document: Document) -> dict:
+    def build(self, document):
         """The nodes: segments, a summary of each segment, then summaries of summaries up to the root."""
         segments = pack_sentences(self.model.tokenizer, document, scaled(SEGMENT_TOKENS, self.settings))
         nodes = [TreeNode(1, text, []) for text in segments]
@@ -71,7 +70,7 @@ class MeMWalker(Tree):
             groups = even_groups(range(start, len(nodes)))
             prompt = SUMMARIES
 
-    def read(self, prepared: Prepared, question: str) -> Answer | None:
+    def read(self, prepared, question):
         """Walk to a segment, then read it and the working memory, the latest first."""
         path = self.walk(prepared.graph, question, [len(prepared.graph) - 1])
         if not path:

@@ -42,7 +42,7 @@ from baselines.mkrag_prompts import (
 )
 from core.settings import Settings
 from core.text import fill
-from data import Answer, Document, Prepared
+from data import Prepared
 from llama import Cache, Llama, length_of
 from pecan import question_prompt
 from support.sbert import similarities
@@ -179,7 +179,7 @@ class MKRAG(Agent):
         super().__init__(model, settings, encoder)
         self.encoder = encoder
 
-    def build(self, document: Document) -> dict:
+    def build(self, document):
         """Pairs [question, answer] about the entities that are kept."""
         tokenizer = self.model.tokenizer
         chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
@@ -203,12 +203,12 @@ class MKRAG(Agent):
             return found[:1 + group.count("\n") if grain == "micro" else 1]
         return {"pairs": list(chain(*self.ask_until("", list(requests), pairs, PAIR_FORM)))}
 
-    def ready(self, content: dict) -> Prepared:
+    def ready(self, content):
         """The pairs and their vectors (`index`, [pairs, D])."""
         texts = [f"{question} {answer}" for question, answer in content["pairs"]]
         return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None)
 
-    def read(self, prepared: Prepared, question: str) -> Answer | None:
+    def read(self, prepared, question):
         """Split, retrieve, loop, read. `nodes` are the pairs that were read."""
         if not prepared.texts:
             return None

@@ -35,7 +35,6 @@ from baselines.agent import Tree, TreeNode
 from baselines.common import highest, pack_sentences, scaled
 from core.files import optional
 from core.settings import Settings
-from data import Answer, Document, Prepared
 from llama import Llama
 from pecan import pack
 from support.sbert import similarities
@@ -134,10 +133,10 @@ class Raptor(Tree):
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
         self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - self.length(PROMPT) - self.limit)
 
-    def construction(self, document: Document) -> dict:
+    def construction(self, document):
         return super().construction(document) | {"encoder": self.encoder.fingerprint}
 
-    def build(self, document: Document) -> dict:
+    def build(self, document):
         """The nodes, layer by layer."""
         tokenizer = self.model.tokenizer
         nodes = [TreeNode(1, text, []) for text in pack_sentences(tokenizer, document, self.limit)]
@@ -154,13 +153,13 @@ class Raptor(Tree):
             layer = range(layer.stop, len(nodes))
         return {"nodes": nodes}
 
-    def ready(self, content: dict) -> Prepared:
+    def ready(self, content):
         """The tree and the vectors of its nodes (`index`, [|V|, D]); their FLOPs count here, once."""
         prepared = super().ready(content)
         prepared.index = self.encoder.encode(prepared.texts)
         return prepared
 
-    def read(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared, question):
         query = self.encoder.encode([question])[0]                                         # [D]
         order = self.retrieve(prepared.graph, similarities(prepared.index, query).tolist())
         return self.answer_from_best(question, prepared.texts, order)

@@ -5,19 +5,19 @@ is less; `--window` overrides both. Each passage of the document is a line of th
 not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it counts as cut.
 """
 from baselines.common import Baseline, line_ids
-from data import Answer, Document, Prepared
+from data import Prepared
 from pecan import room_for_nodes
 
 
 class Whole(Baseline):
     """Tokenise a document, which costs nothing; answer a question in one pass over all tokens."""
 
-    def make(self, document: Document) -> Prepared:
+    def make(self, document):
         """Tokenise the passages (`index`: the ids of all lines, one after another)."""
         ids = [i for text in document.passages for i in line_ids(self.model.tokenizer, text)]
         return Prepared(document.passages, index=ids)
 
-    def read(self, prepared: Prepared, question: str) -> Answer:
+    def read(self, prepared, question):
         ids = cut_middle(prepared.index, room_for_nodes(self.model.tokenizer, question, self.settings))
         answer = self.answer_from(question, ids)
         answer.cut = len(ids) < len(prepared.index)
