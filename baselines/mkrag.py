@@ -234,7 +234,7 @@ class MKRAG(Agent):
             texts = (LOOP.format(observation="\n".join(observation), question=question,
                                  knowledge="\n".join(knowledge[:n])) for n in range(len(knowledge), -1, -1))
             known = " ".join([question, *knowledge])
-            decision = self.ask_fitting(texts, lambda reply, known=known: decision_of(reply, known), LOOP_FORM)
+            decision = self.ask_fitting(texts, lambda reply: decision_of(reply, known), LOOP_FORM)
 
             # A query that was just asked finds nothing new.
             kind, text = decision or ("", "")

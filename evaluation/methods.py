@@ -4,7 +4,6 @@ To register a baseline, add its Row to SYSTEMS. The plan is made before weights 
 much a run reads may depend on PECAN's run, and `settle` sets this number after PECAN's run.
 """
 import argparse
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
@@ -87,11 +86,6 @@ class Row(NamedTuple):
     @property
     def is_pecan(self) -> bool:
         return self.method is pecan
-
-    @property
-    def retrieves_nodes(self) -> bool:
-        """Whether a Top-X method retrieves nodes of a tree instead of chunks."""
-        return self.name == "raptor-ct-x"
 
 
 PECAN = Row("pecan", "PECAN")
@@ -215,7 +209,7 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
 
     top_k = row.top_k
     if top_k == "X":
-        top_k = args.top or (paper.TOP_X[dataset.name][row.retrieves_nodes] if dataset.name in paper.TOP_X else "X")
+        top_k = args.top or (paper.TOP_X[dataset.name][row.method is Raptor] if dataset.name in paper.TOP_X else "X")
     output = Path(args.output)
     return Run(dataset, row, label, checkpoints, settings, construction, top_k,
                output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs"))
@@ -241,10 +235,12 @@ def settle(run: Run, pecan: dict | None) -> Run:
         config, tokenizer = unloaded(run.checkpoints.model)
         prompt = length_of([*question_prompt(tokenizer, ""), *answer_turn(tokenizer, 0)])
         line = length_of(node_line(tokenizer, None, ""))
-        line += scaled(100, run.settings) if run.row.retrieves_nodes else run.settings.chunk
+        line += scaled(100, run.settings) if run.row.method is Raptor else run.settings.chunk
 
-        lengths = ((X, prompt + X * line) for X in itertools.count(1))
-        amount = next(X for X, tokens in lengths if flops_of(config, tokens, tokens) >= pecan["flops"])
+        amount, tokens = 1, prompt + line
+        while flops_of(config, tokens, tokens) < pecan["flops"]:
+            amount += 1
+            tokens += line
         run = run._replace(top_k=amount)
     else:
         amount = round(pecan["nodes"])
