@@ -16,7 +16,7 @@ from baselines.common import Baseline, generated, scaled
 from core.files import InputError, read_json, reading, write_json
 from core.settings import Settings
 from core.text import split
-from data import Answer, Document, Prepared
+from data import Document, Prepared
 from llama import Llama
 from pecan import MARKER
 from support.disk import file_name, kept
@@ -163,7 +163,7 @@ class Agent(Baseline):
         """The name on disk of what this model builds from this document with these settings."""
         return file_name(document.hash, self.model.fingerprint, self.construction(document))
 
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+    def prepare(self, document, path=None, progress=False):
         """Load `path`, or build what it should hold and write it there. Then make it ready for questions."""
         name = self.file_name(document)
         if path is not None and Path(path).exists():
@@ -186,7 +186,7 @@ class Agent(Baseline):
             prepared.calls, prepared.refused = content["calls"], content["refused"]
         return prepared
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
+    def answer(self, prepared, question):
         self.begin()
         answer = super().answer(prepared, question)
         answer.trace = self.trace

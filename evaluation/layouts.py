@@ -74,23 +74,6 @@ def read_bytes(file: File) -> bytes:
         return stream.read()
 
 
-def json_rows(file: File, report: Report) -> Iterator[tuple[str, object]]:
-    """Yield each row with its place. Rows are the items of one list, or lines. Lines that are not JSON are skipped."""
-    text = decode(read_bytes(file), report, file.name)
-    if text.lstrip().startswith("["):
-        for number, row in enumerate(parse_json(text, file, list)):
-            yield f"{file.name}, row {number}", row
-        return
-
-    for number, line in enumerate(text.split("\n"), 1):         # line feeds only: a text may hold other line ends
-        where = f"{file.name}, line {number}"
-        try:
-            if line.strip():
-                yield where, parse_json(line, where)
-        except InputError:
-            report.note("not valid JSON", where)
-
-
 # --- encodings ------------------------------------------------------------------------------------------------------
 
 def windows_1252(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -182,7 +165,20 @@ class Layout:
 
         Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.note.
         """
-        return (row for file in files for row in json_rows(file, report))
+        for file in files:
+            text = decode(read_bytes(file), report, file.name)
+            if text.lstrip().startswith("["):
+                for number, row in enumerate(parse_json(text, file, list)):
+                    yield f"{file.name}, row {number}", row
+                continue
+
+            for number, line in enumerate(text.split("\n"), 1):     # line feeds only: a text may hold other line ends
+                where = f"{file.name}, line {number}"
+                try:
+                    if line.strip():
+                        yield where, parse_json(line, where)
+                except InputError:
+                    report.note("not valid JSON", where)
 
     def document(self, where: str, row: object, report: Report) -> Document:
         """The document of a row with its questions, made by `checked`.

@@ -131,7 +131,16 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
     if table in COMPARE:
         return list(COMPARE[table].values())
     if table == "2":
-        return pairs_of_models(model, searchers)
+        names = list(map(name_of, (model, *searchers)))
+        if len(set(names)) < len(names):
+            raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
+
+        # `model` alone, then each searcher on its own graphs and on the graphs of `model`.
+        pairs = [(model, model), *((builder, searcher) for searcher in searchers for builder in (searcher, model))]
+        return [Row("pecan" if searcher == model else f"pecan-{name_of(builder)}-{name_of(searcher)}",
+                    f"{name_of(builder)} + {name_of(searcher)}",
+                    checkpoints={"model": searcher, "builder": None if builder == searcher else builder})
+                for builder, searcher in pairs]
 
     if table == "3":
         return [PECAN,
@@ -145,18 +154,6 @@ def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: li
         return [Row(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
                 for n in range(1, 9)]
     return {"A3": [], "A4": [PECAN, METHODS["whole"]], "nodes": [PECAN]}[table]
-
-
-def pairs_of_models(model: str, searchers: list[str]) -> list[Row]:
-    """Table 2: `model` alone, then each searcher on its own graphs and on the graphs of `model`."""
-    names = list(map(name_of, (model, *searchers)))
-    if len(set(names)) < len(names):
-        raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
-    pairs = [(model, model), *((builder, searcher) for searcher in searchers for builder in (searcher, model))]
-    return [Row("pecan" if searcher == model else f"pecan-{name_of(builder)}-{name_of(searcher)}",
-                f"{name_of(builder)} + {name_of(searcher)}",
-                checkpoints={"model": searcher, "builder": None if builder == searcher else builder})
-            for builder, searcher in pairs]
 
 
 def name_of(model: str) -> str:

@@ -222,20 +222,14 @@ def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: i
             groups = [bullets[0] + ".", statement(item) + "."]
         else:
             world.names.append(item)
-            bullets = bullets_about(world, item)
+            # The true summary. The post comes last, so the text that follows it is about the next person, who is next
+            # in the level above, too.
+            bullets = [statement(world.facts[item, relation], world.post(item))
+                       for relation in ("friend", "pet", "home", "job") if (item, relation) in world.facts]
             groups = groups_about(rng, world, item)
         world.chapters.append(bullets)
         world.passages += fill(rng, groups, list(posts), shortest)
     return world
-
-
-def bullets_about(world: World, name: str) -> list[str]:
-    """The bullets about a person in the true summary of passages.
-
-    The post comes last. So the text that follows a post is about the next person, who is next in the level above, too.
-    """
-    return [statement(world.facts[name, relation], world.post(name))
-            for relation in ("friend", "pet", "home", "job") if (name, relation) in world.facts]
 
 
 def summarise(bullets: list[str]) -> list[str]:
