@@ -128,7 +128,7 @@ def units(document: Document) -> list[str]:
     for passage in document.passages:
         for unit in filter(None, re.split(r"\n\s*\n", passage.strip())):
             if after_heading:
-                found[-1] += "\n" + unit
+                found[-1] += f"\n{unit}"
             else:
                 found.append(unit)
             after_heading = "\n" not in unit and len(unit.split()) <= HEADING and unit[-1] not in STOPS
@@ -154,6 +154,6 @@ def pack_paragraphs(tokenizer, document: Document, limit: int) -> list[str]:
     """Chunks of whole units, each with as many as `limit` tokens hold. A unit longer than that is cut at sentences."""
     parts = []
     for unit in units(document):
-        fits = len(tokenizer.encode("\n" + unit)) <= limit
+        fits = len(tokenizer.encode(f"\n{unit}")) <= limit
         parts += [unit] if fits else pack_sentences(tokenizer, Document("", [unit]), limit)
     return fill(tokenizer, parts, limit, "\n")

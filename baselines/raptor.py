@@ -100,8 +100,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
     found = []
     for members in mixture(reduce(vectors, int(math.sqrt(len(vectors) - 1)))):
         # Cluster a second time, inside this cluster. The new places are places in `members`.
-        small = len(members) <= SMALL
-        inside = [range(len(members))] if small else mixture(reduce(vectors[members], NEIGHBOURS))
+        inside = [range(len(members))] if len(members) <= SMALL else mixture(reduce(vectors[members], NEIGHBOURS))
         for places in inside:
             cluster = [members[place] for place in places]
             lengths = [tokens[i] for i in cluster]
@@ -147,7 +146,7 @@ class Raptor(Tree):
 
             # Cluster the layer; a summary of each cluster is a node of the next one.
             texts = [nodes[i].text for i in layer]
-            tokens = [len(tokenizer.encode("\n\n" + text)) for text in texts]
+            tokens = [len(tokenizer.encode(f"\n\n{text}")) for text in texts]
             found = clusters(self.encoder.encode(texts).numpy(), tokens, self.most)
             nodes += self.summarise(nodes, [[layer[place] for place in cluster] for cluster in found], PROMPT)
             layer = range(layer.stop, len(nodes))
