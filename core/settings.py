@@ -1,5 +1,5 @@
 """The settings that a user can choose, their ranges, the paper's values, and how those of a run are found."""
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json
@@ -87,7 +87,7 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
     """
     path = folder / "pecan.json"
     checkpoint = read_json(path) if path.exists() else {}
-    unknown = set(checkpoint) - {field.name for field in fields(Settings)}
+    unknown = checkpoint.keys() - RULES
     if unknown:
         raise InputError(f"{path}: unknown setting {sorted(unknown)[0]}")
     check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f"{path}: ")

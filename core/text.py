@@ -22,29 +22,22 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
     """Join as many neighbouring parts as `limit` tokens hold, with `between` between them."""
-    packed = []
-    current = []                                            # the parts that are joined next
-    used = 0                                                # their tokens
+    groups = []
+    used = 0                                                # tokens of the last group
     for part in parts:
         length = len(tokenizer.encode(between + part))
-        if current and used + length > limit:
-            packed.append(between.join(current))
-            current = []
+        if not groups or used + length > limit:
+            groups.append([])
             used = 0
-        current.append(part)
+        groups[-1].append(part)
         used += length
-    return [*packed, between.join(current)] if current else packed
+    return [between.join(group) for group in groups]
 
 
 def _middle(word: str) -> int:
     """The place nearest to the middle of a word at which a character begins; 0 if it has one character only."""
-    def begins(place):
-        mark = unicodedata.category(word[place]) in ("Mn", "Mc", "Me")
-        return not mark and "\u200d" not in word[place - 1:place + 1]      # the joiner of pictures
-
-    middle = len(word) // 2
-    for distance in range(middle + 1):
-        for place in (middle + distance, middle - distance):
-            if 0 < place < len(word) and begins(place):
-                return place
+    for place in sorted(range(len(word) - 1, 0, -1), key=lambda place: abs(place - len(word) // 2)):
+        mark = unicodedata.category(word[place]).startswith("M")
+        if not mark and "\u200d" not in word[place - 1:place + 1]:         # the joiner of pictures
+            return place
     return 0

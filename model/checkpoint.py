@@ -149,10 +149,9 @@ def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, .
         eos = given.get("eos_token_id")
 
     tokens = eos if isinstance(eos, list) else [] if eos is None else [eos]
-    valid = Rule((int, list, type(None)), lambda _: all(type(token) is int and 0 <= token < vocabulary
-                                                        for token in tokens),
-                 f"a whole number from 0 to {vocabulary - 1} or a list of them")
-    check_values({"eos_token_id": eos}, {"eos_token_id": valid}, f"{path}: ")
+    if not all(type(token) is int and 0 <= token < vocabulary for token in tokens):
+        raise InputError(f"{path}: eos_token_id is {eos!r:.60}; it must be a whole number from 0 to {vocabulary - 1} "
+                         "or a list of them")
     return tuple(tokens)
 
 

@@ -280,25 +280,22 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
     path = folder / "tokenizer.json"
     if not path.exists():
         path = folder / "tokenizer.model"
+    name = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
+    name = {"qwen2": "Qwen2Tokenizer", "mistral": "TokenizersBackend"}.get(config.get("model_type"), name)
     with reading(path, "not a readable tokenizer"):
         raw = read_json(path) if path.suffix == ".json" else _of_sentencepiece(path)
         byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
-        merges = raw["model"].get("merges")
         own = [(path, token["id"], token) for token in raw["added_tokens"]]
+        if name == "LlamaTokenizer" and byte_level or "merges" not in raw["model"]:
+            name = "TokenizersBackend"
+        if name not in (*CLASSES, *WITHOUT_RULES):
+            raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, "
+                             "write 'PreTrainedTokenizerFast' there")
 
-    name = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
-    name = {"qwen2": "Qwen2Tokenizer", "mistral": "TokenizersBackend"}.get(config.get("model_type"), name)
-    if name == "LlamaTokenizer" and byte_level or merges is None:
-        name = "TokenizersBackend"
-    if name not in (*CLASSES, *WITHOUT_RULES):
-        raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, write "
-                         "'PreTrainedTokenizerFast' there")
-
-    defaults = CLASSES.get("LlamaTokenizer" if path.suffix == ".model" else name, {})
-    settings = {key: value for key, value in (defaults | settings).items() if value is not None}
-    check_implemented(place, settings, {"split_special_tokens": False})          # or the template's would be plain text
-    special = _special_tokens(place, settings)
-    with reading(path, "not a readable tokenizer"):
+        defaults = CLASSES.get("LlamaTokenizer" if path.suffix == ".model" else name, {})
+        settings = {key: value for key, value in (defaults | settings).items() if value is not None}
+        check_implemented(place, settings, {"split_special_tokens": False})      # or the template's would be plain text
+        special = _special_tokens(place, settings)
         if name in CLASSES and path.suffix == ".json":
             raw["added_tokens"] = []                        # some of them may be missing in added_tokens_decoder
         tokenizer = _tokenizer(raw, name, settings)

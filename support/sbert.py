@@ -68,12 +68,11 @@ class Encoder:
         with reading(folder, "not a sentence encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
-            check_values(raw, RULES, f"{path}: ")
+            divisor = Rule((int,), lambda n: n > 0 and raw["hidden_size"] % n == 0, "a divisor of hidden_size")
+            check_values(raw, RULES | {"num_attention_heads": divisor}, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
             self.eps = float(raw["layer_norm_eps"])
-            divisor = Rule((int,), lambda heads: raw["hidden_size"] % heads == 0, "a divisor of hidden_size")
-            check_values(raw, {"num_attention_heads": divisor}, f"{path}: ")
 
         with reading(folder / "tokenizer.json", "not a readable tokenizer"):
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -3,7 +3,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill, indent
@@ -79,10 +79,7 @@ def ask(argv: list[str] | None = None) -> int:
                    builder and settings_of(args, builder, None, paper))
 
     path = Path(args.graph or f"{Path(args.document).name}.{method.file_name(document)}.graph.json")
-    with ExitStack() as watched:
-        if args.trace and args.trace != "-":
-            watched.enter_context(tracing(method, path, args.trace))
-
+    with nullcontext() if args.trace in (None, "-") else tracing(method, path, args.trace):
         verb = "reloaded" if path.exists() else "built"
         prepared = method.prepare(document, path, sys.stderr.isatty())
         by_level = Counter(node.level for node in prepared.graph.nodes)     # nodes are in the order of levels

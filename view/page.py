@@ -38,11 +38,6 @@ def page_data(traces: list[dict]) -> dict:
     return {"graphs": list(graphs.values()), "questions": questions}
 
 
-def as_script(data: dict) -> str:
-    """JSON for a script tag. Without "<", no text in it can end the tag or begin another."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
 def source_hash(text: str) -> str:
     """The hash of an inline style or script, as a content security policy names it."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
@@ -65,7 +60,9 @@ def render(name: str, **values) -> str:
 
 
 def page(traces: list[dict]) -> str:
-    return render("page", data=as_script(page_data(traces)))
+    # JSON for a script tag. Without "<", no text in it can end the tag or begin another.
+    data = json.dumps(page_data(traces), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return render("page", data=data)
 
 
 def write_page(path: str, html: str):
