@@ -78,10 +78,10 @@ def reading(place, wanted: str = "cannot be read", remedy: str = ""):
         raise InputError(f"{place}: {wanted} ({one_line(error)}){remedy}") from None
 
 
-def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool = False):
+def parse_json(text: str | bytes, place, kind: type | None = None):
     """The value in a JSON text. InputError, which begins with `place`, if it is not of this kind (None: any).
 
-    Also rejects NaN, Infinity and (unless `halves`) lone surrogates.
+    Also rejects NaN, Infinity and lone surrogates.
     """
     def refuse(constant):
         raise ValueError(f"{constant} is no number in JSON")
@@ -89,7 +89,7 @@ def parse_json(text: str | bytes, place, kind: type | None = None, halves: bool 
     with reading(place, "not valid JSON"):
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = json.loads(text, parse_constant=refuse)
-        if "\\u" in text and not halves:
+        if "\\u" in text:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
 
     if kind is not None and not isinstance(value, kind):

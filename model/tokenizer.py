@@ -34,9 +34,8 @@ class Generation(jinja2.ext.Extension):
     tags = {"generation"}
 
     def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.Scope(body, lineno=line)
+        next(parser.stream)                                 # the tag itself
+        return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True))
 
 
 def without_thought(reply: str) -> str:

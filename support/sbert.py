@@ -46,14 +46,15 @@ class Encoder:
     sentence_bert_config.json if they exist. `pooling`, "mean" or "cls", overrides the first two. Every tensor is used
     except the pooler, which neither way of pooling needs. InputError names the file, key or tensor that is wrong.
 
-    Bert and MPNet set the attributes below. Each adds a tensor.
+    Bert and MPNet set these attributes, and each adds a tensor:
+
+        prefix             some checkpoints put it before every tensor's name
+        required           key of config.json -> the only value it may have
+        first_position     row of the position table for the first token
+        qkv                names of a layer's matrices for queries, keys and values
+        output             name of the matrix after attention
+        output_norm        name of the norm after that
     """
-    prefix: str                                # some checkpoints put it before every tensor's name
-    required: dict                             # key of config.json -> the only value it may have
-    first_position: int                        # row of the position table for the first token
-    qkv: tuple[str, str, str]                  # names of a layer's matrices for queries, keys and values
-    output: str                                # name of the matrix after attention
-    output_norm: str                           # name of the norm after that
     batch = 32                                 # sentences that run together
 
     def __init__(self, model: str | Path, device="cpu", pooling: str | None = None, unit: bool = True):
@@ -78,7 +79,7 @@ class Encoder:
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         # A sentence is cut at max_seq_length, or where the positions end.
         longest = raw["max_position_embeddings"] - self.first_position
-        self.tokenizer.enable_truncation(min(_max_length(folder, self.tokenizer) or longest, longest))
+        self.tokenizer.enable_truncation(min(_max_length(folder, self.tokenizer, longest), longest))
         self.tokenizer.enable_padding()
         if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
             raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
@@ -245,8 +246,8 @@ def _pooling(folder: Path) -> str:
     return modes.pop()
 
 
-def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer) -> int | None:
-    """The most tokens of a sentence, if the folder says so. InputError for what else would be done to a sentence."""
+def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> int:
+    """The most tokens of a sentence, `longest` unless the folder says so. InputError for what else would be done."""
     with reading(folder, "not a sentence encoder"):
         path = folder / "config_sentence_transformers.json"
         given = _read_if_there(path)
@@ -261,9 +262,8 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer) -> int | None:
         check_implemented(path, given, {"do_lower_case": changes("A"), "strip_accents": changes("é"),
                                         "tokenize_chinese_chars": changes("東")})
         special = tokenizer.num_special_tokens_to_add(False)
-        length = Rule((int, type(None)), lambda n: n is None or n > special,
-                      f"null or above {special}, the special tokens")
-        longest = given.get("model_max_length")
+        length = Rule((int,), lambda n: n > special, f"above {special}, the special tokens")
+        longest = given.get("model_max_length", longest)
         check_values({"model_max_length": longest}, {"model_max_length": length}, f"{path}: ")
 
         path = folder / "sentence_bert_config.json"

@@ -43,6 +43,10 @@ INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)?[^)]*\)"
 SAID = re.compile('^ *<span class="(docstring|comment)')
 
 
+Names = dict[str, str]                                      # a name, as it is written in a file -> its full name
+Links = dict[tuple[int, int], str]                          # (line, column) of a name -> its full name
+
+
 class Row(NamedTuple):
     """Prose, and the lines of code beside it, as HTML."""
     prose: list[str]
@@ -73,8 +77,8 @@ def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.st
     return found
 
 
-def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, str]) -> dict[tuple[int, int], str]:
-    """(line, column) of every name in a file that refers to one of `names` -> the full name of the definition."""
+def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: Names) -> Links:
+    """The links from every name in a file that refers to one of `names`."""
     links = {(node.lineno, node.col_offset): names[node.name] for node in ast.walk(tree)
              if isinstance(node, ast.alias) and node.name in names}
     for full, function in defined.items():
@@ -97,7 +101,7 @@ def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: dict[str, st
 
 # --- HTML -----------------------------------------------------------------------------------------------------------
 
-def highlighted(source: str, links: dict[tuple[int, int], str]) -> list[str]:
+def highlighted(source: str, links: Links) -> list[str]:
     """The lines of a file as HTML, with links."""
     with optional("view.annotate highlights with Pygments"):
         from pygments.lexers import PythonLexer
@@ -120,7 +124,7 @@ def highlighted(source: str, links: dict[tuple[int, int], str]) -> list[str]:
     return lines
 
 
-def in_line(text: str, names: dict[str, str]) -> str:
+def in_line(text: str, names: Names) -> str:
     """Prose as HTML. A known name with a dot or an underscore becomes a link to its definition."""
     def linked(name):
         return f'<a href="#{names[name]}">{name}</a>' if name in names and re.search("[._]", name) else name
@@ -135,12 +139,12 @@ def in_line(text: str, names: dict[str, str]) -> str:
     return Markup(INLINE.sub(made, str(escape(text))))
 
 
-def prose(text: str, names: dict[str, str]) -> str:
-    """A docstring or a comment as HTML. Indented or fenced parts keep their lines."""
+def prose(text: str, names: Names) -> str:
+    """A docstring or a comment as HTML. Indented parts keep their lines."""
     html = Markup()
-    for part in re.findall(r"(?m)^```[^`]*```|^    .*(?:\n+    .*)*|^\S.*(?:\n\S.*)*", text):
-        if part.startswith(("    ", "```")):
-            html += Markup("<pre>{}</pre>\n").format(textwrap.dedent(part.strip("`")))
+    for part in re.findall(r"(?m)^    .*(?:\n+    .*)*|^\S.*(?:\n\S.*)*", text):
+        if part.startswith("    "):
+            html += Markup("<pre>{}</pre>\n").format(textwrap.dedent(part))
         else:
             pieces = [in_line(piece, names) for piece in SILENT.split(part)]
             pieces[1::2] = [Markup('<span class="silent">{}</span>').format(piece) for piece in pieces[1::2]]
@@ -148,8 +152,7 @@ def prose(text: str, names: dict[str, str]) -> str:
     return html
 
 
-def blocks_of(file: str, source: str, names: dict[str, str], links: dict[tuple[int, int], str],
-              defined: dict[str, ast.stmt]) -> list[Block]:
+def blocks_of(file: str, source: str, names: Names, links: Links, defined: dict[str, ast.stmt]) -> list[Block]:
     """A file from top to bottom: a block for each definition, and in it a new row at each comment on its own line."""
     starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name for name, node in defined.items()}
     blocks = [Block(file, "", [Row([], [])])]
