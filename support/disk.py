@@ -145,8 +145,8 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     A file of other texts, or one that cannot be read, is replaced.
     """
     texts_hash = hash_of(texts)
-    file = None if path is None else Path(f"{path}.{hash_of(encoder.fingerprint)}.vectors")
-    if file is not None and file.exists():
+    file = path and Path(f"{path}.{hash_of(encoder.fingerprint)}.vectors")
+    if file:
         with contextlib.suppress(InputError), reading(file):
             tensors, note = read_noted(file)
             stored_hash, flops = note.split()
@@ -156,6 +156,6 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     flops_before = encoder.flops
     vectors = encoder.encode(texts)
     flops = encoder.flops - flops_before
-    if file is not None:
+    if file:
         write_tensors(file, {"vectors": vectors.contiguous()}, f"{texts_hash} {flops}")
     return vectors, flops
