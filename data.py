@@ -20,16 +20,16 @@ from core.files import TEXTS, InputError, Rule, check_values, open_bytes, parse_
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
 # The fields of a line, and of each of its questions.
-ID = Rule((str, int), lambda _: True, "a text or a whole number")
-WORDS = Rule((str,), str.strip, "a text that is not blank")
-PASSAGES = Rule((list,), lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts),
-                "a non-empty list of texts, none of them blank")
-DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), lambda _: True, "a list of objects")}
+ID = Rule((str, int), "a text or a whole number")
+WORDS = Rule((str,), "a text that is not blank", str.strip)
+PASSAGES = Rule((list,), "a non-empty list of texts, none of them blank",
+                lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts))
+DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), "a list of objects")}
 QUESTION_RULES = {"id": ID, "question": WORDS, "answers": TEXTS}
 
 # For a question with options. A reply may name an option by its letter; `gold` is the place of the right option.
-OPTION_RULES = {"options": Rule((list,), lambda texts: 0 < len(texts) <= 26, "a list of 1 to 26 texts"),
-              "gold": Rule((int,), lambda n: n >= 0, "the place of an option, from 0 on")}
+OPTION_RULES = {"options": Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26),
+              "gold": Rule((int,), "the place of an option, from 0 on", lambda n: n >= 0)}
 
 
 @dataclass(frozen=True)

@@ -125,16 +125,16 @@ def sha256(files: Iterable) -> str:
 class Rule(NamedTuple):
     """The rule for a value: it has one of `types`, and `holds` is true for it. `words` is the rule in English."""
     types: tuple
-    holds: Callable
     words: str
+    holds: Callable = lambda _: True
 
 
-COUNT = Rule((int,), lambda n: 1 <= n <= 1 << 24, "a whole number from 1 to 16,777,216")
-POSITIVE = Rule((int, float), lambda x: 0 < x < 1e12, "a number above 0 and below 1e12")
-NUMBER = Rule((int,), lambda n: 0 <= n < 1e30, "a whole number of at least 0")
-FLAG = Rule((bool,), lambda _: True, "true or false")
-TEXT = Rule((str,), lambda _: True, "a text")
-TEXTS = Rule((list,), lambda texts: texts and all(isinstance(text, str) for text in texts), "a non-empty list of texts")
+COUNT = Rule((int,), "a whole number from 1 to 16,777,216", lambda n: 1 <= n <= 1 << 24)
+POSITIVE = Rule((int, float), "a number above 0 and below 1e12", lambda x: 0 < x < 1e12)
+NUMBER = Rule((int,), "a whole number of at least 0", lambda n: 0 <= n < 1e30)
+FLAG = Rule((bool,), "true or false")
+TEXT = Rule((str,), "a text")
+TEXTS = Rule((list,), "a non-empty list of texts", lambda texts: texts and all(isinstance(text, str) for text in texts))
 
 
 def check_values(values: dict, rules: dict[str, Rule], place: str = ""):

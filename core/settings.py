@@ -22,10 +22,10 @@ PAPER = {
 RULES = {
     **dict.fromkeys(("chunk", "window", "patience", "answer_tokens", "batch"), COUNT),
     **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
-    "fixed_nodes": Rule((int, type(None)), lambda n: n is None or COUNT.holds(n), COUNT.words),
-    "confidence": Rule((int, float), lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
-    "summary_share": Rule((int, float), lambda x: 0 < x < 1,
-                          "a number above 0 and below 1 (without room for a summary, no level is built)"),
+    "fixed_nodes": Rule((int, type(None)), COUNT.words, lambda n: n is None or COUNT.holds(n)),
+    "confidence": Rule((int, float), "a number of at least 0 and below 1", lambda x: 0 <= x < 1),
+    "summary_share": Rule((int, float), "a number above 0 and below 1 (without room for a summary, no level is built)",
+                          lambda x: 0 < x < 1),
 }
 
 

@@ -57,12 +57,12 @@ RULES = {
                      "num_key_value_heads", "max_position_embeddings"), COUNT),
     **dict.fromkeys(("rms_norm_eps", "rope_theta"), POSITIVE),
     **dict.fromkeys(("tie_word_embeddings", "attention_bias", "mlp_bias"), FLAG),
-    "layer_types": Rule((list,), lambda kinds: all(kind == "full_attention" for kind in kinds),
-                        "'full_attention' for each layer"),
-    "rope_type": Rule((str,), lambda kind: kind in ("default", "llama3"), "'default' or 'llama3'"),
+    "layer_types": Rule((list,), "'full_attention' for each layer",
+                        lambda kinds: all(kind == "full_attention" for kind in kinds)),
+    "rope_type": Rule((str,), "'default' or 'llama3'", lambda kind: kind in ("default", "llama3")),
 }
-HEAD_WIDTH = Rule((int,), lambda n: COUNT.holds(n) and n % 2 == 0, "an even number above 0, because RoPE rotates pairs")
-ROPE = dict.fromkeys(("rope_scaling", "rope_parameters"), Rule((dict, type(None)), lambda _: True, "an object"))
+HEAD_WIDTH = Rule((int,), "an even number above 0, because RoPE rotates pairs", lambda n: COUNT.holds(n) and n % 2 == 0)
+ROPE = dict.fromkeys(("rope_scaling", "rope_parameters"), Rule((dict, type(None)), "an object"))
 ROPE_NAMES = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor",     # ours -> config.json's
               "original": "original_max_position_embeddings"}
 LLAMA3 = dict.fromkeys(ROPE_NAMES.values(), POSITIVE) | {"original_max_position_embeddings": COUNT}
@@ -87,7 +87,7 @@ def read_config(folder: str | Path) -> Config:
         check_values(values, RULES, f"{path}: ")
 
         heads = values["num_attention_heads"]
-        divides = Rule((int,), lambda n: heads % n == 0, f"a divisor of num_attention_heads, {heads}")
+        divides = Rule((int,), f"a divisor of num_attention_heads, {heads}", lambda n: heads % n == 0)
         values = {"head_dim": values["hidden_size"] // heads} | values
         scaled = values["rope_type"] == "llama3"
         check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} | (LLAMA3 if scaled else {}),

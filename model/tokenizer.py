@@ -366,7 +366,7 @@ def _of_sentencepiece(path: Path) -> dict:
 
 NAMES = "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
 EXTRA = "extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens"
-TOKENS = Rule((list, dict), lambda _: True, "a list of tokens")
+TOKENS = Rule((list, dict), "a list of tokens")
 
 
 def _special_tokens(path: Path, settings: dict) -> dict:

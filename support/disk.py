@@ -32,7 +32,7 @@ from core.files import (
 
 FORMAT = "pecan graph 4"
 
-NODE = {"level": COUNT, "text": Rule((str,), bool, "a text that is not empty")}
+NODE = {"level": COUNT, "text": Rule((str,), "a text that is not empty", bool)}
 
 
 def hash_of(*content) -> str:

@@ -69,7 +69,7 @@ class Encoder:
         with reading(folder, "not a sentence encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
-            divisor = Rule((int,), lambda n: n > 0 and raw["hidden_size"] % n == 0, "a divisor of hidden_size")
+            divisor = Rule((int,), "a divisor of hidden_size", lambda n: n > 0 and raw["hidden_size"] % n == 0)
             check_values(raw, RULES | {"num_attention_heads": divisor}, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
@@ -262,7 +262,7 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> 
         check_implemented(path, given, {"do_lower_case": changes("A"), "strip_accents": changes("é"),
                                         "tokenize_chinese_chars": changes("東")})
         special = tokenizer.num_special_tokens_to_add(False)
-        length = Rule((int,), lambda n: n > special, f"above {special}, the special tokens")
+        length = Rule((int,), f"above {special}, the special tokens", lambda n: n > special)
         longest = given.get("model_max_length", longest)
         check_values({"model_max_length": longest}, {"model_max_length": length}, f"{path}: ")
 

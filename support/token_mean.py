@@ -73,9 +73,9 @@ def token_weights(model: Llama) -> torch.Tensor:
         return torch.ones(len(table), device=table.device)
 
     values = read_json(path)
-    rule = Rule((list,), lambda counts: len(counts) == len(table) and any(counts) and
-                all(type(n) is int and NUMBER.holds(n) for n in counts),
-                f"a list of {len(table)} whole numbers from 0 to below 1e30, not all 0")
+    rule = Rule((list,), f"a list of {len(table)} whole numbers from 0 to below 1e30, not all 0",
+                lambda counts: len(counts) == len(table) and any(counts) and
+                all(type(n) is int and NUMBER.holds(n) for n in counts))
     check_values(values, {"counts": rule}, f"{path}: ")
     counts = torch.tensor(values["counts"], dtype=torch.float64)
     p = counts / counts.sum()
