@@ -104,6 +104,11 @@ def read_json(path: str | Path) -> dict:
     return parse_json(content, path, dict)
 
 
+def read_if_there(path: Path) -> dict:
+    """As read_json; {} if the file is missing."""
+    return read_json(path) if path.exists() else {}
+
+
 def open_bytes(path):
     """Open a file, on disk or in a zip file, for reading. A gzipped file is unpacked, whatever its name."""
     with path.open("rb") as file:

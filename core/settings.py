@@ -2,7 +2,7 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from core.files import COUNT, FLAG, InputError, Rule, check_values, read_json
+from core.files import COUNT, FLAG, InputError, Rule, check_values, read_if_there
 
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
 PASS = 512                        # the most tokens of the top level that are read together, to save memory
@@ -67,7 +67,9 @@ class Settings:
 
     def search_settings(self) -> dict:
         """The settings that change PECAN's answers: all but `batch`."""
-        return {name: value for name, value in asdict(self).items() if name != "batch"}
+        settings = asdict(self)
+        del settings["batch"]
+        return settings
 
 
 def resolve(folder: Path, max_length: int, paper: dict | None = None, options: dict | None = None,
@@ -86,7 +88,7 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
     Raises InputError for an unknown name in pecan.json, a value out of range, or a window above `max_length`.
     """
     path = folder / "pecan.json"
-    checkpoint = read_json(path) if path.exists() else {}
+    checkpoint = read_if_there(path)
     unknown = checkpoint.keys() - RULES
     if unknown:
         raise InputError(f"{path}: unknown setting {sorted(unknown)[0]}")

@@ -16,6 +16,7 @@ from core.files import (
     InputError,
     Rule,
     check_values,
+    read_if_there,
     read_json,
     reading,
     sha256,
@@ -115,7 +116,7 @@ def read_config(folder: str | Path) -> Config:
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
         rope={name: values[key] for name, key in ROPE_NAMES.items()} if scaled else None,
-        eos=_end_of_sequence(Path(folder), given, values["vocab_size"]),
+        eos=_end_of_sequence(path.parent, given, values["vocab_size"]),
         dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"),
         biased=tuple(biased))
 
@@ -143,7 +144,7 @@ def _with_rope(given: dict) -> dict:
 def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, ...]:
     """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none."""
     path = folder / "generation_config.json"
-    eos = read_json(path).get("eos_token_id") if path.exists() else None
+    eos = read_if_there(path).get("eos_token_id")
     if eos is None:
         path = folder / "config.json"
         eos = given.get("eos_token_id")

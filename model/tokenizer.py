@@ -17,7 +17,7 @@ import jinja2.sandbox
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from core.files import TEXT, InputError, Rule, check_values, read_json, reading
+from core.files import TEXT, InputError, Rule, check_values, read_if_there, read_json, reading
 from model.checkpoint import check_implemented
 
 CONTENT = "\ue000"                           # a private-use character, which no token joins to its neighbours
@@ -270,11 +270,9 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
     """
     place = folder / "tokenizer_config.json"
     settings = read_json(place)
-    older = folder / "special_tokens_map.json"
-    if older.exists() and "added_tokens_decoder" not in settings:
-        settings |= read_json(older)
-    config = folder / "config.json"
-    config = read_json(config) if config.exists() else {}
+    if "added_tokens_decoder" not in settings:
+        settings |= read_if_there(folder / "special_tokens_map.json")               # older folders
+    config = read_if_there(folder / "config.json")
 
     path = folder / "tokenizer.json"
     if not path.exists():
@@ -336,8 +334,7 @@ def _of_sentencepiece(path: Path) -> dict:
     It is Llama 2's BPE: of all neighbours that can merge into a token, those merge first whose token comes first.
     """
     import sentencepiece
-    with reading(path, "not a sentencepiece model"):
-        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     vocabulary = {model.id_to_piece(i): i for i in range(model.get_piece_size())}
     special = [token for token, i in vocabulary.items() if model.is_unknown(i) or model.is_control(i)]
     has_bytes = any(map(model.is_byte, vocabulary.values()))

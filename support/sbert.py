@@ -13,7 +13,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_json, reading
+from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_if_there, read_json, reading
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
 from support.token_mean import TokenMean
@@ -223,20 +223,19 @@ def _pooling(folder: Path) -> str:
 
     It is in 1_Pooling, or where modules.json says. InputError for modules that we do not implement.
     """
-    pooling = "1_Pooling"
-    path = folder / "modules.json"
-    if path.exists():
-        with reading(path, "must list modules, each with its type and path"):
-            modules = parse_json(path.read_bytes(), path, list)
+    path = folder / "1_Pooling" / "config.json"
+    order = folder / "modules.json"
+    if order.exists():
+        with reading(order, "must list modules, each with its type and path"):
+            modules = parse_json(order.read_bytes(), order, list)
             kinds = [module["type"].split(".")[-1] for module in modules]
             paths = [module["path"] for module in modules]
             if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or paths[0]:
-                raise InputError(f"{path}: modules {kinds} in {paths} are not implemented; only Transformer in '', "
+                raise InputError(f"{order}: modules {kinds} in {paths} are not implemented; only Transformer in '', "
                                  "Pooling and Normalize are, in this order")
-            pooling = paths[1]
-            read_json(folder / pooling / "config.json")      # it must be there
-    path = folder / pooling / "config.json"
-    raw = _read_if_there(path) or {"pooling_mode": "mean"}
+            path = folder / paths[1] / "config.json"
+            read_json(path)                                  # it must be there
+    raw = _given(path) or {"pooling_mode": "mean"}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     modes = {names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on}
     if "pooling_mode" in raw:                                # sentence-transformers 6 writes one key
@@ -250,7 +249,7 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> 
     """The most tokens of a sentence, `longest` unless the folder says so. InputError for what else would be done."""
     with reading(folder, "not a sentence encoder"):
         path = folder / "config_sentence_transformers.json"
-        given = _read_if_there(path)
+        given = _given(path)
         no_prompts = dict.fromkeys(given.get("prompts") or (), "")
         check_implemented(path, given, {"default_prompt_name": None, "prompts": no_prompts})
 
@@ -258,7 +257,7 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> 
             return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(text) != text
 
         path = folder / "tokenizer_config.json"
-        given = _read_if_there(path)
+        given = _given(path)
         check_implemented(path, given, {"do_lower_case": changes("A"), "strip_accents": changes("é"),
                                         "tokenize_chinese_chars": changes("東")})
         special = tokenizer.num_special_tokens_to_add(False)
@@ -267,17 +266,16 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> 
         check_values({"model_max_length": longest}, {"model_max_length": length}, f"{path}: ")
 
         path = folder / "sentence_bert_config.json"
-        given = _read_if_there(path)
+        given = _given(path)
         check_implemented(path, given, {"do_lower_case": False})
         longest = given.get("max_seq_length", longest)
         check_values({"max_seq_length": longest}, {"max_seq_length": length}, f"{path}: ")
     return longest
 
 
-def _read_if_there(path: Path) -> dict:
+def _given(path: Path) -> dict:
     """The values of a JSON file, except null; {} without the file."""
-    raw = read_json(path) if path.exists() else {}
-    return {key: value for key, value in raw.items() if value is not None}
+    return {key: value for key, value in read_if_there(path).items() if value is not None}
 
 
 def load_encoder(name: str | None, model: Llama):

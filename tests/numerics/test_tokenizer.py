@@ -297,7 +297,7 @@ UPPER = CHATML.replace("message['content']", "message['content'] | upper")
 @pytest.mark.parametrize("damage, words", [
     (partial(write, name="tokenizer.json", content='{"model": {"type": "BPE"}}'), ["tokenizer.json: not a readable"]),
     (words_with_specials, ["tokenizer.json: </s> in a document's text would become"]),
-    (partial(without_tokenizer_json, write, name="tokenizer.model", content="x"), ["tokenizer.model: not a sentence"]),
+    (partial(without_tokenizer_json, write, name="tokenizer.model", content="x"), ["tokenizer.model: not a readable"]),
     (partial(without_tokenizer_json, write_sentencepiece, rule="nmt_nfkc"), ["tokenizer.model: not a BPE like"]),
     (partial(settings, tokenizer_class="CodeLlamaTokenizerFast"), ["tokenizer.json: tokenizer_class 'CodeLlama"]),
     (partial(edit_added_tokens, flags={}, new=listed(["<x>"], single_word=True)), ["token '<x>' is a single_word"]),
