@@ -44,8 +44,8 @@ def optional(purpose: str):
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
-# The words in which devices report that memory has run out.
-SHORTAGE = re.compile("out of memory|not enough memory|can('|no)t allocate memory", re.IGNORECASE)
+# The words in which Python and devices report that memory has run out.
+SHORTAGE = re.compile("MemoryError|out of memory|not enough memory|can('|no)t allocate memory", re.IGNORECASE)
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def enough_memory():
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
-        if not isinstance(error, MemoryError) and not SHORTAGE.search(str(error)):
+        if not SHORTAGE.search(f"{type(error).__name__}: {error}"):
             raise
         raise InputError(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a smaller "
                          "--window or --dtype bfloat16") from None
@@ -179,13 +179,13 @@ def write_json(path: str | Path, content: dict):
     write_file(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_tensors(path: str | Path, tensors: dict, note: str = ""):
+def write_tensors(path: Path, tensors: dict, note: str = ""):
     """Write a safetensors file with a note, at once or not at all."""
     from safetensors.torch import save  # here, because it imports torch
     write_file(path, save(tensors, {"format": "pt", "note": note}))
 
 
-def read_noted(path: str | Path) -> tuple[dict, str]:
+def read_noted(path: Path) -> tuple[dict, str]:
     """The tensors and the note that write_tensors wrote; InputError if the file cannot be read.
 
     The tensors are copies: Windows replaces no file while tensors still lie in it.
@@ -194,12 +194,12 @@ def read_noted(path: str | Path) -> tuple[dict, str]:
         return {name: stored.get_tensor(name).clone() for name in stored.keys()}, stored.metadata()["note"]
 
 
-def complete_lines(path: str | Path) -> list[bytes]:
+def complete_lines(path: Path) -> list[bytes]:
     """The lines that append_line wrote. A last line is left out if a kill has torn it."""
-    return Path(path).read_bytes().split(b"\n")[:-1]  # line feeds only: a text may hold other line ends
+    return path.read_bytes().split(b"\n")[:-1]  # line feeds only: a text may hold other line ends
 
 
-def append_line(path: str | Path, line: str):
+def append_line(path: Path, line: str):
     """Append a line to a file. If a kill has torn the file's last line, that line is cut off first."""
     with writing(path), open(path, "a+b") as file:
         if file.tell() > 0:

@@ -215,13 +215,12 @@ def _weight_files(folder: Path) -> list[Path]:
         return sorted({folder / name for name in read_json(index)["weight_map"].values()})
 
 
-def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
+def read_weights(folder: Path, config: Config, device, dtype) -> dict[str, torch.Tensor]:
     """Read single or sharded safetensors. Every tensor is used, and every shape is checked.
 
     Only the table of RoPE's frequencies in old checkpoints is skipped. Raises InputError as read_tensors and
     check_shapes do.
     """
-    folder = Path(folder)
     weights = {}
     for file in _weight_files(folder):
         weights |= read_tensors(file, device, dtype, r".*rotary_emb\.inv_freq")
@@ -235,10 +234,6 @@ def read_weights(folder: str | Path, config: Config, device, dtype) -> dict[str,
 
 
 # --- the folder and the device --------------------------------------------------------------------------------------
-
-# Files to fetch from a Hugging Face repository. Its pickles and Meta's copy of the weights are not fetched.
-READ_FROM_HUB = ["*.json", "*.safetensors", "*.model", "*.jinja"]
-
 
 def locate(model: str | Path) -> Path:
     """The folder of a checkpoint: `model` itself, or the snapshot of a hub repository, owner/name[@revision].
@@ -254,8 +249,9 @@ def locate(model: str | Path) -> Path:
     name, _, revision = str(model).partition("@")
     with reading(model, "cannot be fetched from the hub",
                  "; give a local folder, or log in with `hf auth login` if the repository is gated"):
+        # A repository's pickles and Meta's copy of the weights are not fetched.
         return Path(snapshot_download(name, revision=revision or None, ignore_patterns=["original/*"],
-                                      allow_patterns=READ_FROM_HUB))
+                                      allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"]))
 
 
 # A checkpoint is loaded from its weights and these files. Some belong to language models, some to encoders.

@@ -256,20 +256,16 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> 
         def changes(text):
             return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(text) != text
 
-        path = folder / "tokenizer_config.json"
-        given = _given(path)
-        check_implemented(path, given, {"do_lower_case": changes("A"), "strip_accents": changes("é"),
-                                        "tokenize_chinese_chars": changes("東")})
         special = tokenizer.num_special_tokens_to_add(False)
         length = Rule((int,), f"above {special}, the special tokens", lambda n: n > special)
-        longest = given.get("model_max_length", longest)
-        check_values({"model_max_length": longest}, {"model_max_length": length}, f"{path}: ")
-
-        path = folder / "sentence_bert_config.json"
-        given = _given(path)
-        check_implemented(path, given, {"do_lower_case": False})
-        longest = given.get("max_seq_length", longest)
-        check_values({"max_seq_length": longest}, {"max_seq_length": length}, f"{path}: ")
+        made = {"do_lower_case": changes("A"), "strip_accents": changes("é"), "tokenize_chinese_chars": changes("東")}
+        for name, key, only in (("tokenizer_config.json", "model_max_length", made),
+                                ("sentence_bert_config.json", "max_seq_length", {"do_lower_case": False})):
+            path = folder / name
+            given = _given(path)
+            check_implemented(path, given, only)
+            longest = given.get(key, longest)
+            check_values({key: longest}, {key: length}, f"{path}: ")
     return longest
 
 
