@@ -108,7 +108,7 @@ def chosen_settings(args: argparse.Namespace) -> dict:
             "tree": True if "graph" in args.without else None}
 
 
-def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None = None) -> Settings:
+def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None) -> Settings:
     """The settings of one document; `paper` as in settings.resolve."""
     longest = min(checkpoint.config.max_length for checkpoint in (model, builder or model))
     return resolve(model.folder, longest, paper, chosen_settings(args))

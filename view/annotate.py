@@ -43,6 +43,7 @@ INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)?[^)]*\)"
 SAID = re.compile('^ *<span class="(docstring|comment)')
 
 
+Definitions = dict[str, ast.stmt]                           # by full name
 Names = dict[str, str]                                      # a name, as it is written in a file -> its full name
 Links = dict[tuple[int, int], str]                          # (line, column) of a name -> its full name
 
@@ -62,7 +63,7 @@ class Block(NamedTuple):
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.stmt]:
+def definitions(place: str, body: ast.Module | ast.ClassDef) -> Definitions:
     """The constants, classes, functions and methods of a file, by full name."""
     found = {}
     for node in body.body:
@@ -77,7 +78,7 @@ def definitions(place: str, body: ast.Module | ast.ClassDef) -> dict[str, ast.st
     return found
 
 
-def links_of(tree: ast.Module, defined: dict[str, ast.stmt], names: Names) -> Links:
+def links_of(tree: ast.Module, defined: Definitions, names: Names) -> Links:
     """The links from every name in a file that refers to one of `names`."""
     links = {(node.lineno, node.col_offset): names[node.name] for node in ast.walk(tree)
              if isinstance(node, ast.alias) and node.name in names}
@@ -152,7 +153,7 @@ def prose(text: str, names: Names) -> str:
     return html
 
 
-def blocks_of(file: str, source: str, names: Names, links: Links, defined: dict[str, ast.stmt]) -> list[Block]:
+def blocks_of(file: str, source: str, names: Names, links: Links, defined: Definitions) -> list[Block]:
     """A file from top to bottom: a block for each definition, and in it a new row at each comment on its own line."""
     starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name for name, node in defined.items()}
     blocks = [Block(file, "", [Row([], [])])]
