@@ -139,14 +139,15 @@ def json_lines(path) -> Iterator[tuple[int, dict]]:
 
 def read_jsonl(path) -> list[Document]:
     """The documents of a JSON lines file, on disk or in a zip file. InputError names the line and what is wrong."""
+    path = Path(path) if isinstance(path, str) else path
     documents, seen = [], set()
     for number, row in json_lines(path):
         where = f"{path}, line {number}"
         document = _document({"id": f"{path.stem}-{number}"} | row, where)
-        for id in (("document", document.id), *(("question", question.id) for question in document.questions)):
-            if id in seen:
-                raise InputError(f"{where}: id {id[1]!r} is used a second time")
-            seen.add(id)
+        for used in (("document", document.id), *(("question", question.id) for question in document.questions)):
+            if used in seen:
+                raise InputError(f"{where}: id {used[1]!r} is used a second time")
+            seen.add(used)
         documents.append(document)
 
     if not documents:

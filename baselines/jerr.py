@@ -154,10 +154,10 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
             form = form_of(name)
             if form not in node_of:
                 bits = [((simhash(name) ^ simhash(node["name"])).bit_count(), v) for v, node in enumerate(nodes)]
-                _, v = min([*bits, (NEAR + .5, len(nodes))])                               # the last: a new node
-                if v == len(nodes):
+                nearest, node_of[form] = min(bits, default=(NEAR + 1, 0))
+                if nearest > NEAR:
+                    node_of[form] = len(nodes)
                     nodes.append({"name": name, "chunks": []})
-                node_of[form] = v
 
             chunks = nodes[node_of[form]]["chunks"]
             if chunk not in chunks:

@@ -87,7 +87,7 @@ def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
     the key before the object.
     """
     found = []
-    for match in re.finditer(r'(?:("(?:[^"\\]|\\.)*+")\s*+:\s*+)?\{', reply):
+    for match in re.finditer(r'(?:(?<!\\)("(?:[^"\\]|\\.)*+")\s*+:\s*+)?\{', reply):
         try:
             value, _ = json.JSONDecoder().raw_decode(reply, match.end() - 1)
             key = json.loads(match[1] or '""')

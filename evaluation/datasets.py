@@ -25,7 +25,7 @@ class Dataset:
 
     def __init__(self, path: str | Path, limit: int | None = None):
         address, digest = str(path), None
-        if address.endswith(".parquet"):
+        if ".parquet" in address:
             raise InputError(f"{address}: parquet files are not read; take the data set's JSON or zip file "
                              "(evaluation/README.md has addresses)")
         if address.startswith(("hf:", "https:")):

@@ -91,8 +91,9 @@ codecs.register_error("windows-1252", windows_1252)
 
 
 def decode(content: bytes, report: Report, where: str) -> str:
-    """Bytes as text: UTF-8, UTF-16 or UTF-32, and Windows-1252 where they are none of these."""
-    encoding = json.detect_encoding(content)
+    """Bytes as text: UTF-8, or what their byte order mark says, and Windows-1252 where they are not."""
+    marked = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
+    encoding = json.detect_encoding(content) if marked else "utf-8"
     try:
         return content.decode(encoding)
     except UnicodeError:
@@ -247,9 +248,9 @@ class NarrativeQA(Layout):
     only one of the three sets.
     """
     name = "NarrativeQA"
-    keys = {"document_id"}        # of a row of the table
-    parts = "train", "valid", "test"
     table = "qaps.csv"
+    keys = {table}                # it is recognised by its name
+    parts = "train", "valid", "test"
 
     def rows(self, files, report):
         """A row is a document: its questions and the file of its story. Rows are in the order of the table."""
@@ -390,7 +391,7 @@ class QuALITY(Layout):
         for number, asked in enumerate(row["questions"]):
             options = [" ".join(option.split()) for option in texts(asked["options"])]
             lines = [f"({letter}) {option}" for letter, option in zip(string.ascii_uppercase, options)]
-            gold = exactly(int, asked.get("gold_label") or 0) - 1
+            gold = exactly(int, asked.get("gold_label") or 0) - 1 if len(options) == len(lines) else -1
             questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
                                       [option for place, option in enumerate(options) if place == gold],
                                       {"options": options, "gold": gold}))

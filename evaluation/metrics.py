@@ -63,10 +63,13 @@ JOINT = r"[\s*)\]]{0,4}(?:[,/&]|\b(?:and|n?or)\b)(?:[\s*(\[]|\b(?:and|n?or|maybe
 NOT = (r"(?:\b(?:not|cannot|neither|nor|never|than|instead of|rules? out|unlike|except)\b|n['’]t\b)"
        r"(?:\s+(?:be|either|the|option|choice|answer|correct|right|think|believe|that|it|it['’]s|is)\b){0,5}[\s*(\[\"]{1,4}")
 WRONG = (r"[\s*)\]\"]{0,4}(?:\([^()\n]{0,99}\))?(?:"
-         r"\s{0,4}[:=-]\s{0,4}(?-i:no|wrong|incorrect|false)\b|[.:=*\s-]{0,5}(?:no|wrong|incorrect|false)\s{0,4}(?:[.;\n]|\Z)|"
-         r"\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
+         r"\s{0,4}[:=-]\s{0,4}(?-i:no|wrong|incorrect|false)\b|\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
          r"(?:\s{1,4}(?:is|are|was|were|be|seems?|looks?|can|could|does|do|would|to|both|all|also|the|an?|\w{1,12}ly)\b)"
          r"{1,5}\s{1,4}(?:not|wrong|incorrect|false|un(?:supported|likely|true)|excluded|ruled out|impossible)\b)")
+
+# "A. No. B: False": a verdict after each letter. If an option itself says so, it is no verdict.
+VERDICT = r"(?:no|wrong|incorrect|false)\b"
+JUDGED = rf"[.:=*)\s-]{{0,6}}{VERDICT}\s{{0,4}}(?:[.;\n]|\Z)"
 
 
 def option_of(prediction: str, options: list[str]) -> int | None:
@@ -86,7 +89,8 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     letters = string.ascii_uppercase[:len(options)]
     letter = LETTER.format(letters)
     several = f"{letter}(?:{JOINT}{letter})*+"
-    reply = re.sub(f"(?i){NOT}{several}|{several}{WRONG}", "", prediction)
+    wrong = WRONG if any(re.match(f"(?i){VERDICT}", option) for option in options) else f"(?:{WRONG}|{JUDGED})"
+    reply = re.sub(f"(?i){NOT}{several}|{several}{wrong}", "", prediction)
     forms = [rf"(?i)(?:\banswer\b[^.!?\n]{{0,99}}?|\AA[.:]\s*\(?)[\s*]{{0,9}}({several})",
              rf"(?i)\A\W*({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
              rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
@@ -107,7 +111,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
 def accuracy(rows: list[dict]) -> dict:
     """The percentage of rows whose prediction names the gold option; {} if no row has options and `gold`."""
     right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row["gold"]) for row in rows
-             if row.keys() >= {*OPTIONS}]
+             if None not in map(row.get, OPTIONS)]
     return {"accuracy": mean(right)} if right else {}
 
 
@@ -208,14 +212,14 @@ def read_predictions(path: str | Path) -> list[dict]:
     name, the task, is not one that its question answering metric scores in English.
     """
     rows = []
-    task = Path(path).stem
+    task = Path(path).name.split(".")[0]
     for number, row in json_lines(Path(path)):
         if "pred" in row and LongBench().part(task) not in LongBench.parts:
             raise InputError(f"{path}: LongBench's {task!r} is not scored, only {', '.join(LongBench.tasks)}; "
                              "predictions of others have the key 'prediction'")
         row, place = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{place}not a prediction with its answers: ")
-        if row.keys() >= {*OPTIONS}:
+        if None not in map(row.get, OPTIONS):
             check_options(row, place)
         rows.append(row)
     if not rows:

@@ -132,10 +132,10 @@ def claim_file(path: Path, setup: dict, overwrite: bool):
     place = path.with_suffix(".setup.json")
 
     if overwrite and answers:
-        for file in filter(Path.exists, (*answers, place)):
-            old = Path(f"{file}.old")
-            if old.exists():
-                raise InputError(f"{old} exists already; move it away, or leave out --overwrite")
+        renamed = {file: Path(f"{file}.old") for file in (*answers, place) if file.exists()}
+        for old in filter(Path.exists, renamed.values()):
+            raise InputError(f"{old} exists already; move it away, or leave out --overwrite")
+        for file, old in renamed.items():
             with writing(file):
                 file.rename(old)
     elif answers:

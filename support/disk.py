@@ -32,6 +32,7 @@ from core.files import (
 
 FORMAT = "pecan graph 4"
 
+GRAPH = {"flops": NUMBER, "nodes": Rule((list,), "a list that is not empty", bool), "edges": Rule((list,), "a list")}
 NODE = {"level": COUNT, "text": Rule((str,), "a text that is not empty", bool)}
 
 
@@ -71,20 +72,23 @@ def read_graph(path: str | Path, **wanted) -> dict:
         raw = read_json(path)
         if raw.get("format") != FORMAT:
             raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")
-        check_values(raw, {"flops": NUMBER}, f"{path}: ")
+        check_values(raw, GRAPH, f"{path}: ")
         for name, value in wanted.items():
             if raw[name] != value:
                 raise InputError(f"{path}: is of another {name}: {raw[name]}, not {value}")
 
         for i, node in enumerate(raw["nodes"]):
             check_values(node, NODE, f"{path}: node {i}: ")
+            if node.keys() != NODE.keys():
+                raise InputError(f"{path}: node {i} has the keys {[*node]}; it must have {[*NODE]}")
         levels = [node["level"] for node in raw["nodes"]]
         if any(b - a not in (0, 1) for a, b in zip([0, *levels], levels)):
             raise InputError(f"{path}: levels do not rise from 1 one by one")
 
         sums = Counter()                                    # of the edges of each node
         for i, j, weight in raw["edges"]:
-            if not (0 <= j < i and levels[i] == levels[j] + 1 and weight > 0):
+            numbers = type(i) is type(j) is int and type(weight) in (int, float)
+            if not (numbers and 0 <= j < i < len(levels) and levels[i] == levels[j] + 1 and weight > 0):
                 raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight above 0")
             sums[i] += weight
         for i, total in sums.items():

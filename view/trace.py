@@ -21,11 +21,13 @@ BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
     """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
 
-    Raises InputError if the file exists and is no trace, or its name does not end with .jsonl; OutputError if it cannot
-    be written.
+    Raises InputError if the file is the graph, or if it exists and is no trace, or if its name does not end with
+    .jsonl; OutputError if it cannot be written.
     """
     if Path(path).suffix != ".jsonl":
         raise InputError(f"{path}: the name of a trace must end with .jsonl")
+    if Path(path).resolve() == graph.resolve():
+        raise InputError(f"{path}: is the graph's file; choose another name for the trace")
     with writing(path), open(path, "a+b") as file:
         file.seek(0)
         if file.read(len(BEGINNING)) not in (b"", BEGINNING):

@@ -73,7 +73,7 @@ PASSAGES = ["Mills\nThey turn. They stop.", "Seas\nThey rise."]
     ("QuALITY.v1.0.1.htmlstripped.dev", QUALITY, "QuALITY", ["Bob came."],
      ("a1_W1-0", "Who came?\n(A) Ann\n(B) Bob\n(C) Cat", ["Bob"])),
     ("hotpotqa.jsonl", LONGBENCH, "HotpotQA", ["A\nAnn.\n\n", "B\nBob."], ("l1", "Who?", ["Ann"])),
-    ("mine.jsonl", OWN, "mine", ["a", "b"], ("q", "Who?", ["Ann"]))], ids=lambda value: str(value)[:9])
+    ("own.jsonl", OWN | {"document_id": 1}, "own", ["a", "b"], ("q", "Who?", ["Ann"]))], ids=lambda value: str(value)[:9])
 def test_a_row_of_each_layout(tmp_path, file, content, name, passages, asked):
     """Paragraphs have their titles, those of MuSiQue the order of idx. All annotators of Qasper give gold answers.
 
@@ -95,7 +95,7 @@ def test_narrativeqa(tmp_path):
     stories = {"z": b"\xef\xbb\xbfThe mill stood.", "b": page, "c": gzip.compress("Élan said Ann.".encode()),
                "d": "“Café” é".encode("cp1252") + b"\x81" + "é".encode(), "j": "Élan".encode("utf-16"),
                "g": ("“Ann’s café”".encode()[:-1].decode("cp1252") + "\x9d").encode(), "l": "Élan".encode("utf-32"),
-               "i": b"\x1f\x8bbroken", "k": b"Ann\0 left"}
+               "i": b"\x1f\x8bbroken", "k": b"A\0nn left"}
     folder = tmp_path / "n:q"
     folder.mkdir()
     for name, content in stories.items():
@@ -189,7 +189,7 @@ def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
                         ).documents
     question, = document.questions
     assert (document.passages, question.text, question.answers) == (["Élan"], "Élan", [fine])
-    for encoding in ("utf-16", "utf-16-le", "utf-32", "cp1252"):
+    for encoding in ("utf-16", "utf-32", "cp1252"):
         path = tmp_path / "l.jsonl"
         path.write_bytes(json.dumps(LONGBENCH | {"input": "Élan"}, ensure_ascii=False).encode(encoding))
         assert Dataset(path).documents[0].questions[0].text == "Élan"

@@ -134,8 +134,12 @@ def test_other_settings_do_not_mix(tmp_path):
     assert {name.removesuffix(".old"): both[name] for name in both if name.endswith(".old")} == kept
     assert both.keys() == {*(f"{name}.old" for name in kept), "pecan.jsonl", "pecan.setup.json"}
     assert both["pecan.jsonl"] != kept["pecan.jsonl"]
-    again = run(*arguments, "--patience", 3, "--overwrite", code=2)
-    assert "pecan.jsonl.old exists already" in again.stderr and files(folder) == both
+    for missing, there in ((None, "pecan.jsonl"), ("pecan.jsonl.old", "pecan.setup.json")):
+        if missing:
+            (folder / missing).unlink()
+        before = files(folder)
+        again = run(*arguments, "--patience", 3, "--overwrite", code=2)
+        assert f"{there}.old exists already" in again.stderr and files(folder) == before
 
 
 @pytest.mark.parametrize("passage, changes", [("Bob came.", {}), *(("Ann came.", changes) for changes in (

@@ -92,15 +92,17 @@ def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path):
 
 @pytest.mark.parametrize("key, i, value", [
     ("nodes", 0, {"level": 2, "text": "Ann"}), ("nodes", 1, {"level": 1, "text": ""}), ("nodes", 1, {"text": "Ann"}),
-    ("edges", 0, [0, 1, 1.0]), ("edges", 0, [99, 0, 1.0]), ("edges", 0, [15, 0, .5])], ids=str)
+    ("nodes", 1, {"level": 1, "text": "Ann", "x": 1}), ("edges", 0, [0, 1, 1.0]), ("edges", 0, [99, 0, 1.0]),
+    ("edges", 0, [15, 0, .5]), ("edges", 0, [15, False, 1.0]), ("edges", 0, [15, 0, "x"]), (None, "nodes", []),
+    (None, "edges", {})], ids=str)
 def test_a_damaged_graph_is_refused(prepare, tmp_path, key, i, value):
     """Levels rise from 1, nodes have a text, edges lead one level down and sum to 1 for each node."""
     path = tmp_path / "g.json"
     prepare(path)
     graph = json.loads(path.read_text())
-    graph[key][i] = value
+    (graph[key] if key else graph)[i] = value
     path.write_text(json.dumps(graph))
-    with pytest.raises(InputError, match="g.json: .*; if it was a graph, remove it"):
+    with pytest.raises(InputError, match="g.json: .*(node|edge|level).*; if it was a graph, remove it"):
         read_graph(path)
 
 

@@ -83,12 +83,17 @@ def test_options_by_hand(prediction, wanted):
     assert metrics.option_of(prediction, OPTIONS) == wanted
 
 
+@pytest.mark.parametrize("prediction", ["B. No.", "(B) No", "The answer is (B) No.", "B: No"])
+def test_an_option_that_says_no_is_not_denied(prediction):
+    assert metrics.option_of(prediction, ["Yes.", "No."]) == 1
+
+
 def test_accuracy_by_hand():
     """Accuracy is over the questions with options. A reply that fits two equal options names none."""
     rows = [{"prediction": prediction, "options": [*OPTIONS, 7], "gold": gold} for prediction, gold in (
         ("(B)", 1), ("(B)", 0), ("7", 4), ("?", 3))]
     assert metrics.accuracy([*rows, {"prediction": "x"}]) == {"accuracy": 50.0}
-    assert metrics.accuracy([{"prediction": "x"}, {"prediction": "x", "options": OPTIONS}]) == {}
+    assert metrics.accuracy([{"prediction": "x"}, {"prediction": "x", "options": OPTIONS, "gold": None}]) == {}
     assert metrics.option_of("Ann", ["Ann", "ann"]) is None
 
 

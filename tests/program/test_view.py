@@ -79,11 +79,11 @@ def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, t
     assert not (tmp_path / "page.html").exists()
 
 
-@pytest.mark.parametrize("name", ["mine.jsonl", "new.txt", "none/t.jsonl"])
+@pytest.mark.parametrize("name", ["mine.jsonl", "new.txt", "none/t.jsonl", "g.jsonl"])
 def test_a_trace_replaces_only_traces(tmp_path, name):
-    """Its name ends with .jsonl, and it can be written."""
+    """Its name ends with .jsonl, it can be written, and it is not the graph."""
     (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
-    with pytest.raises(InputError, match=name), tracing(None, "g", tmp_path / name):
+    with pytest.raises(InputError, match=name), tracing(None, tmp_path / "g.jsonl", tmp_path / name):
         pass
 
 
