@@ -73,7 +73,8 @@ PASSAGES = ["Mills\nThey turn. They stop.", "Seas\nThey rise."]
     ("QuALITY.v1.0.1.htmlstripped.dev", QUALITY, "QuALITY", ["Bob came."],
      ("a1_W1-0", "Who came?\n(A) Ann\n(B) Bob\n(C) Cat", ["Bob"])),
     ("hotpotqa.jsonl", LONGBENCH, "HotpotQA", ["A\nAnn.\n\n", "B\nBob."], ("l1", "Who?", ["Ann"])),
-    ("own.jsonl", OWN | {"document_id": 1}, "own", ["a", "b"], ("q", "Who?", ["Ann"]))], ids=lambda value: str(value)[:9])
+    ("own.jsonl", OWN | {"document_id": 1}, "own", ["a", "b"], ("q", "Who?", ["Ann"]))],
+    ids=lambda value: str(value)[:9])
 def test_a_row_of_each_layout(tmp_path, file, content, name, passages, asked):
     """Paragraphs have their titles, those of MuSiQue the order of idx. All annotators of Qasper give gold answers.
 
