@@ -250,8 +250,6 @@ TEXT = {
 
 TOKENIZER = {
     "test_tokenizer.py::test_a_folder_is_understood_as_transformers_understands_it": {
-        "BOS before every piece": (
-            "return self._kept_ids(text) if", "return self.bos + self._kept_ids(text) if"),
         "the chat tokens of added_tokens.json are spelled out": ("elif place.exists():", "elif False:"),
         "flags of tokenizer.json count, not tokenizer_config.json's": (
             "if \"added_tokens_decoder\" in settings:\n        place", "if False:\n        place"),
