@@ -160,5 +160,5 @@ def name_of(label: str, path: str | Path) -> str:
         return name
     if Path(path) == EMBEDDED:
         return "embedded"
-    name = Path(str(path).replace(":", "/")).name.split(".")[0]
+    name = Path(path if Path(path).exists() else str(path).replace(":", "/")).name.split(".")[0]
     return f"{name}-own" if name in TAKEN else name

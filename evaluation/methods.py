@@ -181,8 +181,8 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
 
     InputError for a wrong checkpoint or setting.
     """
-    if args.scorer:                                              # a wrong name is found now, not after hours
-        read_json(locate(args.scorer) / "config.json")
+    for checkpoint in filter(None, (args.encoder, args.scorer, *(args.dragon or ()))):
+        read_json(locate(checkpoint) / "config.json")            # a wrong name is found now, not after hours
     return [planned(args, dataset, row) for dataset in datasets
             for row in sorted(rows_of(args.table, dataset.name, args.model, args.searcher),
                               key=lambda row: row != PECAN)

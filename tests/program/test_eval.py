@@ -208,7 +208,8 @@ MISTAKES = """
 --dataset no.jsonl                        | no.jsonl
 --limit -3                                | --limit is -3
 --dataset tiny/test.jsonl tiny/test.jsonl | have the same name; run them one by one
---dragon no/such/model tiny               | no such folder
+--dry-run --dragon no/such/model tiny     | no such folder
+--dry-run --encoder no/such/m             | no such folder
 --scorer no/such/m                        | no such folder
 --window 100 --method pecan               | window 100 is too small
 --score no.jsonl                          | no.jsonl
