@@ -140,7 +140,8 @@ def json_lines(path) -> Iterator[tuple[int, dict]]:
 def read_jsonl(path) -> list[Document]:
     """The documents of a JSON lines file, on disk or in a zip file. InputError names the line and what is wrong."""
     path = Path(path) if isinstance(path, str) else path
-    documents, seen = [], set()
+    documents = []
+    seen = set()                                            # (kind, id)
     for number, row in json_lines(path):
         where = f"{path}, line {number}"
         document = _document({"id": f"{path.stem}-{number}"} | row, where)

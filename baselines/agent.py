@@ -150,7 +150,8 @@ class Agent(Baseline):
 
     def begin(self, replies=replies_to, progress: bool = False):
         """Begin with a document or a question: `replies` makes the model's replies, `progress` shows a bar."""
-        self.replies, self.progress = replies, progress
+        self.replies = replies
+        self.progress = progress
         self.trace: list[Reply] = []                        # one for each call
         self.refused = 0
 
@@ -183,7 +184,8 @@ class Agent(Baseline):
         with reading(path or document.id, "not what was built from a document"):
             prepared = self.ready(content)
             prepared.flops = content["flops"] + self.flops() - before
-            prepared.calls, prepared.refused = content["calls"], content["refused"]
+            prepared.calls = content["calls"]
+            prepared.refused = content["refused"]
         return prepared
 
     def answer(self, prepared, question):

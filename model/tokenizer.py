@@ -199,6 +199,7 @@ class Tokenizer:
         text = self.decode(ids)
         owners = [n for n, character in enumerate(text) for _ in character.encode()]       # the character of each byte
         prefixes = [len(self._decode(ids[:n]).encode()) for n in range(len(ids) + 1)]
+
         spans = []
         end = 0                                             # bytes so far
         for x, token in enumerate(ids):

@@ -52,12 +52,14 @@ def user_errors(main, note: str = "") -> int:
         with enough_memory():
             if sys.stdout is None:
                 raise OutputError("standard output is closed: nobody would see the answer")
+
             # A terminal need not know every character of an answer. It then shows the number of the character.
             with contextlib.suppress(AttributeError):           # no terminal, but a notebook
                 sys.stdout.reconfigure(errors="backslashreplace")
             code = main()
             sys.stdout.flush()
             return code
+
     except (InputError, OSError) as error:
         message = " ".join(str(error).split())
         print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)

@@ -235,6 +235,7 @@ def _pooling(folder: Path) -> str:
                                  "Pooling and Normalize are, in this order")
             path = folder / paths[1] / "config.json"
             read_json(path)                                  # it must be there
+
     raw = _given(path) or {"pooling_mode": "mean"}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     modes = {names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on}

@@ -85,9 +85,11 @@ def links_of(tree: ast.Module, defined: Definitions, names: Names) -> Links:
     for full, function in defined.items():
         if not isinstance(function, ast.FunctionDef):
             continue
+
         nodes = list(ast.walk(function))
         local = {node.arg for node in nodes if isinstance(node, ast.arg)}
         local |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
         for node in nodes:
             if isinstance(node, ast.Name) and node.id in names and node.id not in local:
                 links[node.lineno, node.col_offset] = names[node.id]
