@@ -286,7 +286,8 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
         own = [(path, token["id"], token) for token in raw["added_tokens"]]
         if name == "LlamaTokenizer" and byte_level or "merges" not in raw["model"]:
             name = "TokenizersBackend"
-        if name not in (*CLASSES, *WITHOUT_RULES):
+        known = *CLASSES, *WITHOUT_RULES
+        if name not in (known if path.suffix == ".json" else ("LlamaTokenizer", *WITHOUT_RULES)):
             raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, "
                              "write 'PreTrainedTokenizerFast' there")
 
@@ -355,7 +356,7 @@ def _of_sentencepiece(path: Path) -> dict:
     tokenizer.decoder = DECODER
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in symbols])
     tokenizer.add_special_tokens(special)
-    if tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):
+    if any(" " in token for token in vocabulary) or tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):
         raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
     return json.loads(tokenizer.to_str())
 

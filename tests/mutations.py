@@ -271,7 +271,7 @@ TOKENIZER = {
     "test_tokenizer.py::test_damage_is_named": {
         "a document may say a special token": ("if tokenizer.token_to_id(token.content) in ids and", "if False and"),
         "a tokenizer.model of other rules": (
-            "if tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):", "if False:"),
+            "tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):", "False:"),
         "the frame is read as if nothing followed": (
             "if self.special.encode(whole, add_special_tokens=False).ids != ids:", "if False:"),
         "p_yes inside a thought": ("if re.search(f\"(?s)<{THOUGHT}", "if False and re.search(f\"(?s)<{THOUGHT}"),
