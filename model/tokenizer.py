@@ -269,15 +269,18 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
 
     Raises InputError for a class whose rules are not implemented.
     """
-    place = folder / "tokenizer_config.json"
-    settings = read_json(place)
-    if "added_tokens_decoder" not in settings:
-        settings |= read_if_there(folder / "special_tokens_map.json")               # older folders
-    config = read_if_there(folder / "config.json")
-
     path = folder / "tokenizer.json"
     if not path.exists():
         path = folder / "tokenizer.model"
+    place = folder / "tokenizer_config.json"
+    settings = read_json(place)
+    if "added_tokens_decoder" not in settings:                                       # older folders
+        older = read_if_there(folder / "special_tokens_map.json")
+        if path.suffix == ".model" or settings.keys() & EXTRA:
+            older.pop("additional_special_tokens", None)            # transformers takes the other file's tokens instead
+        settings |= older
+    config = read_if_there(folder / "config.json")
+
     name = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
     name = {"qwen2": "Qwen2Tokenizer", "mistral": "TokenizersBackend"}.get(config.get("model_type"), name)
     with reading(path, "not a readable tokenizer"):
@@ -290,6 +293,10 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
         if name not in (known if path.suffix == ".json" else ("LlamaTokenizer", *WITHOUT_RULES)):
             raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, "
                              "write 'PreTrainedTokenizerFast' there")
+        symbols = [token["content"] for token in raw["added_tokens"] if not token["special"]]
+        if path.suffix == ".model" and symbols and settings.keys() & EXTRA[:2]:
+            raise InputError(f"{path}: transformers drops its user-defined symbol {symbols[0]!r}, because {place.name} "
+                             "lists extra tokens; give a tokenizer.json")
 
         defaults = CLASSES.get("LlamaTokenizer" if path.suffix == ".model" else name, {})
         settings = {key: value for key, value in (defaults | settings).items() if value is not None}
@@ -415,7 +422,7 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path, own: list, settin
                              f"{tokenizer.token_to_id(token.content)}")
 
     # Special tokens that the vocabulary lacks so far come last.
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
     tokenizer.add_tokens([token for token in special if token.content not in known])
 
 

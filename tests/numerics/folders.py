@@ -157,6 +157,7 @@ def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fal
 # --- folders --------------------------------------------------------------------------------------------------------
 
 ADDED = {name: size_of_base() + n for n, name in enumerate(CHAT)}        # the chat tokens, if another file adds them
+LISTED = {"additional_special_tokens": CHAT}
 NAMED = "{{ x_token }}" + CHATML
 TEMPLATES = [{"name": "rag", "template": ZEPHYR}, {"name": "default", "template": LLAMA2}]
 LONG = {"truncation": {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0},
@@ -193,6 +194,8 @@ BPE = {
     "special_tokens_map.json": {"specials": BASE, "template": LLAMA3, "bos_token": None, "eos_token": None, "files": {
         "special_tokens_map.json": {"bos_token": listed(["<s>"])[0], "eos_token": "</s>",
                                     "additional_special_tokens": CHAT}}},
+    "special_tokens_map.json beside a list": {"specials": BASE, "template": LLAMA3, "files": {
+        "special_tokens_map.json": LISTED}, "additional_special_tokens": CHAT[:1]},
     "added_tokens_decoder": {"specials": BASE, "added_tokens_decoder": numbered(CHAT, size_of_base())},
     "added_tokens_decoder, not special": {"specials": BASE, "added_tokens_decoder": numbered(
         CHAT, size_of_base(), special=False, normalized=True)},
@@ -225,6 +228,9 @@ SENTENCEPIECE = {
                                                                    "without": "bos_token"},
     "class in config.json": {"tokenizer_class": None, "template": PLAIN, "files": {
         "config.json": {"model_type": "llama", "tokenizer_class": "LlamaTokenizer"}}},
+    "tokenizer.model and special_tokens_map.json": {"without": "added_tokens_decoder", "files": {
+        "special_tokens_map.json": LISTED}},
+    "a symbol that ends a turn": {"user_defined": CHAT, "eos_token": "<|eot_id|>"},
     "tokenizer.model of mistral": {"files": {"config.json": {"model_type": "mistral"}}},
     "tokenizer.model and added_tokens.json": {"without": "added_tokens_decoder", "files": {
         "added_tokens.json": {name: PIECES + n for n, name in enumerate(CHAT)}}},

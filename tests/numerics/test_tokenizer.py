@@ -300,6 +300,8 @@ UPPER = CHATML.replace("message['content']", "message['content'] | upper")
     (partial(without_tokenizer_json, write, name="tokenizer.model", content="x"), ["tokenizer.model: not a readable"]),
     (partial(without_tokenizer_json, write_sentencepiece, rule="nmt_nfkc"), ["tokenizer.model: not a BPE like"]),
     (partial(without_tokenizer_json, write_sentencepiece, user_defined=["  "]), ["tokenizer.model: not a BPE like"]),
+    (partial(without_tokenizer_json, write_sentencepiece, user_defined=CHAT, additional_special_tokens=[]),
+     ["tokenizer.model: transformers drops", "tokenizer_config.json"]),
     (partial(without_tokenizer_json, write_sentencepiece, tokenizer_class="GPT2Tokenizer"),
      ["tokenizer.model: tokenizer_class 'GPT2"]),
     (partial(settings, tokenizer_class="CodeLlamaTokenizerFast"), ["tokenizer.json: tokenizer_class 'CodeLlama"]),
