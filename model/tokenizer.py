@@ -126,12 +126,12 @@ class Tokenizer:
                 frame[text[:start].count(CONTENT)].append(token)
 
         # The pieces of a prompt are encoded one by one, as is a reply. Together they must have the ids of the whole.
-        for turns in 1, 3:
+        for turns, word in (1, "3"), (3, "Yes"):
             whole = texts[0]
             ids = [*frame.open]
             for prefix, text, piece in zip((user_prefix, reply_prefix, user_prefix)[:turns], texts[1:], frame[1:]):
-                whole += prefix + "Yes" + text
-                ids += self._ids(prefix + "Yes") + piece
+                whole += prefix + word + text
+                ids += self._ids(prefix + word) + piece
             if self.special.encode(whole, add_special_tokens=False).ids != ids:
                 raise InputError(f"{self.source}: the ids of the chat template depend on what stands between its "
                                  f"tokens, as in {whole!r:.80}")

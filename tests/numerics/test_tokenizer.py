@@ -324,7 +324,9 @@ UPPER = CHATML.replace("message['content']", "message['content'] | upper")
     (partial(write_settings, template=ALWAYS_THINK), ["tokenizer_config.json", "a thought", "<think>"]),
     (partial(write_settings, template=QUIET), ["tokenizer_config.json", "reply by '<|im_end|>"]),
     (partial(write_settings, template=LLAMA3, tokenizer_class="GPT2Tokenizer"), ["ids of the chat template depend"]),
-    (partial(without_tokenizer_json, old_mistral), ["ids of the chat template depend", "Yes"]),
+    (partial(write_settings, template=LLAMA2, tokenizer_class="Qwen2Tokenizer", add_prefix_space=True),
+     ["ids of the chat template depend", "[INST] 3"]),
+    (partial(without_tokenizer_json, old_mistral), ["ids of the chat template depend", "3"]),
     (no_merges, ["Yes and No begin with the same token"]),
 ])
 def test_damage_is_named(tmp_path, damage, words):
