@@ -1,4 +1,4 @@
-"""Text in pieces of at most so many tokens."""
+"""Text in pieces of at most a given number of tokens."""
 import unicodedata
 
 
@@ -6,18 +6,20 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
     """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
 
     White space inside a chunk becomes one blank. A word is cut only if it is longer than a chunk, and never between a
-    letter and its accents. A text in Chinese or Japanese counts as one long word.
+    letter and its accents; a new chunk begins at the cut. A text in Chinese or Japanese counts as one long word.
     """
-    parts = []                                              # words, and pieces of words that are too long
-    words = text.split()[::-1]                              # a stack, the next word on top
+    runs = [[]]                                             # the words between two cuts
+    words = text.split()[::-1]                              # a stack, the next word on top; "" stands for a cut
     while words:
         word = words.pop()
         middle = _middle(word) if len(tokenizer.encode(" " + word)) > limit else 0
         if middle:
-            words += [word[middle:], word[:middle]]
+            words += [word[middle:], "", word[:middle]]
+        elif word:
+            runs[-1].append(word)
         else:
-            parts.append(word)
-    return fill(tokenizer, parts, limit, " ")                # tokens never span white space
+            runs.append([])
+    return [chunk for run in runs for chunk in fill(tokenizer, run, limit, " ")]        # tokens never span white space
 
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
