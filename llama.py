@@ -3,7 +3,7 @@
     B   rows of a batch                      L   layers            H   query heads
     T   new tokens of a row                  D   model width       KV  key/value heads
     P   cached tokens, new ones included     K   head width        G   query heads per key/value head, H = KV G
-    P'  cached tokens without the new ones            N   nodes to which attention is measured
+    P'  tokens that an averaging matrix covers         N   nodes to which attention is measured
 
     A         attention weights of a layer [B, KV, G, T, P]: each row is a softmax over the keys
     a(x, j)   attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
@@ -97,13 +97,13 @@ def attention(q, k, v, mask=None):
     Returns the output [B, KV, G, T, K] and the weights A [B, KV, G, T, P] in at least float32. Query heads that share a
     key/value head lie along the axis G, so keys are never repeated.
     """
-    scores = torch.einsum("bkgtd,bkpd->bkgtp", q, k) * q.shape[-1] ** -0.5
+    scores = torch.einsum("bvgtk,bvpk->bvgtp", q, k) * q.shape[-1] ** -0.5          # v: key/value heads
     if mask is not None:
         scores = torch.where(mask[:, None, None], scores, float("-inf"))
 
     # Trap: as in Hugging Face, the softmax runs in at least float32; the product with v runs in the model's dtype.
     A = at_least_float32(scores).softmax(-1)
-    return torch.einsum("bkgtp,bkpd->bkgtd", A.to(v.dtype), v), A
+    return torch.einsum("bvgtp,bvpk->bvgtk", A.to(v.dtype), v), A
 
 
 # --- node cache (Appendix B) ----------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Cache:
         # Trap: two index tensors around a slice move B, T to the front.
         self.keys[layer][rows, :, slots] = keys.transpose(1, 2)
         self.values[layer][rows, :, slots] = values.transpose(1, 2)
-        P = max(self.lengths) + slots.shape[1]
+        P = max(self.lengths) + slots.shape[1]                  # lengths are those before the pass
         return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
 
     def rollback(self, lengths: list[int]):
@@ -270,7 +270,8 @@ class Llama:
             else:
                 out = torch.empty_like(q)
                 block = max(1, BLOCK_BYTES // (4 * B * config.heads * k.shape[2]))
-                for t in (slice(first, first + block) for first in range(0, T, block)):
+                for first in range(0, T, block):
+                    t = slice(first, first + block)
                     grouped = q[:, :, t].unflatten(1, (config.kv_heads, -1))                 # [B, KV, G, block, K]
                     block_output, A = attention(grouped, k, v, None if mask is None else mask[:, t])
                     out[:, :, t] = block_output.flatten(1, 2)
@@ -322,8 +323,9 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(before, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's is_causal aligns query 0 with key 0, which is right for an empty cache only. All
-        # other passes of more than one token or row need a mask: a query sees the keys up to its position.
+        # Trap: the fused kernel's is_causal aligns query 0 with key 0, which is right for an empty cache only, and our
+        # `attention` has no such flag. So other passes of more than one token or row need a mask: a query sees the keys
+        # up to its position.
         mask = None
         if (T > 1 or len(rows) > 1) and (averaging is not None or max(before) > 0):
             mask = torch.arange(max(before) + T, device=self.device) <= positions[:, :, None]              # [B, T, P]
@@ -364,7 +366,8 @@ class Llama:
                 cache.keep_rows(running)
                 rows = [rows[b] for b in running]
                 chosen = [chosen[b] for b in running]
-                averaging = None if averaging is None else averaging[running, :max(cache.lengths)]  # as P' shrinks
+                # The longest row may be gone.
+                averaging = None if averaging is None else averaging[running, :max(cache.lengths)]
 
             for row, token in zip(rows, chosen):
                 ids[row].append(token)
@@ -375,8 +378,8 @@ class Llama:
             if averaging is None and len(ids[rows[0]]) == limit:
                 self.tokens += len(rows)
                 break
-            hidden, step = self.read(cache, [[(None, [token])] for token in chosen], averaging)
+            hidden, new = self.read(cache, [[(None, [token])] for token in chosen], averaging)      # new [B, 1, N]
             if averaging is not None:
-                for row, token_attention in zip(rows, step):
-                    a[row].append(token_attention[0])                                       # [N]
+                for row, of_token in zip(rows, new):
+                    a[row].append(of_token[0])                                              # [N]
         return ids, [torch.stack(attentions) if attentions else None for attentions in a]

@@ -19,8 +19,8 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     room     the tokens of a window that nodes may take
     group    neighbouring nodes that are summarised in one window, N of them (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    PASS     = 512: the top level is read in pieces of at most so many tokens; a longer node is a piece by itself
-    RESERVE  = 5: if the top level does not fit, room for so many chunks stays free, but never more than half the room
+    PASS     = 512: the top level is read in pieces of at most this many tokens, or of its longest node
+    RESERVE  = 5: if the top level does not fit, room for this many chunks stays free, but at most half of the room
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
 worked example, two IPs above three chunks (tests/numerics/test_pecan.py computes it too):
@@ -141,10 +141,10 @@ def question_prompt(tokenizer, question: str) -> list[Segment]:
             (None, tokenizer.encode(ASK[1]))]
 
 
-def answer_turn(tokenizer, verdict: int) -> list[Segment]:
-    """The first assistant turn, a single token (`verdict`, "Yes" or "No"), and Table A2's second user turn."""
+def answer_turn(tokenizer, word: int) -> list[Segment]:
+    """The first assistant turn, a single token (`word`, that of "Yes" or "No"), and Table A2's second user turn."""
     frame = tokenizer.frame
-    return [(None, [*frame.close, verdict, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
+    return [(None, [*frame.close, word, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
 
 
 def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
@@ -179,7 +179,7 @@ def chunks(tokenizer, document: Document, most: int) -> list[str]:
     return [text for passage in document.passages for text in split(tokenizer, passage, most)]
 
 
-def room_for_summary(tokenizer, settings: Settings) -> tuple[int, int]:
+def limit_and_room(tokenizer, settings: Settings) -> tuple[int, int]:
     """The limit of a summary and the room for nodes, in tokens.
 
     Prompt, nodes and summary together fill the window (GARLIC 3.1).
@@ -302,14 +302,14 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
     """
     text, token_spans = tokenizer.spans(ids)
-    text = without_thought(text)                            # spans still hold
+    text = without_thought(text)                            # blanks instead of it, so the spans still fit
     places = {}                                             # text of a bullet -> the places of its tokens
     for start, end in bullets(text, complete=len(ids) < limit):
         bullet = " ".join(text[start:end].split())
         places.setdefault(bullet, tokens_of((start, end), token_spans))
-    if tree:
+    if tree and places:
         places = {" ".join(places): sorted(set().union(*places.values()))}
-    return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in places.items() if x]
+    return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in places.items()]
 
 
 def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
@@ -330,7 +330,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     averaging = cache.averaging_matrix([range(len(texts)) for texts in batch])
     replies, attentions = model.generate(cache, hidden, limit, averaging)
 
-    # Trap: a has as many columns as the largest group; cut off the others.
+    # Trap: a has as many columns as the largest group has nodes. Keep those of the own group.
     points = []
     for texts, ids, a in zip(batch, replies, attentions, strict=True):
         points.append(information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree))
@@ -340,12 +340,13 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    It ends with a level that one group summarised, or when a summary is no shorter than its text. Summaries that
-    support.disk.kept finds on disk add the FLOPs they once cost. Raises InputError if the window is too small.
+    It ends when one group held a whole level, or when a summary is no shorter than its text. `summarise` may look on
+    disk first (support.disk.kept); what it finds there adds the FLOPs it once cost. Raises InputError if the window is
+    too small.
     """
     tokenizer = model.tokenizer
     spent_before = model.spent()
-    limit, room = room_for_summary(tokenizer, settings)
+    limit, room = limit_and_room(tokenizer, settings)
 
     def line_length(text):
         return length_of(node_line(tokenizer, None, text))
@@ -396,14 +397,14 @@ class Step:
     to_query: float               # attention to the query, the mean over the node's tokens
     r: float                      # relevance to the query, position x to_query
     cached: int                   # slots of the cache in use after it
-    flops: int                    # spent so far; every node of a pass has the value at the end of the pass
-    tokens: int                   # read so far, probes included; also the value at the end of the pass
+    flops: int                    # spent so far, to the end of its pass and of its check
+    tokens: int                   # read so far, to the same place; checks are included
 
     # The choice of this node; None for the nodes that a search starts with.
     z: float | None = None        # Eᵀr
     c: float | None = None        # similarity
     score: float | None = None    # final score
-    candidates: list | None = None        # the best ones, itself first: (node, z, score)
+    candidates: list[tuple[int, float, float]] | None = None        # the best ones, itself first: (node, z, score)
 
     # The check after this node; None without one.
     p_yes: float | None = None
@@ -436,7 +437,10 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
 
 
 class Search:
-    """The search for one query, with its node cache, its visited nodes S and their relevance r."""
+    """The search for one query, with its node cache, its visited nodes S and their relevance r.
+
+    Creating it reads the prompt up to the first node.
+    """
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
         self.model = model
@@ -463,8 +467,8 @@ class Search:
         """
         end = self.run()
 
-        verdict = self.tokenizer.first("No" if self.trace[-1].verdict == "No" else "Yes")
-        hidden, _ = self.model.read(self.cache, [answer_turn(self.tokenizer, verdict)])
+        word = self.tokenizer.first("No" if self.trace[-1].verdict == "No" else "Yes")
+        hidden, _ = self.model.read(self.cache, [answer_turn(self.tokenizer, word)])
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
         text = self.tokenizer.reply(ids[0]).strip()
@@ -514,7 +518,7 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # The level can be long, and written-out attention to it takes memory, so we read it in pieces. The closing
+        # The level can be long, and the activations of its tokens take memory, so we read it in pieces. The closing
         # tokens of the first check run with the last piece.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
@@ -524,8 +528,8 @@ class Search:
     def check(self) -> bool:
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
-        p_yes is the softmax of two logits after the last visit, those of the first tokens of "Yes" and "No". A word may
-        take several tokens; the paper does not say.
+        p_yes is the softmax of two logits after the last visit (its `hidden`), those of the first tokens of "Yes" and
+        "No". A word may take several tokens; the paper does not say.
         """
         logits = self.model.logits(self.hidden)[0]                                         # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
@@ -558,7 +562,8 @@ class Search:
         """Read nodes into the cache, and set their r from their attention to the question (Appendix C).
 
         Attention inside a node and to other nodes is left out. If a `check` follows, the tokens that close the user's
-        turn run in the same pass, and are then removed from the cache.
+        turn run in the same pass, and are then removed from the cache. `why` holds z, c, score and candidates of a
+        single node that was chosen by them.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
@@ -584,7 +589,7 @@ class Pecan:
     """Both stages as one method (data.Method).
 
     `model` searches and answers, `encoder` gives the similarity. `builder` builds the graph (Table 2) with the settings
-    `construction`; without them, `model` does, with `settings`.
+    `construction`. By default `model` builds, too, and `construction` is `settings`.
     """
 
     def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None,
@@ -625,7 +630,7 @@ class Pecan:
             stored = read_graph(path, **identity)
             graph = Graph([Node(**node) for node in stored["nodes"]], stored["edges"], stored["flops"])
         else:
-            with kept(path, file_name(**identity), summarise) as kept_or_new:
+            with kept(path, self.file_name(document), summarise) as kept_or_new:
                 graph = build(self.builder, document, self.construction, kept_or_new, progress)
                 if path is not None:
                     write_graph(path, identity | {"flops": graph.flops}, list(map(vars, graph.nodes)), graph.edges)

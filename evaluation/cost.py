@@ -16,11 +16,11 @@ from model.checkpoint import Config, choose_device, tensor_shapes
 from pecan import (
     answer_turn,
     chunks,
+    limit_and_room,
     node_line,
     pack,
     question_prompt,
     room_for_nodes,
-    room_for_summary,
     summary_prompt,
 )
 
@@ -93,7 +93,7 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
     config, tokenizer = unloaded(models.model)
     builder_config, builder_tokenizer = unloaded(models.builder or models.model)
     width = choose_device(models.device, models.dtype, config.dtype)[1].itemsize
-    limit, room = room_for_summary(builder_tokenizer, built)
+    limit, room = limit_and_room(builder_tokenizer, built)
     instruction = length_of(summary_prompt(builder_tokenizer, []))       # Table A1 without nodes
     turn = length_of(answer_turn(tokenizer, 0))
     node = min(NODE, built.chunk)

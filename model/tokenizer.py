@@ -21,8 +21,8 @@ from core.files import TEXT, InputError, Rule, check_values, read_if_there, read
 from model.checkpoint import check_implemented
 
 CONTENT = "\ue000"                           # a private-use character, which no token joins to its neighbours
-# Where the content of a turn goes in a template. What changes a text, in a template or a vocabulary, changes this one.
-PROBE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"
+# Stands for a turn's content, with all that a template or a vocabulary might change: blanks, capitals, accents.
+SAMPLE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
 THOUGHT = "(think|thinking|thought|reasoning)>"                                          # <think> .. </think>
 KEPT_TEXTS = 1 << 16                         # the ids of this many texts are kept
@@ -57,9 +57,10 @@ class Frame(NamedTuple):
 class Tokenizer:
     """Encode, decode and frame chat turns for the checkpoint in `folder`.
 
-    Attributes: `frame`, the template's ids around the contents of a conversation; `reply_prefix`, the text between
-    `close` and the first character of an assistant's turn ("" or a blank); `closing`, the tokens that close an
-    assistant's turn, so they end a reply.
+    Attributes: `special` recognises special tokens, as the template needs it; `plain` reads their names as text, as a
+    document needs it. `frame`, the template's ids around the contents of a conversation; `user_prefix` and
+    `reply_prefix`, what comes before the first character of a user's and an assistant's turn ("" or a blank);
+    `closing`, the tokens that close an assistant's turn, so they end a reply.
 
     Raises InputError if a file is missing or broken, if the template cannot frame a conversation, if a document's text
     could become a special token, or if an id is not below `vocabulary`, the size of the model's vocabulary.
@@ -83,6 +84,7 @@ class Tokenizer:
             if self.first("Yes") == self.first("No"):
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
 
+        # A control token that no prompt contains needs no row in the embeddings.
         added = self.special.get_added_tokens_decoder().keys() - control.keys()
         words = self.plain.get_vocab(with_added_tokens=False).values()
         largest = max(*words, *added, *(token for ids in self.frame for token in ids))
@@ -96,15 +98,15 @@ class Tokenizer:
         Raises InputError if the template does not print the contents of all turns, or if its generation prompt is not
         the beginning of an assistant's turn, where the model says Yes or No.
         """
-        turns = [{"role": role, "content": PROBE} for role in ("user", "assistant", "user")]
+        turns = [{"role": role, "content": SAMPLE} for role in ("user", "assistant", "user")]
         prompt, conversation = self.render(turns[:1]), self.render(turns)
-        if prompt.count(PROBE) != 1 or conversation.count(PROBE) != 3:
+        if prompt.count(SAMPLE) != 1 or conversation.count(SAMPLE) != 3:
             raise InputError(f"{self.source}: the chat template does not print unchanged what user and assistant say")
 
         # A blank before what user and assistant say (Llama 2) is part of their first words. A template may also put
         # white space before an assistant's words that its generation prompt leaves out; a newline belongs to the frame.
-        opening, header = prompt.split(PROBE)
-        _, before_reply, reopening, last_header = conversation.split(PROBE)
+        opening, header = prompt.split(SAMPLE)
+        _, before_reply, reopening, last_header = conversation.split(SAMPLE)
         added = before_reply.removeprefix(header)
         if not conversation.startswith(prompt) or not re.fullmatch(r"\n*| ", added):
             raise InputError(f"{self.source}: the chat template asks for a reply by {header!r:.80}, which is not how "
@@ -126,10 +128,10 @@ class Tokenizer:
                 frame[text[:start].count(CONTENT)].append(token)
 
         # The pieces of a prompt are encoded one by one, as is a reply. Together they must have the ids of the whole.
-        for turns, word in (1, "3"), (3, "Yes"):
+        for count, word in (1, "3"), (3, "Yes"):
             whole = texts[0]
             ids = [*frame.open]
-            for prefix, text, piece in zip((user_prefix, reply_prefix, user_prefix)[:turns], texts[1:], frame[1:]):
+            for prefix, text, piece in zip((user_prefix, reply_prefix, user_prefix)[:count], texts[1:], frame[1:]):
                 whole += prefix + word + text
                 ids += self._ids(prefix + word) + piece
             if self.special.encode(whole, add_special_tokens=False).ids != ids:
@@ -143,8 +145,12 @@ class Tokenizer:
         Other added tokens stay words in a document. So do a template's plain words, such as "user", and its signs.
         """
         framed = {token for ids in self.frame for token in ids}
-        return {i: token for i, token in self.special.get_added_tokens_decoder().items() if token.special or
-                (i in framed or token.content in self.template) and re.search(r"\w\W|\W\w", token.content)}
+
+        def printed(i, token):
+            """Does the template print it, and does it mix letters and signs, as <x> does?"""
+            return (i in framed or token.content in self.template) and re.search(r"\w\W|\W\w", token.content)
+        return {i: token for i, token in self.special.get_added_tokens_decoder().items()
+                if token.special or printed(i, token)}
 
     def _closing(self, control) -> tuple[int, ...]:
         """The token that closes an assistant's turn, if a control token does so; white space may stand before it."""
@@ -265,10 +271,7 @@ WITHOUT_RULES = "", "PreTrainedTokenizer", "TokenizersBackend"           # no cl
 
 
 def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
-    """The file of the vocabulary, the settings, the special tokens by name, and the tokenizer.
-
-    Raises InputError for a class whose rules are not implemented.
-    """
+    """The file of the vocabulary, the settings, the special tokens by name, and the tokenizer."""
     path = folder / "tokenizer.json"
     if not path.exists():
         path = folder / "tokenizer.model"
@@ -279,25 +282,16 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
         if path.suffix == ".model" or settings.keys() & EXTRA:
             older.pop("additional_special_tokens", None)            # transformers takes the other file's tokens instead
         settings |= older
-    config = read_if_there(folder / "config.json")
 
-    name = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
-    name = {"qwen2": "Qwen2Tokenizer", "mistral": "TokenizersBackend"}.get(config.get("model_type"), name)
     with reading(path, "not a readable tokenizer"):
         raw = read_json(path) if path.suffix == ".json" else _of_sentencepiece(path)
-        byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
         own = [(path, token["id"], token) for token in raw["added_tokens"]]
-        if name == "LlamaTokenizer" and byte_level or "merges" not in raw["model"]:
-            name = "TokenizersBackend"
-        known = *CLASSES, *WITHOUT_RULES
-        if name not in (known if path.suffix == ".json" else ("LlamaTokenizer", *WITHOUT_RULES)):
-            raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, "
-                             "write 'PreTrainedTokenizerFast' there")
         symbols = [token["content"] for token in raw["added_tokens"] if not token["special"]]
         if path.suffix == ".model" and symbols and settings.keys() & EXTRA[:2]:
             raise InputError(f"{path}: transformers drops its user-defined symbol {symbols[0]!r}, because {place.name} "
                              "lists extra tokens; give a tokenizer.json")
 
+        name = _class(path, settings, raw)
         defaults = CLASSES.get("LlamaTokenizer" if path.suffix == ".model" else name, {})
         settings = {key: value for key, value in (defaults | settings).items() if value is not None}
         check_implemented(place, settings, {"split_special_tokens": False})      # or the template's would be plain text
@@ -307,6 +301,24 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
         tokenizer = _tokenizer(raw, name, settings)
     _add_tokens(tokenizer, folder, own, settings, [*special.values()])
     return path, settings, special, tokenizer
+
+
+def _class(path: Path, settings: dict, raw: dict) -> str:
+    """The class of transformers whose rules count. InputError if they are not implemented."""
+    config = read_if_there(path.parent / "config.json")
+    name = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
+    name = {"qwen2": "Qwen2Tokenizer", "mistral": ""}.get(config.get("model_type"), name)
+
+    # The vocabulary of another kind (Llama 3's files, too, name LlamaTokenizer): the file's own rules count.
+    byte_level = "ByteLevel" in json.dumps([raw.get("pre_tokenizer"), raw.get("decoder")])
+    if name == "LlamaTokenizer" and byte_level or "merges" not in raw["model"]:
+        return ""
+
+    classes = CLASSES if path.suffix == ".json" else ["LlamaTokenizer"]
+    if name not in (*classes, *WITHOUT_RULES):
+        raise InputError(f"{path}: tokenizer_class {name!r:.60} is not implemented; if the file holds its rules, "
+                         "write 'PreTrainedTokenizerFast' there")
+    return name
 
 
 def _tokenizer(raw: dict, name: str, settings: dict) -> tokenizers.Tokenizer:
@@ -363,7 +375,7 @@ def _of_sentencepiece(path: Path) -> dict:
     tokenizer.decoder = DECODER
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in symbols])
     tokenizer.add_special_tokens(special)
-    if any(" " in token for token in vocabulary) or tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):
+    if any(" " in token for token in vocabulary) or tokenizer.encode(SPACE + SAMPLE).ids != model.encode(SAMPLE):
         raise InputError(f"{path}: not a BPE like Llama 2's; give a tokenizer.json")
     return json.loads(tokenizer.to_str())
 

@@ -48,8 +48,8 @@ LLAMA = {
     },
     "test_attention.py::test_the_keys_of_a_group_are_never_repeated": {
         "keys of a group repeated": (
-            "    scores = torch.einsum(\"bkgtd,bkpd->bkgtp\", q, k)",
-            "    scores = torch.einsum(\"bkgtd,bkgpd->bkgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
+            "    scores = torch.einsum(\"bvgtk,bvpk->bvgtp\", q, k)",
+            "    scores = torch.einsum(\"bvgtk,bvgpk->bvgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
     },
     "test_attention.py::test_block_by_block_equals_hugging_face": {
         "weights stay float32 for the values": (
@@ -80,8 +80,8 @@ LLAMA = {
         "the first layer alone": ("@ averaging / config.layers", "@ averaging * (layer == 0)"),
         "the first head of each group alone": ("A.mean((1, 2))", "A[:, :, 0].mean(1)"),
         "attention of the predicting token": (                  # the row before: that of the token's predecessor
-            "a[row].append(token_attention[0])",
-            "a[row] = [*a[row][1:], token_attention[0], token_attention[0]][-len(ids[row]):]"),
+            "a[row].append(of_token[0])",
+            "a[row] = [*a[row][1:], of_token[0], of_token[0]][-len(ids[row]):]"),
     },
     "test_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face": {
         "attention inside the node included": (
@@ -161,7 +161,7 @@ PECAN = {
         "cosine not clamped": ("share(c.clamp(min=0))", "share(c)"),
         "similarity clamped in the ablation": ("        return z, c\n", "        return z, c.clamp(min=0)\n"),
     },
-    "test_algorithm.py::test_edges_from_all_layers_and_heads": {
+    "test_algorithm.py::test_edges_are_means_over_tokens": {
         "softmax over the edges": (
             "return share(a[places].cpu().double().mean(0))", "return a[places].cpu().double().mean(0).softmax(0)"),
         "the heaviest token of an IP alone": (".double().mean(0))", ".double().amax(0))"),
@@ -254,7 +254,7 @@ TOKENIZER = {
         "flags of tokenizer.json count, not tokenizer_config.json's": (
             "if \"added_tokens_decoder\" in settings:\n        place", "if False:\n        place"),
         "a class has no rules of its own": ("if name not in CLASSES:", "if True:"),
-        "added words are no words in documents": ("if token.special or\n", "if True or\n"),
+        "added words are no words in documents": ("if token.special or printed", "if True or printed"),
         "a text may say the template's tokens": ("(i in framed or token.content in self.template)", "False"),
         "a blank after every special token": ("if settings.get(\"legacy\") else \"first\"", "if True else \"first\""),
         "user-defined symbols are like other words": ("symbols.append(token)", "pass"),
@@ -271,7 +271,7 @@ TOKENIZER = {
     "test_tokenizer.py::test_damage_is_named": {
         "a document may say a special token": ("if tokenizer.token_to_id(token.content) in ids and", "if False and"),
         "a tokenizer.model of other rules": (
-            "tokenizer.encode(SPACE + PROBE).ids != model.encode(PROBE):", "False:"),
+            "tokenizer.encode(SPACE + SAMPLE).ids != model.encode(SAMPLE):", "False:"),
         "the frame is read as if nothing followed": (
             "if self.special.encode(whole, add_special_tokens=False).ids != ids:", "if False:"),
         "p_yes inside a thought": ("if re.search(f\"(?s)<{THOUGHT}", "if False and re.search(f\"(?s)<{THOUGHT}"),

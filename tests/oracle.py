@@ -111,9 +111,15 @@ def ids_and_spans(segments):
     ids = []
     spans = {}
     for node, part in segments:
-        spans[node] = range(len(ids), len(ids) + len(part))
+        if node is not None:
+            spans[node] = range(len(ids), len(ids) + len(part))
         ids += part
     return ids, spans
+
+
+def to_nodes(a, spans):
+    """a(x, j) [X, N] from a(x, y) [X, T]: the mean over the tokens of each node."""
+    return torch.stack([a[:, span].mean(1) for span in spans], 1)
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------------

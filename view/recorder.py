@@ -119,7 +119,7 @@ def summarise_again(model, graph: pecan.Graph, node: int, settings: Settings) ->
     """Write the summary that has information point `node` once more. Returns the nodes that it sums up."""
     sources = [j for i, j, _ in graph.edges if i == node]
     group = list(range(min(sources), max(sources) + 1))
-    limit, _ = pecan.room_for_summary(model.tokenizer, settings)
+    limit, _ = pecan.limit_and_room(model.tokenizer, settings)
     pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit, settings.tree)
     return group
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracle import assert_same, hugging_face, ids_and_spans, mean_attention, relative, rounding, written_out
+from oracle import assert_same, hugging_face, ids_and_spans, mean_attention, relative, rounding, to_nodes, written_out
 from safetensors.torch import save_file
 from test_llama import assert_same_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -125,7 +125,7 @@ LIMIT = 60                                     # tokens of a summary
 @pytest.fixture(scope="module", ids="-".join, params=[
     ("cpu", "float32"), ("cpu", "bfloat16"), ("cuda", "float32"), ("cuda", "bfloat16")])
 def anywhere(request, smollm2):
-    """Our model on a device and in a dtype. (The paper ran bfloat16.)"""
+    """Our model on a device and in a dtype."""
     device, dtype = request.param
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device: the GPU's part is not run")
@@ -135,16 +135,11 @@ def anywhere(request, smollm2):
 def assert_rounded(ours, exact, model, what):
     """Assert that `ours` is Hugging Face's float32 value on the CPU, up to the rounding of this model.
 
-    (Hugging Face's own pass in the same dtype is no measure of it. The errors of a few nodes go together, so r of
-    that pass is off by 0.4 u on one processor, by 0.7 u on another, and by 1.2 u with another question.)
+    (Hugging Face's own pass in the same dtype is no measure of it: its r is off by 0.4 to 1.2 u, which depends on
+    the processor and the question. For u see oracle.rounding.)
     """
     error = relative(ours, exact)
     assert error < rounding(model), f"{what}: {error}, allowed {rounding(model)}"
-
-
-def to_nodes(rows, spans):
-    """The attention rows [T, P] averaged over the tokens of each node, [T, N]."""
-    return torch.stack([rows[:, span.start:span.stop].mean(1) for span in spans], 1)
 
 
 def test_node_by_node_equals_hugging_face(anywhere, theirs, prompt):
@@ -152,7 +147,7 @@ def test_node_by_node_equals_hugging_face(anywhere, theirs, prompt):
     A node read after a probe equals one read without, bit by bit."""
     _, ids, spans = prompt
     T = len(ids)
-    cuts = sorted({0, T, *(span.start for node, span in spans.items() if node is not None)})
+    cuts = sorted({0, T, *(span.start for span in spans.values())})
     probed, plain = Cache(anywhere, 1, T + 10), Cache(anywhere, 1, T)
     for start, end in zip(cuts, cuts[1:]):
         every = torch.eye(end, device=anywhere.device)[None]                               # each token is a node

@@ -13,7 +13,7 @@ from evaluation import cost, datasets, metrics
 from evaluation.runner import Runner
 from evaluation.tables import measured, quantity
 from llama import flops_of, length_of
-from pecan import answer_turn, node_line, question_prompt, room_for_summary, summary_prompt
+from pecan import answer_turn, limit_and_room, node_line, question_prompt, summary_prompt
 
 # --- raw rows -------------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
     config, t = tiny.config, tiny.tokenizer
     s = resolve(tiny.folder, config.max_length, None, {"chunk": 60} | changes)
     lengths = [length_of(node_line(t, None, text)) for text in row["passages"]]
-    limit, room = room_for_summary(t, s)
+    limit, room = limit_and_room(t, s)
     levels = list(cost.construction(lengths, room, limit, 60))
     groups = sum(levels, [])
 
