@@ -12,6 +12,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import torch.nn.functional as F
+from tokenizers.normalizers import BertNormalizer
 
 from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_if_there, read_json, reading
 from llama import Llama
@@ -42,8 +43,9 @@ class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
     The last hidden states are pooled to one vector as in sentence-transformers (SBERT, Reimers and Gurevych 2019).
-    Reads config.json, tokenizer.json and model.safetensors; also modules.json, 1_Pooling/config.json and
-    sentence_bert_config.json if they exist. `pooling`, "mean" or "cls", overrides the first two. Every tensor is used
+    Reads config.json, tokenizer.json and model.safetensors; also modules.json, 1_Pooling/config.json,
+    tokenizer_config.json and sentence_bert_config.json if they exist. `pooling`, "mean" or "cls", overrides the first
+    two of these. Every tensor is used
     except the pooler, which neither way of pooling needs. InputError names the file, key or tensor that is wrong.
 
     Bert and MPNet set these attributes, and each adds a tensor:
@@ -77,6 +79,9 @@ class Encoder:
 
         with reading(folder / "tokenizer.json", "not a readable tokenizer"):
             self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        _normalise(folder, self.tokenizer)
+        self.lower = bool(_given(folder / "sentence_bert_config.json").get("do_lower_case"))
+
         # A sentence is cut at max_seq_length, or where the positions end.
         longest = raw["max_position_embeddings"] - self.first_position
         self.tokenizer.enable_truncation(min(_max_length(folder, self.tokenizer, longest), longest))
@@ -153,7 +158,8 @@ class Encoder:
         """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included."""
         vectors = []
         for start in range(0, len(sentences), self.batch):
-            encodings = self.tokenizer.encode_batch(sentences[start:start + self.batch])
+            texts = sentences[start:start + self.batch]
+            encodings = self.tokenizer.encode_batch([text.lower() for text in texts] if self.lower else texts)
             rows = [(encoding.ids, encoding.attention_mask) for encoding in encodings]
             tokens, mask = torch.tensor(rows, device=self.device).unbind(1)                # [B, T]
             lengths = mask.sum(1)
@@ -246,6 +252,20 @@ def _pooling(folder: Path) -> str:
     return modes.pop()
 
 
+def _normalise(folder: Path, tokenizer: tokenizers.Tokenizer):
+    """Make BERT's normaliser anew, from the options of tokenizer_config.json, as transformers' BERT and MPNet do.
+
+    Its classes for all kinds of tokenizers keep the normaliser of tokenizer.json.
+    """
+    path = folder / "tokenizer_config.json"
+    given = _given(path)
+    kept = given.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+    if isinstance(tokenizer.normalizer, BertNormalizer) and not kept:
+        with reading(path):
+            tokenizer.normalizer = BertNormalizer(True, given.get("tokenize_chinese_chars", True),
+                                                  given.get("strip_accents"), given.get("do_lower_case", True))
+
+
 def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> int:
     """The most tokens of a sentence, `longest` unless the folder says so. InputError for what else would be done."""
     with reading(folder, "not a sentence encoder"):
@@ -259,14 +279,14 @@ def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> 
 
         special = tokenizer.num_special_tokens_to_add(False)
         length = Rule((int,), f"above {special}, the special tokens", lambda n: n > special)
-        made = {"do_lower_case": changes("A"), "strip_accents": changes("é"), "tokenize_chinese_chars": changes("東")}
-        for name, key, only in (("tokenizer_config.json", "model_max_length", made),
-                                ("sentence_bert_config.json", "max_seq_length", {"do_lower_case": False})):
-            path = folder / name
-            given = _given(path)
-            check_implemented(path, given, only)
-            longest = given.get(key, longest)
-            check_values({key: longest}, {key: length}, f"{path}: ")
+        made = {"do_lower_case": changes("A"), "strip_accents": changes("é"), "tokenize_chinese_chars": changes("東"),
+                "truncation_side": "right"}
+        path = folder / "tokenizer_config.json"
+        check_implemented(path, _given(path), made)
+        for name, key in (("tokenizer_config.json", "model_max_length"),
+                          ("sentence_bert_config.json", "max_seq_length")):
+            longest = _given(folder / name).get(key, longest)
+            check_values({key: longest}, {key: length}, f"{folder / name}: ")
     return longest
 
 

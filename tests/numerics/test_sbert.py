@@ -16,7 +16,7 @@ from folders import change, write
 from oracle import relative, write_checkpoint
 from safetensors.torch import load_file, save_file
 from test_checkpoint import change_tensors
-from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
+from transformers import AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from core.files import InputError
@@ -147,6 +147,28 @@ def test_null_is_not_set(folder, copy, tiny):
     assert torch.equal(load_encoder(copy, tiny).encode(SENTENCES), load_encoder(folder, tiny).encode(SENTENCES))
 
 
+@pytest.mark.parametrize("options", [
+    {}, *({name: False} for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")),
+    {"do_lower_case": False, "strip_accents": True}, {"tokenizer_class": "PreTrainedTokenizerFast"}])
+def test_texts_are_normalised_as_in_hugging_face(copy, tiny, options):
+    """The options of tokenizer_config.json and their defaults override tokenizer.json, unless the class is a general
+    one."""
+    path = str(copy / "tokenizer.json")
+    tokenizer = tokenizers.Tokenizer.from_file(path)
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False)
+    tokenizer.save(path)
+    write(copy, "tokenizer_config.json", options)
+    ours, theirs = (found.normalizer.normalize_str("École 東京") for found in (
+        load_encoder(copy, tiny).tokenizer, AutoTokenizer.from_pretrained(copy).backend_tokenizer))
+    assert ours == theirs
+
+
+def test_an_encoder_may_want_small_letters(folder, copy, tiny):
+    write(copy, "sentence_bert_config.json", {"do_lower_case": True})
+    large = [sentence.upper() for sentence in SENTENCES]
+    assert torch.equal(load_encoder(copy, tiny).encode(large), load_encoder(folder, tiny).encode(SENTENCES))
+
+
 def modules(folder, kinds, **paths):
     """modules.json."""
     listed = [{"type": f"sentence_transformers.models.{kind}", "path": paths.get(kind, kind)} for kind in kinds]
@@ -189,9 +211,8 @@ NORM = "encoder.layer.1.output.LayerNorm.weight"
     *((partial(write, name=name, content=content), words) for name, content, words in (
         ("sentence_bert_config.json", {"max_seq_length": 2}, "bert_config.json: max_seq_length is 2"),
         ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_seq_length is '9'"),
-        ("sentence_bert_config.json", {"do_lower_case": True}, "bert_config.json: do_lower_case is True"),
         *(("tokenizer_config.json", {key: True}, f"tokenizer_config.json: {key} is True") for key in (
-            "do_lower_case", "strip_accents", "tokenize_chinese_chars", "model_max_length")),
+            "do_lower_case", "strip_accents", "tokenize_chinese_chars", "truncation_side", "model_max_length")),
         ("config_sentence_transformers.json", {"prompts": {"query": "q: "}}, "prompts is {'query': 'q: '"),
         ("config_sentence_transformers.json", {"prompts": {"query": ""}, "default_prompt_name": "query"},
          "default_prompt_name is 'query'"),
