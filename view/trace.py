@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pecan
-from core.files import InputError, parse_json, reading, sha256, write_file, writing
+from core.files import InputError, reading, sha256, write_file, writing
+from data import json_lines
 from support.disk import hash_of, read_graph
 from view.recorder import watching
 
@@ -30,8 +31,11 @@ def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
         raise InputError(f"{path}: is the graph's file; choose another name for the trace")
     with writing(path), open(path, "a+b") as file:
         file.seek(0)
-        if file.read(len(BEGINNING)) not in (b"", BEGINNING):
+        beginning = file.read(len(BEGINNING))
+        if beginning not in (b"", BEGINNING):
             raise InputError(f"{path}: exists and is not a trace; choose another name")
+    if not beginning:
+        os.unlink(path)                                      # until there is an answer
     searches = []
     lines = []
 
@@ -57,15 +61,9 @@ def read_traces(path: str | Path) -> list[dict]:
 
     InputError names the line or the graph file that has changed since.
     """
-    with reading(path):
-        lines = Path(path).read_bytes().splitlines()
-    if not lines:
-        raise InputError(f"{path}: holds no trace")
-
     traces = []
-    for number, line in enumerate(lines, 1):
+    for number, row in json_lines(Path(path)):
         place = f"{path}, line {number}"
-        row = parse_json(line, place, dict)
         with reading(place, f"not a whole {FORMAT!r}"):
             if row["format"] != FORMAT:
                 raise InputError(f"{place}: format is {row['format']!r:.60}, this version reads {FORMAT!r}")
@@ -76,4 +74,6 @@ def read_traces(path: str | Path) -> list[dict]:
                 raise InputError(f"{file}: is not the graph of {place}: its hash is different")
             row["graph"] |= read_graph(file)
         traces.append(row)
+    if not traces:
+        raise InputError(f"{path}: holds no trace")
     return traces

@@ -61,12 +61,16 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
 
 
 def test_each_answer_is_on_disk_at_once(prepared, question, tmp_path):
-    """If a later question cannot be answered, the trace of the earlier one is there. Its graph is in another folder."""
+    """If a later question cannot be answered, the trace of the earlier one is there. Before an answer there is no file.
+    Its graph is in another folder. A reader minds neither a byte order mark nor empty lines."""
     method, document, path = prepared
-    with pytest.raises(InputError), tracing(method, path, tmp_path / "trace.jsonl"):
+    file = tmp_path / "trace.jsonl"
+    with pytest.raises(InputError), tracing(method, path, file):
+        assert not file.exists()
         for text in (question, "Who " * 600):
             method.answer(document, text)
-    assert [trace["question"] for trace in read_traces(tmp_path / "trace.jsonl")] == [question]
+    file.write_text(f"\ufeff\n{file.read_text()}\n")
+    assert [trace["question"] for trace in read_traces(file)] == [question]
 
 
 @pytest.mark.parametrize("name, old, new", [("trace.jsonl", "drink", "drank"), ("graph.json", ". ", "! ")])
