@@ -33,7 +33,7 @@ from evaluation.runner import Runner, Team
 from model.checkpoint import locate, read_config
 from support.command import add_model_options, make_parser, parse_options, user_errors
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent     # eval.py may be a link
 VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
 DEFAULT_METHODS = "pecan", "bm25", "whole"     # if neither --method nor --table chooses others
 NOTE = "F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps.\nFLOPs are counted, not timed."

@@ -118,7 +118,8 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
         with reading(file):
             lines = complete_lines(file)
         for number, line in enumerate(lines, 1):
-            yield f"{file}, line {number}", line
+            if line.strip():
+                yield f"{file}, line {number}", line
 
 
 def claim_file(path: Path, setup: dict, overwrite: bool):

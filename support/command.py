@@ -19,9 +19,12 @@ THREADS = torch.get_num_threads()      # wider models run on as many threads as 
 EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
 
-def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
-    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples."""
-    lines = text.splitlines()
+def make_parser(prog: str, text: str | None) -> argparse.ArgumentParser:
+    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples.
+
+    The text is a docstring, which `python -OO` removes.
+    """
+    lines = (text or "\n").splitlines()
     examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
     return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -123,7 +126,7 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     encoder = load_encoder(args.encoder, model)
 
     # A small model gains nothing from threads, and loses much when other programs use the cores.
-    if "OMP_NUM_THREADS" not in os.environ:
+    if not os.environ.get("OMP_NUM_THREADS"):
         widest = max(checkpoint.config.width for checkpoint in (model, builder or model))
         torch.set_num_threads(1 if widest < SMALL else THREADS)
 

@@ -4,6 +4,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -19,7 +20,8 @@ from support.command import user_errors
 from tiny import train, world
 from view import annotate, ask, page
 
-STORY = str(Path(__file__).parents[2] / "tiny" / "story.txt")
+ROOT = Path(__file__).parents[2]
+STORY = str(ROOT / "tiny" / "story.txt")
 MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "tiny.world": world,
          "tiny.train": train}
 
@@ -43,6 +45,14 @@ def test_help_has_examples_that_are_understood(name, capsys, monkeypatch):
         _, command, *arguments = shlex.split(re.sub("^(python -m|torchrun --nproc-per-node 2) ", "python ", example))
         with pytest.raises(EOFError):
             MAINS[command].main(arguments)
+
+
+@pytest.mark.slow
+def test_eval_may_be_a_link_and_have_no_docstrings(tmp_path):
+    """Python leaves docstrings out if it is told so."""
+    (tmp_path / "eval.py").symlink_to(ROOT / "eval.py")
+    done = subprocess.run([sys.executable, "-OO", tmp_path / "eval.py", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"eval.py {evaluation.VERSION}\n"
 
 
 @pytest.mark.parametrize("raised, code, said", [
@@ -103,14 +113,16 @@ def test_flops_are_three_digits_without_an_exponent(flops, said):
 
 # --- threads --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("width, chosen, threads", [(255, "", 1), (256, "", 3), (255, "2", 2)])
-def test_a_small_model_runs_on_one_thread(monkeypatch, width, chosen, threads):
-    """A wide model has PyTorch's threads. OMP_NUM_THREADS overrides both."""
+@pytest.mark.parametrize("width, builder, environment, threads", [
+    (255, None, {}, 1), (256, None, {}, 3), (255, 256, {}, 3), (255, None, {"OMP_NUM_THREADS": ""}, 1),
+    (255, None, {"OMP_NUM_THREADS": "2"}, 2)])
+def test_small_models_run_on_one_thread(monkeypatch, width, builder, environment, threads):
+    """If the model or the builder is wide, it has PyTorch's threads. OMP_NUM_THREADS overrides both."""
     found = [2]
-    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": chosen} if chosen else {})
+    monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     monkeypatch.setattr(command, "THREADS", 3)
-    monkeypatch.setattr(command, "Llama", Mock(**{"load.return_value.config.width": width}))
+    monkeypatch.setattr(command, "Llama", Mock(load=lambda width, *_: Mock(**{"config.width": width})))
     monkeypatch.setattr(command, "load_encoder", Mock())
-    command.load_models(Mock(builder=None))
+    command.load_models(Mock(model=width, builder=builder))
     assert found[-1] == threads

@@ -68,13 +68,14 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
 
 
 def test_a_run_goes_on_where_it_stopped(three, undisturbed, tmp_path):
-    """Killed processes may leave answers unordered, in three files, one line torn. The next run restores the file, and
-    prepares no document whose questions are answered. A limit counts only its own questions."""
+    """Killed processes may leave answers unordered, in three files, one line torn; an editor adds an empty line. The
+    next run restores the file, and prepares no document whose questions are answered. A limit counts only its own
+    questions."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     shutil.rmtree(folder / "graphs")
     path = folder / "embedded" / "bm25.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[8:]) + lines[0][:40])
+    path.write_bytes(b"".join(lines[8:]) + b"\n" + lines[0][:40])
     for n in (1, 2):
         path.with_name(f"bm25.part-{n}.jsonl").write_bytes(b"".join(lines[2 + 2 * n:4 + 2 * n]))
     printed = run("--dataset", three, "--output", folder).stdout
