@@ -56,9 +56,10 @@ def user_errors(main, note: str = "") -> int:
             if sys.stdout is None:
                 raise OutputError("standard output is closed: nobody would see the answer")
 
-            # A terminal need not know every character of an answer. It then shows the number of the character.
+            # A terminal need not know every character of an answer. It then shows the number of the character. A pipe
+            # gets each answer at once, as a terminal does, so a kill loses none.
             with contextlib.suppress(AttributeError):           # no terminal, but a notebook
-                sys.stdout.reconfigure(errors="backslashreplace")
+                sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
             code = main()
             sys.stdout.flush()
             return code

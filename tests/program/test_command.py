@@ -91,10 +91,13 @@ def test_an_answer_that_cannot_be_printed(capsys, monkeypatch):
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
 def test_a_terminal_need_not_know_every_character(encoding, monkeypatch):
-    """It gets the numbers of those that it does not know."""
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-    user_errors(lambda: print("Zoë, 東京 👍🏽", end=""))
-    assert sys.stdout.buffer.getvalue() == "Zoë, 東京 👍🏽".encode(encoding, "backslashreplace")
+    """It gets the numbers of those that it does not know; and each answer at once, so a kill loses none."""
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding, newline="\n"))
+
+    def main():
+        print("Zoë, 東京 👍🏽")
+        return sys.stdout.buffer.getvalue()
+    assert user_errors(main) == "Zoë, 東京 👍🏽\n".encode(encoding, "backslashreplace")
 
 
 def test_a_question_that_is_no_utf_8_is_one_line(tmp_path, monkeypatch, capsys):
