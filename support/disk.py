@@ -18,6 +18,7 @@ from core.files import (
     COUNT,
     NUMBER,
     InputError,
+    OutputError,
     Rule,
     append_line,
     check_values,
@@ -146,7 +147,8 @@ def kept(path: str | Path | None, construction: str, work):
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
     """An encoder's vectors of a graph's nodes [|V|, D], and the FLOPs they cost; kept in PATH.ENCODER.vectors.
 
-    A file of other texts, or one that cannot be read, is replaced.
+    A file of other texts, or one that cannot be read, is replaced. Nothing is kept in a folder that cannot be written,
+    such as one with others' graphs.
     """
     texts_hash = hash_of(texts)
     file = path and Path(f"{path}.{hash_of(encoder.fingerprint)}.vectors")
@@ -161,5 +163,6 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     vectors = encoder.encode(texts)
     flops = encoder.flops - flops_before
     if file:
-        write_tensors(file, {"vectors": vectors.contiguous()}, f"{texts_hash} {flops}")
+        with contextlib.suppress(OutputError):
+            write_tensors(file, {"vectors": vectors.contiguous()}, f"{texts_hash} {flops}")
     return vectors, flops

@@ -108,18 +108,19 @@ def test_a_damaged_graph_is_refused(prepare, tmp_path, key, i, value):
 
 def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
     """They are computed once for each encoder and list of texts, and again if the file is damaged. Later calls return
-    the FLOPs of the first."""
+    the FLOPs of the first. A folder that cannot be written (here: none) changes nothing."""
     one, other = ["Mara has a goat", "Theo lives by the hill"], ["Otto is Lima's pilot"]
 
-    def computed(texts, name):
+    def computed(texts, name, folder=tmp_path):
         encoder = TokenMean(tiny)
         encoder.fingerprint = name
-        vectors, flops = node_vectors(tmp_path / "g.json", encoder, texts)
+        vectors, flops = node_vectors(folder / "g.json", encoder, texts)
         assert torch.equal(vectors, TokenMean(tiny).encode(texts)) and flops == 2 * len(texts) * vectors.shape[1] ** 2
         return encoder.flops > 0
 
     calls = (one, "a"), (one, "a"), (one, "b"), (other, "a"), (other, "a"), (one, "b")
     assert [computed(*call) for call in calls] == [True, False, True, True, False, False]
+    assert computed(one, "a", tmp_path / "none") and computed(one, "a", tmp_path / "none")
     for damage in (b"damaged", save({"vectors": torch.zeros(1)}, {"note": "of another program"})):
         for file in tmp_path.iterdir():
             file.write_bytes(damage)
