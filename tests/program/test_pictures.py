@@ -50,11 +50,15 @@ def test_the_histogram(figure):
     assert {18, 17} <= {x for line in axis.get_lines() for x in line.get_xdata()}
 
 
-def test_each_data_set_has_its_own_picture(tmp_path, capsys):
-    """A data set over which nothing was run has none."""
+@pytest.mark.parametrize("table", pictures.DRAW)
+def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch, table):
+    """It is that of the table. A data set over which nothing was run has none."""
+    drawn = []
+    monkeypatch.setitem(pictures.DRAW, table, lambda _, dataset, runs: drawn.append((dataset, runs["pecan"]["f1"])))
     results = {name: {"runs": {"pecan": summary(n)} if n else {}} for n, name in enumerate("xab")}
-    command_line.show(Namespace(table="nodes", output=tmp_path, pictures=True, json=True), results, [])
-    assert {path.name for path in tmp_path.glob("picture*.svg")} == {f"picture-nodes-{name}.svg" for name in "ab"}
+    command_line.show(Namespace(table=table, output=tmp_path, pictures=True, json=True), results, [])
+    assert drawn == [("a", 41), ("b", 42)]
+    assert {path.name for path in tmp_path.glob("picture*.svg")} == {f"picture-{table}-{name}.svg" for name in "ab"}
 
 
 def test_a_missing_matplotlib_is_named_before_the_run(monkeypatch):
