@@ -7,6 +7,7 @@ import shutil
 import pytest
 from test_eval import ROOT, run, write_lines
 
+import eval
 from core.settings import resolve
 from data import EMBEDDED
 from evaluation import cost, datasets, metrics
@@ -134,8 +135,8 @@ def test_the_table_of_a_run_without_table(printed):
             ("pecan", "PECAN"), ("bm25", "BM25 Top-5"), ("whole", "whole document"))]
 
 
-def test_costs_lengths_and_nodes_from_raw_rows(printed, tiny):
-    """Raw rows give Tables A4 and A3 and Figure 3."""
+def test_costs_lengths_and_nodes_from_raw_rows(printed, tiny, spy):
+    """Raw rows give Tables A4 and A3 and Figure 3. Lengths are those of --model's tokenizer."""
     found = printed("--table", "A4")
     assert found["Table A4, NarrativeQA"][1][0] == "whole document (published: Llama-3.1-8B, 22.3 % cut)"
     pecan = metrics.summary(raw("mine", "pecan"))
@@ -147,7 +148,9 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed, tiny):
         "92.5T", "136.6T", "66.9T", "203.5T", "135.2T", "101.1T", "84.0T"]
 
     length = len(tiny.tokenizer.encode("Tom is here."))
-    _, *lines = printed("--table", "A3")["Table A3, tokens of a document"]
+    unloaded = spy("unloaded", eval)
+    _, *lines = printed("--table", "A3", "--model", f"{ROOT}/tiny/.")["Table A3, tokens of a document"]
+    assert [name for (name,), _ in unloaded] == [f"{ROOT}/tiny/."]
     assert [line[1:] for line in lines[:2]] == [
         [*(f"{n * length:,.0f}" for n in lengths), "2", "3", *figures.split()]
         for lengths, figures in (((4.5, 3, 6), "4,866 918 29,408 1,451"), ((7.5, 5, 10), "none " * 4))]
