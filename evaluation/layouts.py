@@ -13,12 +13,12 @@ import json
 import re
 import string
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from core.files import InputError, open_bytes, parse_json, reading
+from core.files import InputError, one_line, open_bytes, parse_json, reading
 from data import Document, Question, read_jsonl
 from evaluation.paper import DATASETS
 
@@ -96,8 +96,9 @@ def decode(content: bytes, report: Report, where: str) -> str:
     encoding = json.detect_encoding(content) if marked else "utf-8"
     try:
         return content.decode(encoding)
-    except UnicodeError:
-        report.note("not UTF-8, read as Windows-1252", where)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        report.note("not UTF-8, read as Windows-1252", f"{where}, line {line}")
         return content.decode(encoding, "windows-1252")
 
 
@@ -121,19 +122,25 @@ SCRIPT_END = re.compile(r"-->|\n[^\S\n]*+\n")
 # What is no text: scripts, styles, the title, comments, declarations.
 HIDDEN = re.compile(r"(?is)<(script|style|title)\b.*?(?:</\1\b[^<>]*>|\Z)|<!--.*?(?:-->|\Z)|<[!?][^<>]*>")
 
+# The rest of a tag. A quoted value may hold a ">"; a quote that is not closed is like any other character.
+REST = r"""(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*+>|[^<>]*>)"""
+
 # Tags that begin or end a line. Others, such as <b>, may stand inside a word.
 BLOCKS = re.compile(
     r"(?i)</?(address|article|aside|blockquote|br|caption|center|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption|"
     r"figure|footer|form|h[1-6]|header|hr|legend|li|main|menu|nav|ol|optgroup|option|p|pre|section|select|summary|table|"
-    r"tbody|td|textarea|tfoot|th|thead|tr|ul)\b[^<>]*>")
-TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+    rf"tbody|td|textarea|tfoot|th|thead|tr|ul)\b{REST}")
+TAG = re.compile(rf"</?[a-zA-Z]{REST}")
 
 
 def plain_text(text: str, report: Report, where: str) -> str:
-    """The text of a story, without HTML and without a script before it. ValueError if it is no text."""
+    """The text of a story, without HTML and without a script before it. ValueError if it is no text.
+
+    Text is HTML if one of these tags or the end of any element is among its first 5,000 characters.
+    """
     if "\0" in text:
         raise ValueError("holds NUL characters, so it is no text")
-    if re.search(r"<(html|body|pre|script|!doctype|title|p|br|center|font)\b", text[:5000], re.I):
+    if re.search(r"<(html|body|pre|script|!doctype|title|p|br|center|font)\b|</[a-z]\w*>", text[:5000], re.I):
         report.note("a page in HTML; only its text was kept", where)
         text = html.unescape(TAG.sub("", BLOCKS.sub("\n", HIDDEN.sub("", text))))
 
@@ -216,26 +223,30 @@ def paragraph(title: str, text: str) -> str:
     return f"{exactly(str, title)}\n{text}" if exactly(str, text).strip() else ""
 
 
-def checked(where: str, name: str, passages: list[str], questions: list[Question], report: Report) -> Document:
+def checked(where: str, name, passages: list[str], questions: Iterable, report: Report,
+            read: Callable = lambda question: question) -> Document:
     """The document that a layout returns: encodings are mended, and empty texts are left out.
 
-    `passages` and `questions` are as in the row. A repeated answer is kept once. A question without a text or an
-    answer, or of another form, is left out and counted.
+    `passages` and `questions` are as in the row; `read` makes a Question of each. A repeated answer is kept once. A
+    question without a text or an answer, or of another form, is left out and counted. `where` replaces an id of None.
     """
-    document = Document(str(name), [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
-    for question in questions:
+    document = Document(where if name is None else str(name),
+                        [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
+    for asked in questions:
         try:
+            question = read(asked)
             words = texts([question.text, *exactly(list, question.answers)])
-        except TypeError as error:
-            report.note(f"a question of another form ({error})", where)
+        except Exception as error:
+            report.note(f"a question of another form ({one_line(error)})", where)
             continue
 
         text, *answers = (mend(part, report, where).strip() for part in words)
         answers = list(dict.fromkeys(filter(None, answers)))
+        name = where if question.id is None else str(question.id)
         if answers and text:
-            document.questions.append(Question(str(question.id), text, answers, question.extra))
+            document.questions.append(Question(name, text, answers, question.extra))
         else:
-            report.note("a question without an answer" if text else "an empty question", question.id)
+            report.note("a question without an answer" if text else "an empty question", name)
     return document
 
 
@@ -303,9 +314,8 @@ class Qasper(Layout):
             parts += [section.get("section_name"), *texts(section["paragraphs"])]
         text = "\n".join(part for part in parts if part and part.strip())
 
-        questions = [Question(asked["question_id"], asked["question"],
-                              [self.gold(given["answer"]) for given in asked["answers"]]) for asked in row["qas"]]
-        return checked(where, where, [text], questions, report)
+        return checked(where, where, [text], row["qas"], report, lambda asked: Question(
+            asked["question_id"], asked["question"], [self.gold(given["answer"]) for given in asked["answers"]]))
 
     def gold(self, answer: dict) -> str:
         """An annotator's answer, written as Qasper's own scorer writes it."""
@@ -339,7 +349,7 @@ class HotpotQA(Layout):
         for title, sentences in context:
             text = " ".join(filter(None, map(str.strip, texts(sentences)))) if bare else "".join(texts(sentences))
             passages.append(paragraph(title, text))
-        question = Question(row.get("_id") or row["id"], row["question"], [row.get("answer") or ""])
+        question = Question(row.get("_id") or row.get("id"), row["question"], [row.get("answer") or ""])
         return checked(where, question.id, passages, [question], report)
 
 
@@ -360,7 +370,7 @@ class MuSiQue(Layout):
         answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
         if not exactly(bool, row.get("answerable", True)):
             answers = []
-        return checked(where, row["id"], passages, [Question(row["id"], row["question"], answers)], report)
+        return checked(where, row.get("id"), passages, [Question(row.get("id"), row["question"], answers)], report)
 
 
 # --- other data sets ------------------------------------------------------------------------------------------------
@@ -387,15 +397,17 @@ class QuALITY(Layout):
 
         For the accuracy, `extra` has the options and gold, the place of the right one. A test set has no labels.
         """
-        questions = []
-        for number, asked in enumerate(row["questions"]):
+        def read(numbered):
+            number, asked = numbered
             options = [" ".join(option.split()) for option in texts(asked["options"])]
             lines = [f"({letter}) {option}" for letter, option in zip(string.ascii_uppercase, options)]
             gold = exactly(int, asked.get("gold_label") or 0) - 1 if len(options) == len(lines) else -1
-            questions.append(Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
-                                      [option for place, option in enumerate(options) if place == gold],
-                                      {"options": options, "gold": gold}))
-        return checked(where, row["article_id"], [row["article"]], questions, report)
+            return Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
+                            [option for place, option in enumerate(options) if place == gold],
+                            {"options": options, "gold": gold})
+
+        article = plain_text(row["article"], report, where)         # the files without "htmlstripped" hold HTML
+        return checked(where, row["article_id"], [article], enumerate(row["questions"]), report, read)
 
 
 class LongBench(Layout):
@@ -426,7 +438,7 @@ class LongBench(Layout):
         if self.part(task) != report.part:
             raise ValueError(f"of the task {task!r:.60}")
         passages = re.split(r"^Passage \d+:\r?\n", row["context"], flags=re.M)
-        name = row.get("_id") or where
+        name = row.get("_id")
         question = Question(name, row.get("input") or row["question"], row["answers"])
         return checked(where, name, passages, [question], report)
 

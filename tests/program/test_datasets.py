@@ -26,7 +26,7 @@ TWO_WIKI = HOTPOTQA | json.loads("""{"evidences": [], "context": [
 MUSIQUE = json.loads("""{"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann"],
     "paragraphs": [{"idx": 10, "title": "Same", "paragraph_text": "Text 10."},
                    {"idx": 9, "title": "Same", "paragraph_text": "Text 9."}]}""")
-QUALITY = json.loads(r"""{"article_id": "a1", "set_unique_id": "a1_W1", "article": "Bob came.", "questions": [
+QUALITY = json.loads(r"""{"article_id": "a1", "set_unique_id": "a1_W1", "article": "Bob <b>came.</b>", "questions": [
     {"question": "Who came?", "options": ["Ann", " Bob\n", "Cat"], "gold_label": 2},
     {"question": "Who left?", "options": ["Ann", "Bob"]}]}""")
 LONGBENCH = json.loads(r"""{"_id": "l1", "context": "\nPassage 9:\nA\nAnn.\n\nPassage 10:\nB\nBob.",
@@ -129,7 +129,9 @@ def test_narrativeqa(tmp_path):
      "CHAPTER I Ann left. Bob and Olaf & I sang!"),
     ("<CENTER>CHAPTER I</CENTER>Ann<BR>left.", "CHAPTER I Ann left."),
     ("<html>a<b &eacute;<p>Ann<![foo bar]> left<!-- <p> -->.", "a<b é Ann left."),
-    (" " * 4900 + "<pre>mill<br>wind", "mill wind"), ("x " * 2500 + "<pre>", "x " * 2500 + "<pre>")],
+    (" " * 4900 + "<pre>mill<br>wind", "mill wind"), ("<b>INT. MILL</b> <a name='x>y'>Ann</a>", "INT. MILL Ann"),
+    ("<p>The<img alt=\"1 > 0\" src=x> mill.<br title=\">\">Ann <a href=\"x>Lee</a> said \"go\"</p>",
+     "The mill. Ann Lee said \"go\""), ("x " * 2500 + "<pre>", "x " * 2500 + "<pre>")],
     ids=lambda text: text[:9])
 def test_the_text_of_a_story(story, wanted):
     assert plain_text(story, Report("n"), "a").split() == wanted.split()
@@ -183,6 +185,21 @@ def test_a_row_of_another_form_is_skipped(tmp_path, good, bad):
     assert Dataset(write(tmp_path / "x.jsonl", good, "{", good | bad)).report.questions == 1
 
 
+@pytest.mark.parametrize("file, row", [
+    ("p.json", {"p1": QASPER | {"qas": [{"question": "?"}, *QASPER["qas"], "?"]}}),
+    ("q.jsonl", QUALITY | {"questions": [{"question": "?", "options": None}, *QUALITY["questions"], None]})])
+def test_a_question_of_another_form_costs_itself_alone(tmp_path, file, row):
+    dataset = Dataset(write(tmp_path / file, row))
+    assert len(dataset.questions) == 1
+    assert sum(entry["count"] for defect, entry in dataset.report.found.items() if "another form" in defect) == 2
+
+
+@pytest.mark.parametrize("row", [HOTPOTQA | {"_id": None}, MUSIQUE | {"id": None}, LONGBENCH | {"_id": None}])
+def test_the_place_of_a_row_replaces_an_id_of_null(tmp_path, row):
+    dataset = Dataset(write(tmp_path / "hotpotqa.jsonl", row))
+    assert [dataset.documents[0].id, *dataset.questions] == ["hotpotqa.jsonl, line 2"] * 2
+
+
 def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
     """UTF-8 that was once read as latin-1 is mended. A file may also be UTF-16, UTF-32 or Windows-1252."""
     broken, fine = "﻿Élan".encode().decode("latin-1"), "déjà-vu, Ã and ☃"
@@ -192,8 +209,11 @@ def test_mojibake_is_mended_and_other_text_left_alone(tmp_path):
     assert (document.passages, question.text, question.answers) == (["Élan"], "Élan", [fine])
     for encoding in ("utf-16", "utf-32", "cp1252"):
         path = tmp_path / "l.jsonl"
-        path.write_bytes(json.dumps(LONGBENCH | {"input": "Élan"}, ensure_ascii=False).encode(encoding))
-        assert Dataset(path).documents[0].questions[0].text == "Élan"
+        row = json.dumps(LONGBENCH | {"input": "Élan"}, ensure_ascii=False)
+        path.write_bytes(f"\n{row}".encode(encoding))
+        dataset = Dataset(path)
+        assert dataset.documents[0].questions[0].text == "Élan"
+    assert counts(dataset.report.found)["not UTF-8, read as Windows-1252"] == (1, "l.jsonl, line 2")
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------
