@@ -335,6 +335,7 @@ class HotpotQA(Layout):
     JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
     {"title": [title, ...], "sentences": [[sentence, ...], ...]}. In a row where most sentences meet without
     white space, as in 2WikiMultihopQA, we put a blank where they do. Some of HotpotQA's own are cut in mid-sentence.
+    HotpotQA's titles are escaped as in HTML ("Harper &amp; Row"), its sentences are not.
     """
     name = "HotpotQA"
     keys = {"question", "context", "supporting_facts"}
@@ -348,7 +349,7 @@ class HotpotQA(Layout):
         passages = []
         for title, sentences in context:
             text = " ".join(filter(None, map(str.strip, texts(sentences)))) if bare else "".join(texts(sentences))
-            passages.append(paragraph(title, text))
+            passages.append(paragraph(html.unescape(title), text))
         question = Question(row.get("_id") or row.get("id"), row["question"], [row.get("answer") or ""])
         return checked(where, question.id, passages, [question], report)
 

@@ -18,11 +18,11 @@ from evaluation.layouts import Report, plain_text
 
 # A row of each layout.
 HOTPOTQA = json.loads(r"""{"_id": "h1", "question": " Who?\n", "answer": "Ann", "supporting_facts": [],
-    "context": [["Mills", ["They turn.", " They", " st", "op."]], ["Seas", ["They rise."]]]}""")
+    "context": [["Mills &amp; Co", ["They turn.", " They", " st", "op."]], ["Seas", ["They rise."]]]}""")
 HUB = json.loads("""{"id": "h1", "question": "Who?", "answer": " Ann ", "supporting_facts": [],
-    "context": {"title": ["Mills", "Seas"], "sentences": [["They turn.", " They stop."], ["They rise."]]}}""")
+    "context": {"title": ["Mills &amp; Co", "Seas"], "sentences": [["They turn.", " They stop."], ["They rise."]]}}""")
 TWO_WIKI = HOTPOTQA | json.loads("""{"evidences": [], "context": [
-    ["Mills", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. ", "Up."]]]}""")
+    ["Mills & Co", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. ", "Up."]]]}""")
 MUSIQUE = json.loads("""{"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann"],
     "paragraphs": [{"idx": 10, "title": "Same", "paragraph_text": "Text 10."},
                    {"idx": 9, "title": "Same", "paragraph_text": "Text 9."}]}""")
@@ -59,7 +59,7 @@ def counts(reasons):
 
 # --- the layouts ----------------------------------------------------------------------------------------------------
 
-PASSAGES = ["Mills\nThey turn. They stop.", "Seas\nThey rise."]
+PASSAGES = ["Mills & Co\nThey turn. They stop.", "Seas\nThey rise."]
 
 
 @pytest.mark.parametrize("file, content, name, passages, asked", [
