@@ -60,16 +60,20 @@ LETTER = r"(?<!\w)(?<!\w['’])(?!(?-i:[AaIi]\s+(?!(?:is|because|since|as|and|n?
 JOINT = r"[\s*)\]]{0,4}(?:[,/&]|\b(?:and|n?or)\b)(?:[\s*(\[]|\b(?:and|n?or|maybe|perhaps|possibly|option)\b){0,6}"
 
 # What a reply says before letters that it denies, and after them.
-NOT = (r"(?:\b(?:not|cannot|neither|nor|never|than|instead of|rules? out|unlike|except)\b|n['’]t\b)"
-       r"(?:\s+(?:be|either|the|option|choice|answer|correct|right|think|believe|that|it|it['’]s|is)\b){0,5}[\s*(\[\"]{1,4}")
+NOT = (r"(?:\b(?:not|cannot|neither|nor|never|than|instead of|rules? out|eliminat(?:e|ing)|unlike|except)\b|n['’]t\b)"
+       r"(?:\s+(?:be|either|the|options?|choice|answer|correct|right|think|believe|that|it|it['’]s|is)\b){0,5}[\s*(\[\"]{1,4}")
 WRONG = (r"[\s*)\]\"]{0,4}(?:\([^()\n]{0,99}\))?(?:"
          r"\s{0,4}[:=-]\s{0,4}(?-i:no|wrong|incorrect|false)\b|\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
          r"(?:\s{1,4}(?:is|are|was|were|be|seems?|looks?|can|could|does|do|would|to|both|all|also|the|an?|\w{1,12}ly)\b)"
-         r"{1,5}\s{1,4}(?:not|wrong|incorrect|false|un(?:supported|likely|true)|excluded|ruled out|impossible)\b)")
+         r"{1,5}\s{1,4}(?:not|never|wrong|incorrect|false|un(?:supported|likely|true)|excluded|eliminated|ruled out|"
+         r"impossible)\b)")
 
-# "A. No. B: False": a verdict after each letter. If an option itself says so, it is no verdict.
-VERDICT = r"(?:no|wrong|incorrect|false)\b"
-JUDGED = rf"[.:=*)\s-]{{0,6}}{VERDICT}\s{{0,4}}(?:[.;\n]|\Z)"
+# What it says behind a letter that it affirms.
+RIGHT = r"[\s*)\]\"]{1,4}is\s(?:\w{1,9}\s){0,3}?(?:correct|right|best|answer)\b"
+
+# "A. No. B: False (C) ❌": a verdict after each letter. If an option itself says so, it is no verdict.
+VERDICT = r"(?:(?:no|wrong|incorrect|false)\b|[✗✘❌])"
+JUDGED = rf"[.:=*()\s–-]{{0,6}}{VERDICT}\s{{0,4}}(?:[.;)\n]|\Z)"
 
 
 def option_of(prediction: str, options: list[str]) -> int | None:
@@ -80,7 +84,8 @@ def option_of(prediction: str, options: list[str]) -> int | None:
 
         an option's text alone (as compared by F1)      He wanted revenge.
         letters after "answer" in its sentence          The answer is C.   **Answer:** (C)
-        letters at the start, marked or alone           C) He wanted revenge   C: he did   C
+        letters at the start, marked or alone           C) He wanted revenge   C: he did   C   (no list from A on)
+        letters before "is right"                       A is plausible, but C is the best.
         letters after "option" or "choice"              Option C is the best one.
         letters in brackets                             I say (C)
         one option's text inside the reply              He wanted revenge, I think.
@@ -88,11 +93,15 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     """
     letters = string.ascii_uppercase[:len(options)]
     letter = LETTER.format(letters)
-    several = f"{letter}(?:{JOINT}{letter})*+"
+    several = f"{letter}(?:{JOINT}{letter}){{0,25}}+"
     wrong = WRONG if any(re.match(f"(?i){VERDICT}", option) for option in options) else f"(?:{WRONG}|{JUDGED})"
-    reply = re.sub(f"(?i){NOT}{several}|{several}{wrong}", "", prediction)
-    forms = [rf"(?i)(?:\banswer\b[^.!?\n]{{0,99}}?|\AA[.:]\s*\(?)[\s*]{{0,9}}({several})",
-             rf"(?i)\A\W*({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
+    reply = prediction
+    for mark, option in zip(letters, options):              # a letter with its text behind it is that letter
+        reply = re.sub(rf"(?i)(\b{mark}[\W_]{{1,6}}){re.escape(option.strip('. '))}", r"\1", reply)
+    reply = re.sub(f"(?i){NOT}{several}|{several}{wrong}", "", reply)
+    forms = [rf"(?im)(?:\banswer\b[^.!?\n]{{0,99}}?|^A[.:](?! *\n)\s*\(?)[\s*]{{0,9}}({several})",
+             rf"(?i)\A\W*(?!A\b.*\n\W*B\b)({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
+             rf"(?i)({several}){RIGHT}",
              rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
     by_form = [re.findall(f"(?i){letter}", " ".join(re.findall(form, reply))) for form in forms]
 

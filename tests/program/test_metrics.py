@@ -69,9 +69,14 @@ REPLIES = {
        "I don't think it's A. It is C.|Options A, B, and D are all unsupported, leaving C.|C is right and A is not.|"
        "A. Incorrect\nB. Incorrect\nC. Correct\nD. Incorrect|(A) No. (B) No. (C) Yes. (D) No.|A: C|A. (C)|'C'|"
        "**A.** Wrong. **C.** Right.|"
+       "(A) He was ill - Incorrect.\n(B) He wanted money - Incorrect.\n(C) He wanted revenge - Correct.|"
+       "A) He was ill (Incorrect)\nB) ❌\nC) ✅|While A is plausible, C is the best answer.|Q: Why?\nA: C|"
+       "Option B seems plausible, but C is correct.|Eliminating options A and B, or D, leaves C.|"
+       "Option (A) can be ruled out. Option (B) can be eliminated. So (C).|"
        "C: He was not paid|(C) No money|A) He was ill: not said.\nB) No.\nThe answer is C.|C is of interest.",
     3: "Answer: a dog bit him|A dog bit him|The answer is that a dog bit him.",
     None: "The answer is A or C|The answer: it can't be A.|The answer is either A or (C).|Answer: A, B|"
+          "(A) He was ill\n(B) He wanted money\n(C) He wanted revenge|A. He was ill\nB. He wanted money|"
           "Option A or option C|The answer is **A** or **C**|The answer is not C|(E)|"
           "|(A) or (B)|B or C|A dog barked|I think a dog did it|He was ill or he wanted money|Not (C)|None of them|"
           "Answer: (A), no: Answer: (B)|I'd say D'Artagnan"}
