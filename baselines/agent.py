@@ -22,7 +22,7 @@ from pecan import MARKER
 from support.disk import file_name, kept
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
-FORMAT = 7                        # of the files; a new one when replies are read in another way
+FORMAT = 8                        # of the files; a new one when replies are read in another way
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -57,8 +57,9 @@ NUMBERED = r"^[^\w\n]{0,9}(?:\d{1,2}\b[^\w\n]{0,9})?"        # what may stand be
 # The marker of a line in a list: that of a bullet, a letter, or a number as in "[1], ".
 MARK = rf"\A(?:{MARKER.pattern}|\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}(?:\s|(?=\[)))"
 
-# What separates cells: a bracket that opens the next one, also if only the last on the line does, or a bar.
-CELLS = r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|"
+# What separates cells: a bracket that opens the next one, also if only the last on the line does, or a bar, maybe with
+# a label from the prompt behind it.
+CELLS = r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|(?:\W{0,3}[Kk]ey [Ee]lements?\W{0,3}:)?"
 
 
 def cleaned(reply: str) -> str:

@@ -49,12 +49,12 @@ FORM = "Keep strictly to the format that is described above."
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
-HEADINGS = (r"(?:here is )?(?:my |the )?(?:updated |new )?notebook(?: update)?(?: \([^()\n]{0,40}\))?|"
-            r"(?:chosen |next )?(?:action|step)|^(?:the|my) rationale[^\n]*|"
-            r"(?:next action )?(?:rationale|reason(?:ing)?|explanation|justification)"
+HEADINGS = (r"(?:here(?: is|['’]s) )?(?:my |the )?(?:updated |new )?notebook(?: update| content| entry)?"
+            r"(?: \([^()\n]{0,40}\))?|(?:chosen |next )?(?:action|step)s?|^(?:the|my) rationale[^\n]*|"
+            r"(?:next action )?(?:rationale?|reason(?:ing)?|explanation|justification)"
             r"(?: (?:for|behind|of)[^\n:.]{0,40})?")
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
-NEXT_FACT = r"(\|[^|\n]*?)\s(?=\[?\d{1,3}[]),.]+\s+[\[\"“\w])"             # begins a second fact on a line
+NEXT_FACT = r"(\|[^|\n]*?|\][;,.]?)\s(?=\[?\d{1,3}[]),.]+\s+[\[\"“\w])"             # begins a second fact on a line
 EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def facts_of(reply: str, chunk: str) -> list[list[str]]:
     facts = []
     for fact, *elements in cells_of(re.sub(NEXT_FACT, r"\1\n", reply), 2):
         if fact != EXAMPLE or EXAMPLE in chunk:
-            elements = elements if len(elements) > 1 else elements[0].split(",")
+            elements = elements if len(elements) > 1 else re.split("[,;]|''", elements[0])
             facts.append([fact, *filter(None, map(plain, elements))])
     return facts
 
@@ -122,7 +122,7 @@ class FactGraph:
 def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
     """Node -> score in 0..100, from "Node: .., Score: ..". Unknown names are left out; the higher score counts."""
     scores = {}
-    for name, said in pairs_of(reply, "node", "score"):
+    for name, said in pairs_of(reply, "(?:starting )?node", "(?:relevance )?score"):
         score = re.search(r"-?\d+(?:\.\d+)?", said)
         node = graph.find(name)                             # signs around the name do not matter
         if score and node is not None:
@@ -135,9 +135,11 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
     """The function that a reply calls, and its argument; None unless the reply names exactly one of the stage.
 
-    Only the paragraph after the last "Chosen Action" counts. Arguments of several calls are joined.
+    Only the paragraph after the last "Chosen Action" counts, up to an explanation. Arguments of several calls are
+    joined.
     """
-    chosen = re.match(rf"(?ims).*(?:chosen action|{NUMBERED}(?:next )?action\b)[\W_]*+(.*?)(?:\n[^\S\n]*\n|\Z)",
+    chosen = re.match(rf"(?ims).*(?:(?:chosen|selected) action|{NUMBERED}(?:next )?action\b)[\W_]*+(.*?)"
+                      r"(?:\n[^\S\n]*\n|\n\W*(?:explan|rational|reason|justif|note\b)|\Z)",
                       cleaned(reply))
     calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen[1]) if chosen else []
     if len({name for name, _ in calls}) != 1:
@@ -148,7 +150,7 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
 def notebook_of(reply: str) -> str:
     """The notebook in a reply, the updated one if there are two, up to the next heading; empty if there is none."""
     books = {"updated" in label: text for label, text in parts_of(reply, HEADINGS) if "notebook" in label and text}
-    return books.get(True, books.get(False, "")).strip("*#- \n")
+    return books.get(True, books.get(False, "")).strip("*#-` \n")
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------
@@ -215,7 +217,8 @@ class Walk:
                 self.queue = [chunk, *(i for i in self.queue if i != chunk)]
 
         if name == "read_neighbor_node":
-            node = self.graph.find(re.sub(r"^\s*\w+\s*=", "", argument))       # Toronto, or node="Toronto"
+            # The argument is Toronto, node="Toronto", or key element of node: Toronto.
+            node = self.graph.find(re.sub(r"(?i)^\s*(?:\w+\s*=|(?:key element|node)[\w\s]*:)", "", argument))
             if node not in self.graph.neighbours[self.node]:
                 return None
             self.node = node

@@ -73,6 +73,9 @@ def test_forms():
     "[1]. [It is a castle, he said.] | [Casa Loma] | [castle]", "1. [It is a castle, he said.] [Casa Loma] [castle]",
     "1. It is a castle, he said. | Casa Loma | castle 2. No key element",
     "**1.** It is a castle, he said. | **Casa Loma** | castle", "– It is a castle, he said. | \"Casa Loma\" | castle",
+    "1. It is a castle, he said. | Key Elements: Casa Loma, castle", "1. It is a castle, he said. | Casa Loma; castle",
+    "[1], [It is a castle, he said.], [Casa Loma '' castle]",
+    "[1], [It is a castle, he said.], [Casa Loma, castle], [2], [No key element]",
     "| No. | Fact | Elements |\n|---|---|---|\n| 1 | It is a castle, he said. | Casa Loma | castle |"])
 def test_facts_as_models_write_them(line):
     reply = f"Facts:\n2. No key element\nx | []\n{line}\n5, 1911 was the year. | 1911"
@@ -112,6 +115,9 @@ def test_actions(stage, reply, wanted):
     "Updated Notebook: a band\nJustification for Next Action: x\nChosen Action: search_more()",
     "Updated Notebook: a band\n- **Next Action Rationale:** x\nChosen Action: search_more()",
     "Updated Notebook: a band\nThe rationale for the next action is x.\nChosen Action: search_more()",
+    "Here's the updated notebook entry:\n```\na band\n```\nRational: x\nSelected Action: search_more()\nNote: It's "
+    "too early for termination().",
+    "Notebook content: a band\nNext Steps: x\nAction: search_more()\n- **Reason:** read_previous_chunk() is no help.",
     "My [Updated Notebook]: a band\n> Rationale behind it: x\nMy chosen action is search_more, not read_chunk."])
 def test_replies_on_a_walk_as_models_write_them(reply):
     assert (notebook_of(reply), action_of(reply, "chunk")) == ("a band", ("search_more", ""))
@@ -126,6 +132,7 @@ def test_notebooks():
     "Node: Toronto, Score: 50\nNode: [danko jones], Score: [250]\nNode: Prague, Score: 99\nNode: toronto, Score: 70.5",
     "**Node:** Toronto, **Score**: 70.5\n1. Node 2: Danko Jones; Score: 100/100\nNode: Toronto, Score: -5",
     "* Node: Toronto (Score: 70.5)\n* Node: Danko Jones – Score: High (100)\nNode: Casa Loma, Sort: 9",
+    "Starting Node: Toronto, Relevance Score: 70.5\nStarting Node 2: Danko Jones, Relevance Score: 100",
     "### Node: Toronto\nScore: 70.5\n\nnode\nDanko Jones\nscore\n100",
     "| Node: Toronto | Score: 70.5 |\n| Node: Danko Jones | Score: 100 |"])
 def test_scores_as_models_write_them(reply):
@@ -163,7 +170,8 @@ def walk(method):
     ("read_chunk([6]) > read_subsequent_chunk() > read_previous_chunk() > termination()", [6, 7], 0),
     # unknown ids and those of other nodes' facts are left out; a reply without any other id is refused
     ("read_chunk([99, 6, 6]) > search_more() > termination()", [6], 0),
-    ("stop_and_read_neighbor() > read_neighbor_node(Danko Jones) > read_chunk([0, 9]) > termination()", [9], 0),
+    ("stop_and_read_neighbor() > read_neighbor_node(Key element: Danko Jones) > read_chunk([0, 9]) > termination()",
+     [9], 0),
     ("read_chunk([99]) > read_chunk([ID]) > x", [], 3),
     # if all chunks were read already, the walk goes on as after stop_and_read_neighbor
     ("read_chunk([6]) > search_more() > read_neighbor_node(Danko Jones) > read_chunk([6]) > termination()", [6], 0),
