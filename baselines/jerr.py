@@ -44,7 +44,7 @@ import re
 from functools import cache
 from itertools import chain
 
-from baselines.agent import Agent, cells_of, lines_of, numbers_of
+from baselines.agent import Agent, cells_of, cleaned, lines_of, numbers_of
 from baselines.common import pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from core.text import split
@@ -111,7 +111,7 @@ def names_of(reply: str, text: str) -> list[str]:
 
     def is_name(part):
         is_sentence = VERBS & set(part.lower().split()[1:]) or form_of(part) in copies
-        return words_of(part) and not is_sentence and holds(text, part)
+        return not words_of(part) <= LABELS and not is_sentence and holds(text, part)
 
     marked = any(map(MARKER.match, reply.splitlines()))
     names = []
@@ -122,7 +122,7 @@ def names_of(reply: str, text: str) -> list[str]:
         held = list(filter(is_name, parts))
         if is_name(whole):
             names.append(whole)
-        elif is_name(head) and not words_of(head) <= LABELS:
+        elif is_name(head):
             names.append(head)
 
         # Several: after a label, or a line of nothing else. On a marked line, a description may follow the first.
@@ -166,9 +166,15 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
 
 
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int]]:
-    """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities."""
-    found = [(node_of.get(form_of(a.strip(QUOTES))), relation, node_of.get(form_of(b.strip(QUOTES))))
-             for a, relation, b, *_ in cells_of(reply, 3)]
+    """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities.
+
+    An entity may stand in parentheses, or before an explanation in parentheses.
+    """
+    def known(name):
+        name = form_of(name.strip(QUOTES))
+        return node_of.get(name, node_of.get(re.sub(r"^\(|\s*\(.*|\)$", "", name)))
+
+    found = [(known(a), relation, known(b)) for a, relation, b, *_ in cells_of(cleaned(reply), 3)]
     return [relation for relation in found if None not in relation]
 
 

@@ -109,6 +109,6 @@ class MeMWalker(Tree):
                                  last=actions[-1]) for text in latest]
 
         def last_action(reply):                             # the last action that a reply names counts
-            named = re.findall(r"Action\W{0,9}?(-?\d+)", reply)
+            named = re.findall(r"Action\W{0,9}?(?:[Ss]ummary )?(-?\d+)", reply)
             return named[-1] if named and named[-1] in actions else None
         return self.ask_fitting(texts, last_action, f"Action is one of {', '.join(actions)}.")

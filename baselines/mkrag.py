@@ -62,8 +62,8 @@ ROUNDS = 2                        # of the loop, at most (Table 6)
 
 # In replies: the label of a sub-question, the labels of a decision, and the sign of a question.
 LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^\n:?]{0,9}:[ *_]*"
-DECISIONS = r"(?:\w{1,9} )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -]q\w{0,7})?"
-ASKS = r"[?？]"
+DECISIONS = r"(?:\w{1,9} )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -](?:the )?q\w{0,7})?"
+ASKS = r"(?i)[?？]|^(?:in )?(?:wh(?:o|om|ose|at|en|ere|ich|y)|how)\b"
 
 # Words of a time without a year, a date or a clock time. Numbers may stand between them.
 GENERAL = set("""a an the one two three four five six seven eight nine ten some few several many this that these those

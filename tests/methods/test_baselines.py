@@ -291,7 +291,7 @@ def test_a_walk_straight_to_the_answer(walk, tiny, settings):
     """An action that is not offered is refused. The last one of a reply counts: a model that compares its choices names
     several. The reader gets the segment, then the nodes on the way to it, the last first, without the segment's own
     summary."""
-    path, shown = walk(2, "1 would do\nAction: 0", 1, -2)
+    path, shown = walk(2, "1 would do\nAction: **Summary 0**", 1, -2)
     assert (path, shown[1:]) == ([8, 6, 4, 1], ["left right 0 to 1", "root sum0 sum1 0 to 1", "root left seg1"])
     method = MeMWalker(tiny, settings)
     method.walk = lambda *_: path

@@ -118,6 +118,7 @@ TEXT = ("Danko Jones is a hard rock trio from Toronto, Ontario, Canada. Rich Kno
     "* **People:** Danko Jones\n* **Places:** Toronto and Prague", "Entities: Danko Jones, Toronto.",
     "a) Danko Jones\nb) Toronto", "* [Danko Jones](https://x.org)\n* [Toronto](y)",
     "{\"names\": [\"Danko Jones\", \"Toronto\"]}", "{\"people\": [\"Danko Jones\"], \"places\": [\"Toronto\"]}",
+    "* People\n  * Danko Jones\n* Places\n  * Toronto",
     "Danko Jones and Toronto", "Entities: Danko Jones, and Toronto", "['Danko Jones', 'Toronto']",
     "[\"Danko Jones\", \"Toronto\"]", "{\"people\":[\"Danko Jones\",\"Toronto\"]}",
     "| Entity | Type |\n|---|---|\n| Danko Jones | band |\n| Toronto | city |"])
@@ -142,8 +143,10 @@ def test_other_replies():
     assert synopsis_of("孙悟空打败了\n白骨精。", chinese) == "孙悟空打败了 白骨精。"
     assert [synopsis_of(reply, TEXT) for reply in ("No", "I'm sorry, I can't help.", "")] == [""] * 3
     reply = ("* Casa Loma | is in | Toronto.\n1. **toronto** | has | \"Casa Loma\"\nToronto - has - Casa Loma\n"
-             "Toronto | has | Prague\nToronto | Casa Loma")
-    assert relations_of(reply, {"casa loma": 0, "toronto": 1}) == [(0, "is in", 1), (1, "has", 0)]
+             "Toronto | has | Prague\nToronto | Casa Loma\n(Toronto | has | Casa Loma)\n"
+             "Casa Loma (1911) | is in | Toronto (a city)\n> Rex (dog) | is in | Toronto")
+    assert relations_of(reply, {"casa loma": 0, "toronto": 1, "rex (dog)": 2}) == [
+        (0, "is in", 1), (1, "has", 0), (1, "has", 0), (0, "is in", 1), (2, "is in", 1)]
 
 
 @pytest.mark.parametrize("reply, wanted", [

@@ -114,9 +114,16 @@ def test_pairs_as_models_write_them(reply):
     "### Answer\nI don't know.\n### RewriteQ\nWhere is it?", "Answer: -\n(2) RewriteQ – **Where is it?**",
     *(f"Answer: {nothing}\nRewriteQ: Where is it?" for nothing in ("TBD", "Nobody knows", "It lacks this.", "不知道")),
     "Answer: \"unknown\" RewriteQ: Where is it?", "Answer: [unknown] Rewrite: Where is it?",
-    "Answer: Rome\nReconstructed Question: Where is it?", "RewriteQ: What did Marie Curie do?\nRewriteQ: Where is it?"])
+    "Answer: Rome\nReconstructed Question: Where is it?", "Rewrite the question: Where is it?",
+    "RewriteQ: What did Marie Curie do?\nRewriteQ: Where is it?"])
 def test_rewritings_as_models_write_them(reply):
     assert decision_of(reply, "") == ("RewriteQ", "Where is it?")
+
+
+def test_a_rewriting_may_lack_its_question_mark():
+    for question in ("Where is it", "in which city is it", "How is the river called"):
+        for reply in (f"Answer: unknown\nRewriteQ: {question}", f"RewriteQ: {question}\nAnswer: N/A"):
+            assert decision_of(reply, "") == ("RewriteQ", question)
 
 
 @pytest.mark.parametrize("reply, wanted", [
