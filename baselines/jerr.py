@@ -116,9 +116,10 @@ def names_of(reply: str, text: str) -> list[str]:
     marked = any(map(MARKER.match, reply.splitlines()))
     names = []
     for line in lines_of(reply):
-        head, *rest = re.split(EXPLAINED, line, maxsplit=1)
+        bare = re.sub(r" ?\([^()]*(?:\)|\Z)", "", line)           # a name whose text has the parentheses is whole
+        head, *rest = re.split(EXPLAINED, bare, maxsplit=1)
         whole, head, *parts = (part.strip(QUOTES) for part in (
-            line.replace("**", ""), head, *re.split(LISTED, rest[0] if rest else line)))
+            line.replace("**", ""), head, *re.split(LISTED, rest[0] if rest else bare)))
         held = list(filter(is_name, parts))
         if is_name(whole):
             names.append(whole)

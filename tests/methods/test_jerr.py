@@ -118,7 +118,7 @@ TEXT = ("Danko Jones is a hard rock trio from Toronto, Ontario, Canada. Rich Kno
     "* **People:** Danko Jones\n* **Places:** Toronto and Prague", "Entities: Danko Jones, Toronto.",
     "a) Danko Jones\nb) Toronto", "* [Danko Jones](https://x.org)\n* [Toronto](y)",
     "{\"names\": [\"Danko Jones\", \"Toronto\"]}", "{\"people\": [\"Danko Jones\"], \"places\": [\"Toronto\"]}",
-    "* People\n  * Danko Jones\n* Places\n  * Toronto",
+    "* People\n  * Danko Jones\n* Places\n  * Toronto", "Danko Jones (band: rock), Toronto (Ontario, Canada",
     "Danko Jones and Toronto", "Entities: Danko Jones, and Toronto", "['Danko Jones', 'Toronto']",
     "[\"Danko Jones\", \"Toronto\"]", "{\"people\":[\"Danko Jones\",\"Toronto\"]}",
     "| Entity | Type |\n|---|---|\n| Danko Jones | band |\n| Toronto | city |"])
@@ -130,7 +130,8 @@ def test_names_as_models_write_them(reply):
     "I'm sorry, but I can't help with that.", "* None", "No entities found.", "Sure! Here they are:", "* Prague", "",
     "Danko Jones is a hard rock trio from Toronto, Ontario, Canada.", "* Rich Knox released Casa Loma in 1911",
     "The text mentions Danko Jones, a hard rock trio from Toronto.", "* Danko Jones is a hard rock trio", "* Jone",
-    "Danko Jones, a hard rock trio, comes from Toronto."])
+    "Danko Jones, a hard rock trio, comes from Toronto.",
+    "Danko Jones is a trio (from Canada) and Casa Loma, in 1911. Many people, Toronto, liked it."])
 def test_what_names_nothing_is_refused(reply):
     """Apologies, sentences and names that the text does not hold."""
     assert names_of(reply, TEXT) == []
