@@ -65,9 +65,9 @@ ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of n
 @dataclass
 class Prepared:
     """A document made ready for its questions."""
-    texts: list[str]              # what can be retrieved: chunks, nodes or passages
+    texts: list[str]              # what can be retrieved: chunks, nodes, units, pairs
     flops: int = 0                # what preparing cost, the construction of a graph included
-    graph: object = None          # PECAN's graph, or a tree
+    graph: object = None          # what was built: PECAN's graph, a tree, pairs
     index: object = None          # finds texts: their vectors [n, D], word counts or token ids
     calls: int = 0                # replies asked for, by methods that can refuse one
     refused: int = 0
@@ -77,13 +77,13 @@ class Prepared:
 class Answer:
     """A method's answer to a question, and its cost."""
     text: str
-    nodes: list[int]              # places in Prepared.texts of the texts that were read, in order
+    nodes: list[int]              # places in Prepared.texts, in the order they were read (LongLLMLingua: ranks)
     flops: int
-    tokens: int                   # prompt, nodes, probes and answer
+    tokens: int                   # prompt, nodes, checks and answer
     end: str = "read"             # why reading ended, a key of ENDS
     cut: bool = False             # the document did not fit the window and was cut
     trace: list = field(default_factory=list)         # its steps: pecan.Step, or the replies of a baseline
-    calls: int = 0                # replies asked for, without the reader's
+    calls: int = 0                # replies asked for before the answer
     refused: int = 0              # replies without the form that was asked for
 
 

@@ -44,7 +44,7 @@ LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that
 # --- parse ----------------------------------------------------------------------------------------------------------
 
 def parse(argv) -> argparse.Namespace:
-    """The options; InputError if they contradict each other. `methods` names the methods to run; if empty, all."""
+    """The options; InputError if they contradict each other. `methods` names those to run; if empty, the table's."""
     parser = make_parser("eval.py", __doc__)
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
@@ -52,7 +52,8 @@ def parse(argv) -> argparse.Namespace:
                              "hf://datasets/OWNER/NAME[@REVISION]/FILE[:TASK] (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: "
                                          f"{','.join(DEFAULT_METHODS)}; for --table 1 or systems its rows)")
-    parser.add_argument("--table", choices=tables.TABLES, help="a table or figure of the paper")
+    parser.add_argument("--table", choices=tables.TABLES,
+                        help="a table or figure of the paper, or the systems of other papers")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
                         help="for --table 2: another checkpoint; it searches its own graphs and those of --model")
     parser.add_argument("--dragon", nargs=2, metavar=("QUESTIONS", "PASSAGES"),
@@ -78,7 +79,7 @@ def parse(argv) -> argparse.Namespace:
     decided = {"patience": args.table == "patience", "nodes": args.table, "without": args.table,
                "method": args.table not in COMPARE, "builder": args.table == "2"}
     for option, by_table in decided.items():
-        if by_table and getattr(args, option):
+        if by_table and getattr(args, option) not in (None, []):
             raise InputError(f"--{option} cannot be chosen with --table {args.table}: the table decides what is run")
 
     known = COMPARE.get(args.table, {})
@@ -119,7 +120,7 @@ def commit() -> str | None:
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
-    """Write the results as JSON and the table as text; print the table and the unanswered questions."""
+    """Write results, table and pictures; print the table and the unanswered questions."""
     everything = {"version": VERSION, "commit": commit(), "python": platform.python_version(),
                   "torch": torch.__version__, "data": results, "not answered": failures}
     suffix = f"-{args.table}" if args.table else ""

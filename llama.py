@@ -182,7 +182,7 @@ def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     P = keys), as if nothing were masked. Averages over nodes do not count.
     """
     D, H, KV, K = config.width, config.heads, config.kv_heads, config.head_width
-    layer_parameters = (2 * H + 2 * KV) * K * D + 3 * D * config.hidden
+    layer_parameters = (2 * H + 2 * KV) * K * D + 3 * D * config.intermediate
     scores_and_values = 4 * config.layers * H * K * tokens * keys
     return 2 * config.layers * layer_parameters * tokens + scores_and_values + 2 * config.vocab * D * logits
 
@@ -284,7 +284,7 @@ class Llama:
 
             # SwiGLU.
             h = rms_norm(x, w[at + "post_attention_layernorm.weight"], config.norm_eps)
-            gate = F.silu(self.linear(h, at + "mlp.gate_proj"))                             # [B, T, hidden]
+            gate = F.silu(self.linear(h, at + "mlp.gate_proj"))                             # [B, T, intermediate]
             x = x + self.linear(gate * self.linear(h, at + "mlp.up_proj"), at + "mlp.down_proj")
 
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a

@@ -22,8 +22,8 @@ STOPS = ".!?:;,\"'”’"             # at the end of a line that is no heading
 def scaled(tokens: int, settings: Settings) -> int:
     """A length in tokens from a method's paper or code, scaled to the size of our chunks.
 
-    Published lengths are for large models, like PECAN's chunks of 300 tokens. Small models have smaller chunks, and
-    every length shrinks with them.
+    Published lengths are for large models, like PECAN's chunks of 300 tokens. Small models have smaller chunks, so
+    every length is scaled as the chunk is.
     """
     return max(1, tokens * settings.chunk // 300)
 

@@ -303,8 +303,8 @@ class JERR(Agent):
     def read(self, prepared, question):
         """Search, look chunks up, read. `nodes` are the chunks that were looked up and fit.
 
-        Synopses come first, those of the result's chunks before others, in up to half of the window. Then come the
-        chunks, in the model's order. A chunk that does not fit keeps its synopsis.
+        Synopses get room first, up to half of it, those of the result's chunks before others; then the chunks, in the
+        model's order. A chunk without room keeps its synopsis. All are read in the order of the document.
         """
         memory = prepared.graph
         nodes, synopses = memory["nodes"], memory["synopses"]

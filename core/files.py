@@ -64,7 +64,7 @@ def enough_memory():
 
 @contextlib.contextmanager
 def reading(place, wanted: str = "cannot be read", remedy: str = ""):
-    """Turn every error in the block into an InputError that begins with `place`.
+    """Turn every error in the block into an InputError. It begins with `place`, unless it was one or memory ran out.
 
     `wanted` says what the file should be. `remedy` says what to do; an InputError of the block gets it too. All kinds
     of errors are caught, because nobody can list the kinds that libraries raise for damaged files.
@@ -136,7 +136,7 @@ class Rule(NamedTuple):
 
 COUNT = Rule((int,), "a whole number from 1 to 16,777,216", lambda n: 1 <= n <= 1 << 24)
 POSITIVE = Rule((int, float), "a number above 0 and below 1e12", lambda x: 0 < x < 1e12)
-NUMBER = Rule((int,), "a whole number of at least 0", lambda n: 0 <= n < 1e30)
+NUMBER = Rule((int,), "a whole number from 0 to below 1e30", lambda n: 0 <= n < 1e30)
 FLAG = Rule((bool,), "true or false")
 TEXT = Rule((str,), "a text")
 TEXTS = Rule((list,), "a non-empty list of texts", lambda texts: texts and all(isinstance(text, str) for text in texts))

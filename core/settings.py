@@ -59,7 +59,7 @@ class Settings:
 
     def reader_settings(self) -> dict:
         """The settings that every method shares, PECAN or not."""
-        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "answer_tokens")}
+        return {name: getattr(self, name) for name in ("chunk", "window", "answer_tokens")}
 
     def construction_settings(self) -> dict:
         """The settings that change a graph."""

@@ -23,7 +23,7 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
 
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
-    """Join as many neighbouring parts as `limit` tokens hold, with `between` between them."""
+    """Join neighbouring parts up to `limit` tokens, with `between` between them; a longer part stays alone."""
     groups = []
     used = 0                                                # tokens of the last group
     for part in parts:

@@ -75,16 +75,17 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
                     "search": (searching(config, search, ANSWER) + nodes * flops_of(config, CLOSE, search, 1), search)}
         costs[dataset] = {}
         for (row, (flops, read)), figures in zip(computed.items(), paper.TABLE_A4.values()):
-            logits, published = flops + flops_of(config, 0, 0, read), 1e12 * figures[dataset]
-            costs[dataset][row] = {"flops": flops, "with all logits": logits, "published": published}
-            rows.append([dataset, row, *map(quantity, (flops, logits, published)),
-                         f"{flops / published:.2f}x", f"{logits / published:.2f}x"])
+            with_logits = flops + flops_of(config, 0, 0, read)
+            published = 1e12 * figures[dataset]
+            costs[dataset][row] = {"flops": flops, "with all logits": with_logits, "published": published}
+            rows.append([dataset, row, *map(quantity, (flops, with_logits, published)),
+                         f"{flops / published:.2f}x", f"{with_logits / published:.2f}x"])
     header = ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"]
     return costs, as_text(Table("", header, rows))
 
 
 def expected(run: Run, whole_window: int) -> dict[str, int]:
-    """The costs of PECAN and of the whole document in one pass, summed over documents and questions.
+    """The costs of PECAN and of the whole document in one pass: FLOPs and counts are sums, bytes the most of a pass.
 
     InputError if the window is too small, as in the run.
     """
@@ -174,7 +175,7 @@ def bytes_of_pass(config: Config, width: int, tokens: int, slots: int, keys: int
     """
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + 2 * config.heads * config.head_width + 2 * config.head_width
-    computed += config.hidden * (1 if keys else 3)
+    computed += config.intermediate * (1 if keys else 3)
     weights = min(config.heads * tokens * keys, BLOCK_BYTES // 4)
     weight_width = 12 + (width if width < 4 else 0)                      # the scores
     return width * (cached * slots + computed * tokens) + weight_width * weights

@@ -76,8 +76,8 @@ class Row(NamedTuple):
     """A row of a table: a method, and the settings that make it this row."""
     name: str                     # for --method and for the file of answers
     label: str                    # as in the paper's tables
-    method: Callable = pecan      # called with the model, what the row uses, the settings, and top_k if there is one
-    uses: tuple[str, ...] = ("encoder", "builder")           # attributes of Models besides the model
+    method: Callable = pecan      # called with model, what the row uses, settings, then construction or top_k if given
+    uses: tuple[str, ...] = ("encoder", "builder")           # attributes of Models besides the model; these are PECAN's
     top_k: int | str | None = None                           # how much is retrieved; "X": for about PECAN's cost
     paper: dict = {}              # the paper's settings for this row; options win
     changes: dict = {}            # settings that no option changes
@@ -225,8 +225,8 @@ def settle(run: Run, pecan: dict | None) -> Run:
     if run.top_k != "X" and not reads_mean:
         return run
     if pecan is None:
-        raise InputError(f"{run.label} depends on PECAN's result: run PECAN too (--method pecan,"
-                         f"{run.row.name}), or say how much with --top")
+        raise InputError(f"{run.label} depends on PECAN's run, which gave no result: run PECAN too, or, for Top-X, "
+                         "choose X with --top")
 
     if run.top_k == "X":
         config, tokenizer = unloaded(run.checkpoints.model)

@@ -217,8 +217,8 @@ def summary(rows: list[dict]) -> dict:
 def read_predictions(path: str | Path) -> list[dict]:
     """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
 
-    InputError names the first line without them, or with impossible options. It also refuses a file of LongBench whose
-    name, the task, is not one that its question answering metric scores in English.
+    InputError names the first line without them, or with impossible options. It also refuses a LongBench file that is
+    not named after an English question answering task.
     """
     rows = []
     task = Path(path).name.split(".")[0]

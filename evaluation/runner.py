@@ -62,7 +62,7 @@ def prediction(document: Document, question: Question, prepared: Prepared, answe
 
 
 class Predictions:
-    """The answers of one run. `rows` holds those that are on disk now, without their traces.
+    """The answers of one run. `rows` holds those that were on disk when it was made, without their traces.
 
     Raises InputError if a line is not a prediction. If a kill has torn the last line, its question counts as open.
     """

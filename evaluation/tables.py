@@ -1,8 +1,8 @@
 """The tables and figures of the paper: measured results next to published ones.
 
 Results are data set -> {"runs": name of a run -> its summary}; for Table A3, data set -> {"lengths": ...}. A run that
-failed is missing. "not run" means not measured. "none" means that there is no such number, published or measured.
-Scores are percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
+failed is missing. "not run": not measured. "none": no such number exists. "-": does not apply to this run. Scores are
+percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 """
 from collections import Counter
 from typing import NamedTuple

@@ -29,7 +29,7 @@ class Config:
     """The values of `config.json` that the forward pass needs."""
     vocab: int                                 # V
     width: int                                 # D
-    hidden: int                                # width of the SwiGLU
+    intermediate: int                          # width of the SwiGLU
     layers: int                                # L
     heads: int                                 # H
     kv_heads: int                              # KV
@@ -72,7 +72,7 @@ LLAMA3 = dict.fromkeys(ROPE_NAMES.values(), POSITIVE) | {"original_max_position_
 def read_config(folder: str | Path) -> Config:
     """Read config.json as transformers 4 or 5 wrote it; absent keys have Hugging Face's defaults.
 
-    Raises InputError for a missing key, another architecture, a bias, a rope_type other than default and llama3, and an
+    Raises InputError for a missing key, another architecture, a rope_type other than default and llama3, and an
     impossible value.
     """
     path = Path(folder) / "config.json"
@@ -94,19 +94,22 @@ def read_config(folder: str | Path) -> Config:
         check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} | (LLAMA3 if scaled else {}),
                      f"{path}: ")
 
-        # Mistral's attention may slide: it reaches back sliding_window tokens. Prompts that are no longer do not mind.
+        # Mistral's attention may slide: it reaches back sliding_window tokens. Up to that length nothing slides.
         max_length = values["max_position_embeddings"]
         if kind == "mistral" and "sliding_window" in values:
             check_values(values, {"sliding_window": COUNT}, f"{path}: ")
             max_length = min(max_length, values["sliding_window"])
 
     biased = ["q_proj", "k_proj", "v_proj"] if kind == "qwen2" or values["attention_bias"] else []
-    biased += ["o_proj"] * values["attention_bias"] + ["gate_proj", "up_proj", "down_proj"] * values["mlp_bias"]
+    if values["attention_bias"]:
+        biased += ["o_proj"]
+    if values["mlp_bias"]:
+        biased += ["gate_proj", "up_proj", "down_proj"]
 
     return Config(
         vocab=values["vocab_size"],
         width=values["hidden_size"],
-        hidden=values["intermediate_size"],
+        intermediate=values["intermediate_size"],
         layers=values["num_hidden_layers"],
         heads=heads,
         kv_heads=values["num_key_value_heads"],
@@ -163,8 +166,9 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     D, q, kv = c.width, c.heads * c.head_width, c.kv_heads * c.head_width
     layer_shapes = {"input_layernorm": (D,), "post_attention_layernorm": (D,),
                     "self_attn.q_proj": (q, D), "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D),
-                    "self_attn.o_proj": (D, q), "mlp.gate_proj": (c.hidden, D), "mlp.up_proj": (c.hidden, D),
-                    "mlp.down_proj": (D, c.hidden)}
+                    "self_attn.o_proj": (D, q), "mlp.gate_proj": (c.intermediate, D),
+                    "mlp.up_proj": (c.intermediate, D),
+                    "mlp.down_proj": (D, c.intermediate)}
 
     shapes = {}
     for layer in range(c.layers):
@@ -207,7 +211,7 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files: one, or the shards that the index lists. Beside one file, an index is of old shards."""
+    """The safetensors files: model.safetensors, or the shards that an index lists. Beside the one, shards are old."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.exists() or not index.exists():
         return [single]
@@ -238,7 +242,8 @@ def read_weights(folder: Path, config: Config, device, dtype) -> dict[str, torch
 def locate(model: str | Path) -> Path:
     """The folder of a checkpoint: `model` itself, or the snapshot of a hub repository, owner/name[@revision].
 
-    Raises InputError if `model` is neither, or if the repository cannot be fetched.
+    If there is a folder owner/, then the folder name/ in it was mistyped, and no repository is meant. Raises InputError
+    if `model` is neither, or if the repository cannot be fetched.
     """
     if Path(model).is_dir():
         return Path(model)

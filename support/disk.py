@@ -1,7 +1,7 @@
 """What is kept on disk for one document: its graph, the replies of a construction that was interrupted, and vectors.
 
     GRAPH.json                      the graph (write_graph describes it), or a baseline's tree
-    GRAPH.json.summaries            the replies so far; only while the graph is being built, as is GRAPH.json.lock
+    GRAPH.json.summaries            the replies so far; removed with GRAPH.json.lock when the graph is complete
     GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder's fingerprint
 
 Files hold plain values; pecan.Graph gives them their meaning.
@@ -69,7 +69,7 @@ def read_graph(path: str | Path, **wanted) -> dict:
     Raises InputError if the file is damaged, or if it is the graph of another document, another model or other
     settings.
     """
-    with reading(path, "not a complete graph", "; if it was a graph, remove it, and it is built again"):
+    with reading(path, "not a complete graph", "; remove it, and it is built again, or choose another name"):
         raw = read_json(path)
         if raw.get("format") != FORMAT:
             raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")

@@ -10,7 +10,9 @@ BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#b8b4aa"        # colour-blind reade
 
 
 def leaders(answer: Answer, graph: Graph) -> dict[int, int]:
-    """For each node that attention led to, more than similarity: the visited node i with the largest r_i e_ij."""
+    """For each node that attention led to, more than similarity in a score of both: the visited i with the largest
+    r_i e_ij.
+    """
     E = graph.E.to_dense()
     r = E.new_zeros(len(E), 1)
     found = {}

@@ -44,7 +44,7 @@ def source_hash(text: str) -> str:
 
 
 def fill_in(template: str, **values) -> str:
-    """A template of this folder with its values. Only what a template for HTML does not mark as safe is escaped."""
+    """A template of this folder with its values. In *.html.jinja, values are escaped unless they are marked as safe."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER),
                                      autoescape=jinja2.select_autoescape(["html.jinja"]),
                                      undefined=jinja2.StrictUndefined, keep_trailing_newline=True)

@@ -79,9 +79,9 @@ WATCHED = {
 
 def reasons(E, r, c, z, score) -> list:
     """Why the best node outside S is read next: what enters it, and the parts of its score."""
-    j = score.masked_fill(r > 0, -1).argmax()
-    i = (E[:, j] * r).nonzero()[:, 0]
-    return [j, i, r[i], E[i, j], z[j], z.sum(), c[j], c.clamp(min=0).sum(), score[j]]
+    i = score.masked_fill(r > 0, -1).argmax()
+    j = (E[:, i] * r).nonzero()[:, 0]
+    return [i, j, r[j], E[j, i], z[i], z.sum(), c[i], c.clamp(min=0).sum(), score[i]]
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def note(rows: dict, place: str, labels: list[str], values_of, *call, **named):
 
 
 def few(values: np.ndarray) -> list[str]:
-    """The values, or the first ones of more than SHOWN, of decimals those other than 0. Decimals have four digits."""
+    """At most SHOWN values, then ".."; of many decimals only those other than 0. Decimals have four digits."""
     if values.dtype.kind == "f" and values.size > SHOWN:
         values = values[values != 0]
     shown = [f"{x:.4g}" if isinstance(x, float) else str(x) if isinstance(x, int) else repr(x)[1:-1]

@@ -31,7 +31,7 @@ class Script:
 
 
 def generations(model, monkeypatch) -> list[tuple[int, int]]:
-    """Records all generations from now on: (FLOPs by hand, tokens) of each prompt with its reply."""
+    """Records all generations from now on: (FLOPs by cost.generation, tokens) of each prompt with its reply."""
     generate = model.generate
     heard = []
 

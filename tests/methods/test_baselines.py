@@ -1,4 +1,4 @@
-"""The compared methods of Table 1: retrieval, trees, walks, compression, the reader that they share, and FLOPs by hand.
+"""The compared methods of Table 1: retrieval, trees, walks, compression, the reader that they share, and FLOPs.
 
 Their numbers are compared with the packages that define them: rank_bm25, scikit-learn, umap-learn, Hugging Face.
 """
@@ -370,8 +370,8 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document, questio
 
 
 def test_compression_keeps_within_its_target(compressor, tiny, document, spy):
-    """Units are dropped from after the one that exceeds 2100 tokens, the best first, at chunks of 300. Units that fit
-    are not compressed."""
+    """Units are kept, the best first, up to the one that exceeds 2100 tokens (at chunks of 300). Units that fit are not
+    compressed."""
     encode = tiny.tokenizer.encode
     rankings, drops = spy("rank", compressor), spy("drop", compressor)
     units = compressor.prepare(document).texts

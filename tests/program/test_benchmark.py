@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_benchmark_in_its_short_form(capsys):
-    """Replies, nodes, attention and verdicts equal those of transformers' pass, or the parts themselves fail."""
+    """The command prints its page. (Its parts fail if replies, nodes, attention or verdicts are not transformers'.)"""
     benchmark.main(["--short"])
     first, _, _, *ratios, _, last = capsys.readouterr().out.splitlines()
     assert "cores" in first and len(ratios) == 5 and all(line.endswith("x") for line in ratios) and "ten pages" in last

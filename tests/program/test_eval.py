@@ -160,7 +160,7 @@ def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, passag
 
 @pytest.mark.slow
 def test_the_tables_of_the_paper_are_run(three, tmp_path):
-    """They share one graph. Only the ablation without information points builds its own."""
+    """Tables 3, patience and nodes share one graph. Only the ablation without information points builds its own."""
     output = tmp_path / "r"
     for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
         run("--dataset", three, "--limit", 1, "--table", table, "--output", output)

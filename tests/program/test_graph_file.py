@@ -18,8 +18,8 @@ from support.token_mean import TokenMean
 def prepare(tiny, settings, document, monkeypatch):
     """A function that prepares the first 15 passages of the document, in batches of one group.
 
-    A summary is the first words of its group, a model's name before them, from its last node alone; and a name from no
-    node. After `most` batches the run is killed. `prepare.batches` counts the batches of all calls.
+    Each group gives two IPs: its first words, behind the model's id, with an edge to its last node; and "Theo", without
+    an edge. After `most` batches the run is killed. `prepare.batches` counts the batches of all calls.
     """
     def call(path, most=99, of=document.passages[:15], builder=tiny, **changes):
         end = call.batches + most
@@ -102,7 +102,7 @@ def test_a_damaged_graph_is_refused(prepare, tmp_path, key, i, value):
     graph = json.loads(path.read_text())
     (graph[key] if key else graph)[i] = value
     path.write_text(json.dumps(graph))
-    with pytest.raises(InputError, match="g.json: .*(node|edge|level).*; if it was a graph, remove it"):
+    with pytest.raises(InputError, match="g.json: .*(node|edge|level).*; remove it, and it is built again"):
         read_graph(path)
 
 

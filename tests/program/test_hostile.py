@@ -46,7 +46,7 @@ def saved(tmp_path_factory):
 
 @given(st.sampled_from(sorted(READERS)), st.data())
 def test_a_file_that_was_damaged_anywhere(saved, name, data):
-    """If a line is lost, repeated, cut or changed, the file is refused in one line that names it, or is still whole."""
+    """If a line is lost, repeated, cut or changed, and the file is refused, then in one line that names it."""
     folder, texts = saved
     path = folder / name
     lines = texts[name].splitlines(keepends=True)

@@ -167,11 +167,11 @@ OFFICIAL = {"llama2-7b-chat": {"narrativeqa": 20.52, "qasper": 23.85, "hotpotqa"
 @pytest.mark.parametrize("run", OFFICIAL)
 @pytest.mark.parametrize("task", ["narrativeqa", "qasper", "hotpotqa", "musique"])
 def test_the_official_figures_of_longbench(run, task):
-    """F1 equals LongBench's own output to two decimals, ROUGE-L the package's."""
+    """F1 equals LongBench's own output to two decimals, Llama 2's ROUGE-L the package's."""
     folder = Path(os.environ["PECAN_LONGBENCH_PREDICTIONS"]) / run
     s = scores(read_predictions(folder / f"{task}.jsonl"))
     assert round(s["f1"], 2) == json.loads((folder / "result.json").read_text())[task]
-    assert round(s["rouge_l"], 2) == OFFICIAL[run].get(task, round(s["rouge_l"], 2))
+    assert task not in OFFICIAL[run] or round(s["rouge_l"], 2) == OFFICIAL[run][task]
 
 
 def test_differences_are_paired():

@@ -78,7 +78,7 @@ def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, t
     for file in prepared[2].parent.iterdir():
         shutil.copy(file, tmp_path)
     (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
-    with pytest.raises(InputError, match=f"{name}[^\n]*$"):
+    with pytest.raises(InputError, match=rf"\A[^\n]*{name}[^\n]*\Z"):
         main([str(tmp_path / "trace.jsonl"), "-o", str(tmp_path / "page.html")])
     assert not (tmp_path / "page.html").exists()
 

@@ -192,10 +192,11 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
 def test_a_setup_names_what_all_answers_share(recorded):
     """PECAN's has all models and settings, others' the reader's settings and the models that they use."""
     setups = {call.path.stem: call.setup for call in recorded["eval.py"]["claim_file"]}
-    model, reader = {"model": "model float32"}, {"chunk": 40, "window": 900, "summary_share": .25, "answer_tokens": 128}
+    model, reader = {"model": "model float32"}, {"chunk": 40, "window": 900, "answer_tokens": 128}
     assert setups == {
         "pecan": model | {"encoder": "mean encoder", "builder": "builder float32", "top": None} | reader | {
-            "tree": True, "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
+            "summary_share": .25, "tree": True, "confidence": .7, "patience": 2, "attention": False, "similarity": True,
+            "fixed_nodes": None,
             "construction": {"chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
         "dragon": model | {"question_tower": "cls questions", "passage_tower": "cls passages", "top": 5} | reader,
         "longllmlingua": model | {"scorer": "scorer float32", "top": None} | reader,
