@@ -5,7 +5,7 @@ evaluation/layouts.py reads the layouts of the paper's data sets. Your own data 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
 
 `text` is one long text. A list of texts, `passages`, can replace it; no chunk then mixes two passages. A missing id is
-made from the number of the line.
+made from the place of the line or the question.
 """
 import codecs
 import hashlib

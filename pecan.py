@@ -278,8 +278,7 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     if marked > 1 and last_end is not None:
         spans[-1] = (spans[-1][0], last_end)
     for some in (spans if complete else spans[:-1], spans):
-        found = [(start + len(part) - len(part.lstrip()), start + len(part.rstrip()))
-                 for start, part in ((start, text[start:end]) for start, end in some) if part.strip()]
+        found = [(end - len(text[start:end].lstrip()), end) for start, end in some if text[start:end].strip()]
         if found:
             return found
     return []

@@ -293,6 +293,7 @@ class GraphReader(Agent):
         room = self.settings.window - self.limit - self.length(reminder(FORM) + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
+        # Scores are read twice: to accept a reply, and from all replies together.
         said = self.ask_until(head, parts, lambda reply, _: scores_of(reply, graph) and reply, FORM)
         scores = scores_of("\n".join(filter(None, said)), graph)
         return sorted(scores, key=scores.get, reverse=True)[:STARTS]

@@ -43,10 +43,9 @@ class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
     The last hidden states are pooled to one vector as in sentence-transformers (SBERT, Reimers and Gurevych 2019).
-    Reads config.json, tokenizer.json and model.safetensors; also modules.json, 1_Pooling/config.json,
-    tokenizer_config.json and sentence_bert_config.json if they exist. `pooling`, "mean" or "cls", overrides the first
-    two of these. Every tensor is used
-    except the pooler, which neither way of pooling needs. InputError names the file, key or tensor that is wrong.
+    Reads config.json, tokenizer.json and model.safetensors, and the other JSON files that exist. `pooling`, "mean" or
+    "cls", overrides modules.json and 1_Pooling/config.json. Every tensor is used except the pooler, which neither way
+    of pooling needs, and position_ids. InputError names the file, key or tensor that is wrong.
 
     Bert and MPNet set these attributes, and each adds a tensor:
 

@@ -92,7 +92,7 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
 HOME = Path(__file__).parent
 SINK = 0.1                           # weight of sink_loss, relative to cross entropy
 PART = 4                             # lessons that run together; the attention of more does not fit a processor's cache
-MEMORY = 0.998                       # the part of the running mean that a step keeps
+EMA_DECAY = 0.998                    # of the exponential moving average of the weights
 
 
 def sink_loss(a: torch.Tensor) -> torch.Tensor:
@@ -166,8 +166,8 @@ class Training:
             shutil.copy(file, self.folder)
         write_tensors(self.folder / "model.safetensors", {name: mean.cpu() for name, mean in self.mean.items()})
 
-    def gradients(self, kind: str, made: list[Lesson], part: float, sink: bool) -> list[torch.Tensor]:
-        """The gradients of some lessons of one kind; `part` is their share of its lessons in this step.
+    def gradients(self, kind: str, made: list[Lesson], share: float, sink: bool) -> list[torch.Tensor]:
+        """The gradients of some lessons of one kind; `share` is theirs of all its lessons in this step.
 
         With `sink`, sink_loss is added. Then the fused kernel, which is faster, cannot run.
         """
@@ -179,7 +179,7 @@ class Training:
             logits = self.model.logits(hidden[rows, columns])                              # [targets, V]
 
         # A search counts twice.
-        loss = part * F.cross_entropy(logits.float(), right) * (2 if kind == "search" else 1)
+        loss = share * F.cross_entropy(logits.float(), right) * (2 if kind == "search" else 1)
         self.right[kind].append((logits.argmax(1) == right).float().mean().item())
         if sink:
             loss = loss + SINK * sink_loss(a)
@@ -213,10 +213,10 @@ class Training:
             optimizer.step()
         self.steps += 1
 
-        memory = min(MEMORY, self.steps / (self.steps + 10))
+        decay = min(EMA_DECAY, self.steps / (self.steps + 10))
         with torch.no_grad():
             for name, weight in self.model.weights.items():
-                self.mean[name].lerp_(weight, 1 - memory)
+                self.mean[name].lerp_(weight, 1 - decay)
 
     def log(self, seconds: float):
         """Append a line to log.jsonl: the step, the tokens, and the shares of right targets since the last line."""

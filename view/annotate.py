@@ -157,7 +157,8 @@ def prose(text: str, names: Names) -> str:
 
 def blocks_of(file: str, source: str, names: Names, links: Links, defined: Definitions) -> list[Block]:
     """A file from top to bottom: a block for each definition, and in it a new row at each comment on its own line."""
-    starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name for name, node in defined.items()}
+    starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name           # its first decorator's, if any
+              for name, node in defined.items()}
     blocks = [Block(file, "", [Row([], [])])]
     section = ""
     comments = []

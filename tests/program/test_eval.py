@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from filelock import FileLock
-from hostile import ROOT, files, short_set
+from runs import ROOT, files, short_set
 
 import eval as command_line
 from baselines.bm25 import BM25

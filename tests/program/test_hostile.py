@@ -9,9 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 import regex
-from hostile import ROOT, files, short_set
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import ROOT, files, short_set
 
 import eval as evaluation_main
 from core.files import InputError, write_file
