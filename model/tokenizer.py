@@ -117,15 +117,9 @@ class Tokenizer:
         reply_prefix = " " if added == " " else ""
         user_prefix = " " if opening.endswith(" ") else ""
 
-        # Cut the ids of the conversation where the contents are. (One token may hold only a part of the character.)
         texts = [opening.removesuffix(user_prefix), before_reply.removesuffix(reply_prefix),
                  reopening.removesuffix(user_prefix), last_header]
-        frame = Frame([], [], [], [])
-        text = CONTENT.join(texts)
-        encoding = self.special.encode(text, add_special_tokens=False)
-        for token, (start, end) in zip(encoding.ids, encoding.offsets):
-            if CONTENT not in text[start:end]:
-                frame[text[:start].count(CONTENT)].append(token)
+        frame = self._around_contents(texts)
 
         # The pieces of a prompt are encoded one by one, as is a reply. Together they must have the ids of the whole.
         for count, word in (1, "3"), (3, "Yes"):
@@ -138,6 +132,16 @@ class Tokenizer:
                 raise InputError(f"{self.source}: the ids of the chat template depend on what stands between its "
                                  f"tokens, as in {whole!r:.80}")
         return frame, user_prefix, reply_prefix
+
+    def _around_contents(self, texts: list[str]) -> Frame:
+        """The ids of these texts in a conversation that has contents between them."""
+        frame = Frame([], [], [], [])
+        text = CONTENT.join(texts)
+        encoding = self.special.encode(text, add_special_tokens=False)
+        for token, (start, end) in zip(encoding.ids, encoding.offsets):
+            if CONTENT not in text[start:end]:              # several tokens may share the character of a content
+                frame[text[:start].count(CONTENT)].append(token)
+        return frame
 
     def _control_tokens(self) -> dict[int, AddedToken]:
         """The tokens that no text may smuggle in: special ones, and added tokens that the chat template prints.
