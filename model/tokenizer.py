@@ -115,7 +115,7 @@ class Tokenizer:
             raise InputError(f"{self.source}: the chat template asks for a thought by {header!r:.80}; PECAN needs one "
                              "that asks for the reply, Yes or No")
         reply_prefix = " " if added == " " else ""
-        user_prefix = " " if opening.endswith(" ") else ""
+        user_prefix = " " if opening.endswith(" ") and reopening.endswith(" ") else ""
 
         texts = [opening.removesuffix(user_prefix), before_reply.removesuffix(reply_prefix),
                  reopening.removesuffix(user_prefix), last_header]

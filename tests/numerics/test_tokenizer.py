@@ -337,6 +337,8 @@ UPPER = CHATML.replace("message['content']", "message['content'] | upper")
     (partial(write_settings, template=LLAMA2, tokenizer_class="Qwen2Tokenizer", add_prefix_space=True),
      ["ids of the chat template depend", "[INST] 3"]),
     (partial(without_tokenizer_json, old_mistral), ["ids of the chat template depend", "3"]),
+    (partial(write_settings, template=LLAMA2.replace("'[INST] '", "('[INST] ' if loop.first else '[INST]')")),
+     ["ids of the chat template depend"]),
     (no_merges, ["Yes and No begin with the same token"]),
 ])
 def test_damage_is_named(tmp_path, damage, words):
