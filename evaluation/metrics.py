@@ -82,7 +82,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     Letters that the reply denies do not count ("not A", "A or B is wrong"). Then the first of these forms that occurs
     decides. The papers do not say how they match replies.
 
-        an option's text alone (as compared by F1)      He wanted revenge.
+        an option's text alone (as F1 compares words)   He wanted revenge.
         letters after "answer" in its sentence          The answer is C.   **Answer:** (C)
         letters at the start, marked or alone           C) He wanted revenge   C: he did   C   (no list from A on)
         letters before "is right"                       A is plausible, but C is the best.
@@ -105,7 +105,7 @@ def option_of(prediction: str, options: list[str]) -> int | None:
              rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
     by_form = [re.findall(f"(?i){letter}", " ".join(re.findall(form, reply))) for form in forms]
 
-    said, kept, *texts = [f" {' '.join(words(text))} " for text in (prediction, reply, *options)]
+    said, kept, *texts = [f" {' '.join(words(re.sub('[‘’“”]', '', text)))} " for text in (prediction, reply, *options)]
     alone = [letters[n] for n, text in enumerate(texts) if text == said and text.strip()]
     inside = [n for n, text in enumerate(texts) if text.strip() and text in kept]
     longest = [letters[n] for n in inside if not any(texts[n] != texts[m] and texts[n] in texts[m] for m in inside)]

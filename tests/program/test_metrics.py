@@ -100,6 +100,7 @@ def test_accuracy_by_hand():
     assert metrics.accuracy([*rows, {"prediction": "x"}]) == {"accuracy": 50.0}
     assert metrics.accuracy([{"prediction": "x"}, {"prediction": "x", "options": OPTIONS, "gold": None}]) == {}
     assert metrics.option_of("Ann", ["Ann", "ann"]) is None
+    assert metrics.option_of("“He can’t.”", ["He can.", "He can't."]) == 1, "typographic quotes"
 
 
 @pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge_score", cells(WORKED))
