@@ -97,8 +97,10 @@ LABELS = words_of(ATOMS + ELEMENTS)              # words of the prompts, as in "
 
 
 def synopsis_of(reply: str, chunk: str) -> str:
-    """A reply on one line; "" if it shares no word with the chunk, as "No" or an apology does."""
-    return " ".join(reply.split()) if words_of(reply) & words_of(chunk) else ""
+    """A reply on one line; "" if the chunk has less than a quarter of its words, as those of "No" or an apology."""
+    said = words_of(reply)
+    shared = said & words_of(chunk)
+    return " ".join(reply.split()) if shared and 4 * len(shared) >= len(said) else ""
 
 
 def names_of(reply: str, text: str) -> list[str]:

@@ -142,7 +142,8 @@ def test_other_replies():
     chinese = "孙悟空三次打败了白骨精,唐僧却不信他。"
     assert names_of("* 孙悟空\n* **白骨精**:妖怪", chinese) == ["孙悟空", "白骨精"], "there are no blanks between words"
     assert synopsis_of("孙悟空打败了\n白骨精。", chinese) == "孙悟空打败了 白骨精。"
-    assert [synopsis_of(reply, TEXT) for reply in ("No", "I'm sorry, I can't help.", "")] == [""] * 3
+    apology = "I cannot fulfill your request. I'm just an AI and must not write about people who suffer violence."
+    assert [synopsis_of(reply, TEXT) for reply in ("No", "I'm sorry, I can't help.", apology, "")] == [""] * 4
     reply = ("* Casa Loma | is in | Toronto.\n1. **toronto** | has | \"Casa Loma\"\nToronto - has - Casa Loma\n"
              "Toronto | has | Prague\nToronto | Casa Loma\n(Toronto | has | Casa Loma)\n"
              "Casa Loma (1911) | is in | Toronto (a city)\n> Rex (dog) | is in | Toronto")
