@@ -141,10 +141,11 @@ def action_of(reply: str, stage: str) -> tuple[str, str] | None:
     chosen = re.match(rf"(?ims).*(?:(?:chosen|selected) action|{NUMBERED}(?:next )?action\b)[\W_]*+(.*?)"
                       r"(?:\n[^\S\n]*\n|\n\W*(?:explan|rational|reason|justif|note\b)|\Z)",
                       cleaned(reply))
-    calls = re.findall(rf"\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen[1]) if chosen else []
-    if len({name for name, _ in calls}) != 1:
+    calls = re.findall(rf"(?i)\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen[1]) if chosen else []
+    names = {name.lower() for name, _ in calls}
+    if len(names) != 1:
         return None
-    return calls[0][0], ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
+    return names.pop(), ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
 
 
 def notebook_of(reply: str) -> str:

@@ -96,7 +96,7 @@ def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
         fields = {key.lower(): inner for key, inner in value.items()}
         name = " ".join(str(fields.get("name") or fields.get("entity") or key).split())
         items = [(kind, item) for kind in KINDS for item in items_of(fields.get(kind))]
-        if name and items and not echoes(name, text):
+        if name and items and not echoes(f"{name} {items}", text):
             found.append((name, items))
     return found
 

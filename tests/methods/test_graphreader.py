@@ -91,7 +91,7 @@ def test_the_prompts_example_counts_if_it_is_in_the_text():
 # --- replies --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("stage, reply, wanted", [
-    ("facts", "*Chosen Action*: read_chunk(List[6, 9])", ("read_chunk", "List[6, 9]")),
+    ("facts", "*Chosen Action*: Read_chunk(List[6, 9])", ("read_chunk", "List[6, 9]")),
     ("neighbours", "*Chosen Action*: read_neighbor_node(Danko Jones (band))",
      ("read_neighbor_node", "Danko Jones (band)")),
     ("chunk", "*Chosen Action*: search_more()\n*Chosen Action*: termination()", ("termination", "")),

@@ -86,11 +86,11 @@ def test_a_reply_that_was_cut_keeps_its_complete_entities():
 
 def test_an_echo_of_the_example_is_no_text(method):
     """This holds unless the text itself is about the Curies. The rest of a reply is kept."""
-    echo = '{"Pierre Curie": {"Events": ["sang"]}}'
+    echo = '{"Pierre Curie": {"Events": ["sang"]}, "Ben": {"Relationships": {"Wife": "Marie Curie"}}}'
     Script(method, echo, echo + '{"Ann": {"Events": ["sang"]}}', "Ann | 0.7", "Q: x?\nA: Curie\nQ: Who sang?\nA: Ann")
     prepared = method.prepare(Document("x", ["Ann sang."]))
     assert (prepared.texts, prepared.refused) == (["Who sang? Ann"], 1)
-    assert len(entities_of(echo, "Pierre Curie was.")) == 1
+    assert len(entities_of(echo, "Pierre Curie was.")) == 2
     rewritten = "RewriteQ: What did Marie Curie discover?"
     assert decision_of(rewritten, "Who is Ann?") is None != decision_of(rewritten, "Who is Pierre Curie?")
 
