@@ -350,7 +350,7 @@ class HotpotQA(Layout):
         for title, sentences in context:
             text = " ".join(filter(None, map(str.strip, texts(sentences)))) if bare else "".join(texts(sentences))
             passages.append(paragraph(html.unescape(title), text))
-        question = Question(row.get("_id") or row.get("id"), row["question"], [row.get("answer") or ""])
+        question = Question(row.get("_id", row.get("id")), row["question"], [row.get("answer") or ""])
         return checked(where, question.id, passages, [question], report)
 
 
