@@ -67,7 +67,7 @@ STOP = set("a an the of in on at to by for from with and or but as is are was we
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
 VERBS = set("is are was were has have had".split())         # a line with one of these is a sentence
-EXPLAINED = r"\*\*|:(?=[\s\[\"])|：|\]\(|\s[-–—=→|(\[]"         # between a name and its explanation, a label and names
+EXPLAINED = r"\*\*|:(?=[\s\[\"])|：|\]\(|\s[-–—=→|\[]"          # between a name and its explanation, a label and names
 LISTED = r"[,;|:](?=[\s\"\[])(?:\s+and\b)?|\sand\s"          # between names
 QUOTES = " \t*_`'\"“”[]{}|.,;:!?"                             # signs around a name
 
