@@ -233,11 +233,13 @@ def edge_weights(a: torch.Tensor, places: list[int]) -> torch.Tensor:
     return share(a[places].cpu().double().mean(0))
 
 
-# What a bullet begins with: a star, dot or arrow, a dash or plus with a blank behind it, or a number of at most two
-# digits, also in parentheses, in bold or as a heading. So **bold**, ---, -12 degrees, 1.5 and 1921. are text.
-# Possessive, and used only at the start of a line, so it takes linear time.
-MARKER = re.compile(r"\s*+(?:\*(?!\*)|[•●◦▪‣·∙○■□◆▸►➢→⁃]|[-‐‑–—−+](?=\s|$)|\d{1,2}、|"
-                    r"(?:#{1,6} )?\*{0,2}\(?\d{1,2}\*{0,2}[.)]\*{0,2}(?=\s|$|[^\W\d_]))\s*+")
+# What a bullet begins with. So **bold**, ---, -12 degrees, 1.5 and 1921. are text. Possessive, and used only at the
+# start of a line, so it takes linear time.
+MARKER = re.compile(r"""(?x: \s*+ (?:
+      \*(?!\*) | [•●◦▪‣·∙○■□◆▸►➢→⁃]                  # a star, a dot, an arrow
+    | [-‐‑–—−+] (?=\s|$)                             # a dash or plus with a blank behind it
+    | \d{1,2}、 | (?:\#{1,6}\ )? \*{0,2} \(? \d{1,2} \*{0,2} [.)] \*{0,2} (?=\s|$|[^\W\d_])
+    ) \s*+ )""")                                     # a number of at most two digits: 1. 1) (1) **1.** ## 1.
 
 
 def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:

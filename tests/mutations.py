@@ -177,8 +177,8 @@ PECAN = {
         "an afterword joins the last bullet": ("if marked > 1 and last_end is not None:", "if False:"),
     },
     "test_pecan.py::test_bullets": {
-        "a year is a marker": ("\\(?\\d{1,2}", "\\(?\\d{1,4}"),
-        "a dash without a blank is a marker": ("[-‐‑–—−+](?=\\s|$)", "[-‐‑–—−+]"),
+        "a year is a marker": ("\\(? \\d{1,2}", "\\(? \\d{1,4}"),
+        "a dash without a blank is a marker": ("[-‐‑–—−+] (?=\\s|$)", "[-‐‑–—−+]"),
     },
     "test_algorithm.py::test_building_equals_the_naive_one": {
         "marker counted in a node of a prompt": (
