@@ -7,6 +7,7 @@ end all answers are in OUTPUT/DATASET/METHOD.jsonl, in the order of the question
 import datetime
 import json
 import os
+import re
 import sys
 from collections import ChainMap
 from collections.abc import Iterator
@@ -122,24 +123,27 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{file}, line {number}", line
 
 
-def claim_file(path: Path, setup: dict, overwrite: bool):
-    """Write the setup of a file of answers; InputError if the file holds answers of another setup.
+def set_aside(paths: list[Path]):
+    """Rename the answers of all runs, and their setups, to NAME.old; InputError if there is a NAME.old already.
 
-    With `overwrite`, existing files are renamed to NAME.old; InputError if there is a NAME.old already.
+    A run's number may not be known yet (methods.settle), so answers with any number are renamed.
     """
+    kinds = r"(-\d+)?(\.part-\d+)?\.(jsonl|setup\.json)"
+    renamed = {file: Path(f"{file}.old") for path in paths for file in path.parent.glob("*.json*")
+               if re.fullmatch(re.escape(path.stem) + kinds, file.name)}
+    for old in filter(Path.exists, renamed.values()):
+        raise InputError(f"{old} exists already; move it away, or leave out --overwrite")
+    for file, old in renamed.items():
+        with writing(file):
+            file.rename(old)
+
+
+def claim_file(path: Path, setup: dict):
+    """Write the setup of a file of answers; InputError if the file holds answers of another setup."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    answers = answer_files(path)
     place = path.with_suffix(".setup.json")
-
-    if overwrite and answers:
-        renamed = {file: Path(f"{file}.old") for file in (*answers, place) if file.exists()}
-        for old in filter(Path.exists, renamed.values()):
-            raise InputError(f"{old} exists already; move it away, or leave out --overwrite")
-        for file, old in renamed.items():
-            with writing(file):
-                file.rename(old)
-    elif answers:
+    if answer_files(path):
         with reading(place, remedy="; choose another --output, or --overwrite the answers"):
             before = read_json(place)
             for name, value in setup.items():
@@ -206,11 +210,11 @@ class Team:
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 class Runner:
-    """Carries out runs. The models of the last run stay in memory. With `overwrite`, answers on disk are renamed."""
+    """Carries out runs; the models of the last one stay in memory. `old` answers are renamed before new ones come."""
 
-    def __init__(self, team: Team, overwrite: bool = False):
+    def __init__(self, team: Team, old: list[Path] = ()):
         self.team = team
-        self.overwrite = overwrite
+        self.old = old
         self.models = None
 
     def setup(self, run: Run) -> dict:
@@ -236,7 +240,9 @@ class Runner:
         setup = team.together(lambda: self.setup(run))[0]
         used = [getattr(self.models, name) for name in ("model", *run.row.uses)]
         method = run.row.method(*used, run.settings, *filter(None, [run.construction, run.top_k]))
-        team.first(lambda: claim_file(run.file, setup, self.overwrite))
+        team.first(lambda: set_aside(self.old))
+        self.old = []
+        team.first(lambda: claim_file(run.file, setup))
         with writing(run.graphs):
             run.graphs.mkdir(parents=True, exist_ok=True)
 

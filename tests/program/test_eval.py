@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -120,11 +121,13 @@ def test_two_runs_on_one_folder(tmp_path, monkeypatch):
 
 
 def test_other_settings_do_not_mix(tmp_path):
-    """Answers of other settings are refused, or renamed once with their setup and the part of a killed process."""
+    """Answers of other settings are refused, or renamed once with their setup, the part of a killed process, and those
+    of another number (as bm25-x-7)."""
     folder = tmp_path / "r" / "embedded"
     arguments = "--limit", 1, "--method", "pecan", "--output", tmp_path / "r"
     run(*arguments)
-    (folder / "pecan.part-1.jsonl").write_text("")
+    for name in ("pecan.part-1", "pecan-7"):
+        (folder / f"{name}.jsonl").write_text("")
     kept = files(folder)
     other = run(*arguments, "--patience", 2, code=2)
     assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in other.stderr
@@ -141,6 +144,16 @@ def test_other_settings_do_not_mix(tmp_path):
         before = files(folder)
         again = run(*arguments, "--patience", 3, "--overwrite", code=2)
         assert f"{there}.old exists already" in again.stderr and files(folder) == before
+
+
+def test_an_interrupted_run_that_overwrites_goes_on(tmp_path, monkeypatch):
+    """All old answers are renamed before the first new one, so the same command without --overwrite finds none."""
+    arguments = "--limit", 1, "--method", "bm25,whole", "--output", tmp_path
+    run(*arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(BM25, "make", Mock(side_effect=KeyboardInterrupt))
+        run(*arguments, "--chunk", 30, "--overwrite", code=130)
+    run(*arguments, "--chunk", 30)
 
 
 @pytest.mark.parametrize("passage, changes", [("Bob came.", {}), *(("Ann came.", changes) for changes in (

@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -115,8 +116,8 @@ RUNS = {
                                   *FIXED]),
     "pecan.py, short": (ask.ask, ["text.txt", "Who?", "--model=model", f"--builder={TINY}"]),
     "eval.py": (command.main, ["--method", "pecan,dragon,longllmlingua,bm25-x", "--dragon", "questions", "passages",
-                               "--scorer", "scorer", "--top", 3, "--limit", 2, "--overwrite", "--output", "r",
-                               "--graphs", "g", "--dataset", "mine.jsonl", *SHARED, *CHECKS]),
+                               "--scorer", "scorer", "--top", 3, "--limit", 2, "--output", "r", "--graphs", "g",
+                               "--dataset", "mine.jsonl", *SHARED, *CHECKS]),
     "eval.py, fixed": (command.main, ["--method", "pecan,sbert", "--dataset", "mine.jsonl", "--output", "s", *SHARED,
                                       *FIXED])}
 
@@ -153,7 +154,6 @@ WIRES = [
     ("--limit", "Search", "question", {"Who sings?", "Who swims?"}),
     ("--output", "claim_file", "path.parent.parent.name", {"r", "s"}),
     ("--graphs", "answer_all", "run.graphs.name", {"g"}),
-    ("--overwrite", "claim_file", "overwrite", {True}),
     ("--top", "bm25-x", "top_k", {3}),
     ("--scorer", "longllmlingua", "scorer.folder.name", {"scorer"}),
     ("--dragon", "dragon", "question_encoder.fingerprint", {"cls questions"}),
@@ -207,13 +207,18 @@ def test_a_setup_names_what_all_answers_share(recorded):
     (4, "auto", ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]), (2, "cuda", ["cuda:0", "cuda:1"] * 2),
     (4, "cuda:2", ["cuda:2"] * 4), (0, "auto", ["auto"] * 4)])
 def test_each_process_takes_its_own_gpu(monkeypatch, gpus, wanted, devices):
-    """A machine's processes share its GPUs if these are fewer; a device that is named is taken."""
+    """A machine's processes share its GPUs if these are fewer; a device that is named is taken. It gets the models."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     team = Team()
     team.size = 8
+    load = Mock(side_effect=InputError)
+    monkeypatch.setattr(runner, "Models", load)
+    run = SimpleNamespace(checkpoints=methods.Checkpoints(TINY, None, None, None, None, wanted, "auto"))
     for team.local_rank, device in enumerate(devices):
-        assert team.device(wanted) == device
+        with pytest.raises(InputError):
+            runner.Runner(team).setup(run)
+        assert load.call_args.args[0].device == device
 
 
 # --- from an option, a data set or a row to the settings of a run ---------------------------------------------------
@@ -291,21 +296,24 @@ def test_top_x_is_the_papers(tmp_path):
     (tmp_path / "pecan.json").unlink()
     command_line = "--method", "bm25-x,raptor-ct-x", "--model", tmp_path
     mine = runs(*command_line).values()
+    small = runs(*command_line, "--chunk", 150)["raptor-ct-x"]
     for dataset, known in paper.TOP_X.items():
         assert [run.top_k for run in runs(*command_line, dataset=dataset).values()] == [*known]
         pecan_flops = {"flops": paper.TABLE1["PECAN"][dataset].tflops * 1e12}
         chunks, nodes = (methods.settle(run, pecan_flops) for run in mine)
         assert (chunks.top_k, nodes.top_k) == (known[0], pytest.approx(known[1], rel=.1))
+        assert methods.settle(small, pecan_flops).top_k == pytest.approx(2 * nodes.top_k, rel=.1)    # half as long
         assert chunks.file.name == f"bm25-x-{known[0]}.jsonl"
 
 
 def test_the_pairs_of_table_2(files):
     """Table 2 pairs the model with its own graph, each searcher with its own and with the model's. The searcher's own
-    settings hold, in a window for both models."""
+    settings hold, in a window for both models. A graph may be built in a longer one."""
     found = runs("--table", 2, "--searcher", files / "model", "--searcher", files / "scorer").values()
     assert [(run.checkpoints.model, run.checkpoints.builder, run.settings.chunk, run.settings.window)
             for run in found] == [(str(TINY), None, 24, 380)] + [
         (str(files / name), *rest) for name in ("model", "scorer") for rest in ((None, 300, 2048),
                                                                                 (str(TINY), 300, 512))]
+    assert runs("--builder", files / "model")["pecan"].construction.window == 2048
     assert [run.label for run in found] == ["tiny + tiny", "model + model", "tiny + model", "scorer + scorer",
                                             "tiny + scorer"]
