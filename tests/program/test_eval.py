@@ -20,6 +20,7 @@ from baselines.bm25 import BM25
 from baselines.dense import Dense
 from core.files import InputError
 from data import EMBEDDED
+from evaluation import runner
 from evaluation.runner import Team
 from support.command import user_errors
 
@@ -196,6 +197,30 @@ def test_the_builders_settings_build_its_graphs(three, tmp_path):
     tiny, alone, both = (json.loads(run(*data, "--dry-run", "--json", *options).stdout)["embedded"]["construction"]
                          for options in ([], ["--model", other], ["--builder", other]))
     assert tiny != both == alone
+
+
+class Second(Team):
+    """The second of two processes, alone."""
+
+    def __init__(self):
+        self.rank, self.size = 1, 2
+
+    def together(self, function):
+        return [function()]
+
+    def leave(self):
+        pass
+
+
+def test_each_process_has_its_own_documents_and_file(three, tmp_path, monkeypatch, spy):
+    """Only the first shows how far it is, and prints."""
+    monkeypatch.setattr(command_line, "Team", Second)
+    calls = spy("answer_all", runner)
+    (tmp_path / "embedded").mkdir()
+    done = run("--dataset", three, "--method", "bm25", "--output", tmp_path)
+    [((_, documents, predictions, _, shown), _)] = calls
+    assert [document.id for document in documents] == ["test-1"] and not shown and not done.stdout
+    assert [path.name for path in tmp_path.glob("*/*")] == [predictions.own.name] == ["bm25.part-1.jsonl"]
 
 
 def test_only_torchrun_makes_a_team(monkeypatch):

@@ -119,7 +119,8 @@ RUNS = {
                                "--scorer", "scorer", "--top", 3, "--limit", 2, "--output", "r", "--graphs", "g",
                                "--dataset", "mine.jsonl", *SHARED, *CHECKS]),
     "eval.py, fixed": (command.main, ["--method", "pecan,sbert", "--dataset", "mine.jsonl", "--output", "s", *SHARED,
-                                      *FIXED])}
+                                      *FIXED]),
+    "eval.py, table": (command.main, ["--table=2", "--model=model", "--searcher", "scorer", "--dataset=mine.jsonl"])}
 
 # Of every run that has it: the option, where it must arrive, in which argument, and all values that arrive there.
 WIRES = [
@@ -155,6 +156,8 @@ WIRES = [
     ("--output", "claim_file", "path.parent.parent.name", {"r", "s"}),
     ("--graphs", "answer_all", "run.graphs.name", {"g"}),
     ("--top", "bm25-x", "top_k", {3}),
+    ("--searcher", "build", "model.folder.name", {"model", "scorer"}),
+    ("--searcher", "Search", "model.folder.name", {"model", "scorer"}),
     ("--scorer", "longllmlingua", "scorer.folder.name", {"scorer"}),
     ("--dragon", "dragon", "question_encoder.fingerprint", {"cls questions"}),
     ("--dragon", "dragon", "chunk_encoder.fingerprint", {"cls passages"}),
