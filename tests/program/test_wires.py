@@ -88,7 +88,7 @@ def record(patch, main, arguments: list) -> dict[str, list]:
 
     for module in (llama, sbert):
         patch.setattr(module, "fingerprint", lambda folder: Path(folder).name)
-    patch.setattr(sys.stderr, "isatty", lambda: True)
+    patch.setattr(sys.stderr, "isatty", lambda: "--table=2" not in arguments)
     at(llama, "choose_device", lambda call: (torch.device("meta"), torch.float32))
     at(checkpoint, "read_tensors")
     at(sbert, "read_tensors")
@@ -150,6 +150,8 @@ WIRES = [
     ("text.txt", "build", "progress", {True}),                        # to a terminal
     ("--dataset", "build", "progress", {True}),
     ("--chunk", "tqdm", "disable", {False}),
+    ("--table=2", "build", "progress", {False}),                      # to a file
+    ("--table=2", "tqdm", "disable", {True}),
     ("Who swims?", "Search", "question", {"Who sings?", "Who swims?"}),
     ("--dataset", "answer_all", "run.dataset.name", {"mine"}),
     ("--limit", "Search", "question", {"Who sings?", "Who swims?"}),
