@@ -75,6 +75,7 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
     count."""
     questions = TokenMean(tiny, unit)
     passages = questions if unit else TokenMean(tiny, unit)
+    settings = replace(settings, chunk=20)
     method = Dense(tiny, questions, passages, settings)
     prepared = method.prepare(document)
     assert prepared.flops == passages.flops > 0
@@ -86,24 +87,26 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
     answer = method.answer(prepared, question)
     assert answer.nodes == np.argsort(-(vectors[:-1] @ vectors[-1]))[:5].tolist()
     assert answer.flops == tiny.flops + questions.flops - before
-    assert prepared.texts == pecan.chunks(tiny.tokenizer, document, 24), "the chunks of PECAN"
+    assert prepared.texts == pecan.chunks(tiny.tokenizer, document, 20), "the chunks of PECAN"
+    assert prepared.texts == BM25(tiny, settings).prepare(document).texts
 
 
 # --- the reader -----------------------------------------------------------------------------------------------------
 
 def test_the_reader_reads_what_pecan_would(tiny, settings, question, spy):
-    """The prompt equals that of a search that has read the same texts as nodes."""
+    """The prompt equals that of a search that has read the same texts as nodes. An answer has its own limit."""
     tokenizer = tiny.tokenizer
     prompt = pecan.question_prompt(tokenizer, question)
     for text in ("Bob lives in Rome.", "Ann has a cat."):
         prompt += pecan.node_line(tokenizer, None, text)
     prompt += pecan.answer_turn(tokenizer, tokenizer.first("Yes"))
 
-    reads = spy("read", tiny)
+    reads, replies = spy("read", tiny), spy("generate", tiny)
     texts = ["Ann has a cat.", "Bob  lives\nin Rome."]
     assert BM25(tiny, settings).answer_from_best(question, texts, [1, 0]).nodes == [1, 0]
     (_, [read]), _ = reads[0]
-    assert ids_of(read) == ids_of(prompt)
+    (_, _, limit), _ = replies[0]
+    assert ids_of(read) == ids_of(prompt) and limit == settings.answer_tokens
 
 
 def test_a_text_that_just_fits_is_read(tiny, question, settings):

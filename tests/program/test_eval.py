@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from filelock import FileLock
+from oracle import write_checkpoint
 from runs import ROOT, files, short_set
 
 import eval as command_line
@@ -185,7 +186,8 @@ def test_the_tables_of_the_paper_are_run(three, tmp_path):
 
 
 def test_the_builders_settings_build_its_graphs(three, tmp_path):
-    """Table 2 compares who searches one graph, though the searcher's own settings differ; so does the estimate."""
+    """Table 2 compares who searches one graph, though the searcher's own settings differ; so does the estimate of a
+    construction."""
     other = shutil.copytree(ROOT / "tiny", tmp_path / "other")
     settings = json.loads((other / "pecan.json").read_text())
     (other / "pecan.json").write_text(json.dumps(settings | {"chunk": 40, "window": 500}))
@@ -194,9 +196,14 @@ def test_the_builders_settings_build_its_graphs(three, tmp_path):
     first, shared, own = (json.loads(path.read_text().splitlines()[0])["graph"] for path in (
         tmp_path / "r" / "embedded" / f"{name}.jsonl" for name in ("pecan", "pecan-tiny-other", "pecan-other-other")))
     assert first == shared != own
-    tiny, alone, both = (json.loads(run(*data, "--dry-run", "--json", *options).stdout)["embedded"]["construction"]
-                         for options in ([], ["--model", other], ["--builder", other]))
-    assert tiny != both == alone
+
+    large = write_checkpoint(tmp_path / "large")
+    (large / "pecan.json").write_text('{"chunk": 10, "window": 500, "batch": 1}')
+    tiny, alone, both = (json.loads(run(*data, "--dry-run", "--json", *options).stdout)["embedded"]
+                         for options in ([], ["--model", large], ["--builder", large]))
+    for name in ("windows", "construction", "batch", "of a batch"):
+        assert tiny[name] != both[name] == alone[name]
+    assert both["bytes of weights"] == tiny["bytes of weights"] + alone["bytes of weights"]
 
 
 class Second(Team):

@@ -180,8 +180,9 @@ def test_the_levels_of_a_construction_by_hand():
 
 
 @pytest.mark.parametrize("name, options, nodes, changes", [
-    ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", ["--nodes", 4, "--dtype", "float16"], 4, {"fixed_nodes": 4})])
-def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, options, nodes, changes):
+    ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", ["--nodes", 4, "--dtype", "float16", "--batch", 2], 4,
+                                                        {"fixed_nodes": 4, "batch": 2})])
+def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, spy, name, options, nodes, changes):
     """The estimate follows from the text of a document of several levels. (Each passage is a chunk.)
 
     A search reads GARLIC's 17 nodes on HotpotQA, or as many as the window holds, or --nodes, without checks. The whole
@@ -190,28 +191,34 @@ def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, name, optio
     row = json.loads(EMBEDDED.read_text().splitlines()[1])
     question, = row["questions"] = row["questions"][:1]
     data = write_lines(tmp_path / f"{name}.jsonl", [row])
-    done = run("--dataset", data, *options, "--chunk", 60, "--dry-run", "--json", "--output", tmp_path / "r")
+    devices = spy("choose_device", cost)
+    done = run("--dataset", data, *options, "--chunk", 50, "--device=cpu:0", "--dry-run", "--json",
+               "--output", tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
     config, t = tiny.config, tiny.tokenizer
-    s = resolve(tiny.folder, config.max_length, None, {"chunk": 60} | changes)
+    assert devices[0][0] == ("cpu:0", "float16" if options else "auto", config.dtype)
+    s = resolve(tiny.folder, config.max_length, None, {"chunk": 50} | changes)
     lengths = [length_of(node_line(t, None, text)) for text in row["passages"]]
     limit, room = limit_and_room(t, s)
-    levels = list(cost.construction(lengths, room, limit, 60))
+    levels = list(cost.construction(lengths, room, limit, 50))
     groups = sum(levels, [])
 
     instruction, opening, turn = map(length_of, (
         summary_prompt(t, []), question_prompt(t, question["question"]), answer_turn(t, 0)))
-    read = min(60 * nodes, sum(lengths), s.window - opening - turn - s.answer_tokens)
-    checks = 0 if options else -(-read // 60)
+    read = min(50 * nodes, sum(lengths), s.window - opening - turn - s.answer_tokens)
+    checks = 0 if options else -(-read // 50)
     prompt, whole = opening + read + turn, min(opening + sum(lengths) + turn, 512 - s.answer_tokens)
     search = (flops_of(config, prompt, prompt // 2) + checks * flops_of(config, len(t.frame.close), opening + read, 1)
               + sum(flops_of(config, 1, prompt + n, 1) for n in range(s.answer_tokens)))
+    batches = [(min(s.batch, len(level)), instruction + max(tokens for tokens, _ in level)) for level in levels]
+    width = 2 if options else 4
     wanted = {
         "tokens": sum(lengths), "windows": len(groups), "calls": len(groups) + checks + 1, "search": search,
         "construction": sum(cost.generation(config, instruction + tokens, summary) for tokens, summary in groups),
         "whole": cost.generation(config, whole, s.answer_tokens),
-        "of a search": cost.bytes_of_pass(config, 2 if options else 4, min(read, 512), s.window, prompt)}
+        "of a batch": max(cost.bytes_of_pass(config, width, n * tokens, n * (tokens + limit)) for n, tokens in batches),
+        "of a search": cost.bytes_of_pass(config, width, min(read, 512), s.window, prompt)}
     assert len(levels) > 2 and wanted.items() <= json.loads(done.stdout)[name].items()
 
 
