@@ -254,7 +254,7 @@ def _pooling(folder: Path) -> str:
 def _normalise(folder: Path, tokenizer: tokenizers.Tokenizer):
     """Make BERT's normaliser anew, from the options of tokenizer_config.json, as transformers' BERT and MPNet do.
 
-    Its classes for all kinds of tokenizers keep the normaliser of tokenizer.json.
+    A folder that names a class for any tokenizer keeps the normaliser of tokenizer.json.
     """
     path = folder / "tokenizer_config.json"
     given = _given(path)
@@ -266,7 +266,10 @@ def _normalise(folder: Path, tokenizer: tokenizers.Tokenizer):
 
 
 def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> int:
-    """The most tokens of a sentence, `longest` unless the folder says so. InputError for what else would be done."""
+    """The most tokens of a sentence, `longest` unless the folder says so.
+
+    InputError for prompts, and if tokenizer.json normalises otherwise than the other files say.
+    """
     with reading(folder, "not a sentence encoder"):
         path = folder / "config_sentence_transformers.json"
         given = _given(path)
