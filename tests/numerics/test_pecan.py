@@ -69,6 +69,7 @@ def test_bullets():
     assert texts(f"1. {loose[0]}\n\n2. {loose[1]}\n\nI hope this helps!") == list(loose)
     assert texts("Early life\nAnn was born.\n- She moved.\n\nWork\nShe bakes.") == [
         "Early life\nAnn was born.", "She moved.\n\nWork\nShe bakes."]
+    assert texts("- Ann\n- Bob\n\n \tcame.") == ["Ann", "Bob\n\n \tcame."], "indented"
     assert texts("1.\n\nAnn\n\n2.\n\nBob\n\nBye") == ["Ann", "Bob"], "a bullet below its marker is no afterword"
     assert texts("  no bullet at all:\nin two lines \n") == ["no bullet at all:\nin two lines"]
 
@@ -152,8 +153,9 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
 
 # --- stage 1 with the embedded model --------------------------------------------------------------------------------
 
-def test_graph_invariants(graph, document):
-    """The chunks are the document, in order. Levels come in order, edges lead exactly one level down, rows sum to 1."""
+def test_graph_invariants(graph, document, tiny, settings):
+    """The chunks are the document, in order. Levels come in order, edges lead exactly one level down, rows sum to 1. A
+    summary as long as its text makes no level."""
     levels = [node.level for node in graph.nodes]
     assert levels == sorted(levels) and levels[-1] >= 3, "the embedded world must give three levels"
     assert " ".join(node.text for node in graph.nodes if node.level == 1).split() == " ".join(document.passages).split()
@@ -161,6 +163,10 @@ def test_graph_invariants(graph, document):
     for i, row in enumerate(graph.E.to_dense()):
         assert {levels[j] for j in row.nonzero()[:, 0]} <= {levels[i] - 1}
         assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
+
+    def echo(_, batch, *__):
+        return [[(text, [1.0] * len(texts)) for text in texts] for texts in batch]
+    assert build(tiny, Document("d", ["Ann has a cat."]), settings, echo).nodes == [Node(1, "Ann has a cat.")]
 
 
 def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
