@@ -98,13 +98,15 @@ def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, kv_heads, dtype):
 
 
 def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):
-    """If a pass has too many attention weights, each layer runs some tokens at a time, here seven."""
+    """If a pass has too many attention weights, each layer runs some tokens at a time, here seven; at least one."""
     logits, a, _ = written_out(model64, ids(150))
     monkeypatch.setattr(llama, "BLOCK_BYTES", 7 * 4 * 8 * 150)
     calls = spy("attention")
     in_blocks, a_in_blocks, _ = written_out(model64, ids(150))
     assert [weights.shape[3] for _, (_, weights) in calls] == 3 * [*21 * [7], 150 % 7]
     assert relative(in_blocks, logits) < rounding(model64) and relative(a_in_blocks, a) < rounding(model64)
+    monkeypatch.setattr(llama, "BLOCK_BYTES", 1)
+    assert relative(written_out(model64, ids(150))[0], logits) < rounding(model64)
 
 
 def test_several_tokens_are_averaged_under_a_mask_only(model, ids):
