@@ -1,6 +1,7 @@
 """Checkpoint folders: both versions of config.json, shards, and damage, reported in one line."""
 import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from oracle import LLAMA3 as SCALING
 from oracle import hugging_face, write_checkpoint
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig
+from transformers import AutoConfig, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from core.files import InputError, sha256
@@ -86,6 +87,9 @@ def test_a_sliding_window_is_the_longest_window(folder, tmp_path, window, longes
     assert read_config(tmp_path).max_length == longest
     write(tmp_path, "config.json", mistral | {"max_position_embeddings": 8192})
     assert read_config(tmp_path).max_length == 4096
+    qwen2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False}
+    write(tmp_path, "config.json", mistral | qwen2 | {"sliding_window": window})
+    assert read_config(tmp_path).max_length == 2048, "Qwen2's is switched off"
 
 
 OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() if key != "rope_type"}
@@ -99,11 +103,13 @@ OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() 
     {"rope_parameters": {"rope_type": "default"}, "rope_scaling": SCALING, "rope_theta": 7.0},
     {"rope_parameters": SCALING, "rope_scaling": {"rope_type": "default"}, "rope_theta": 7.0},
     {"rope_parameters": None, "rope_scaling": OLD_LLAMA3},
-    {"rope_parameters": None, "rope_scaling": {**OLD_LLAMA3, "type": "yarn", "rope_type": "llama3"}}])
+    {"rope_parameters": None, "rope_scaling": {**OLD_LLAMA3, "type": "yarn", "rope_type": "llama3"}},
+    *({"model_type": kind.lower(), "architectures": [f"{kind}ForCausalLM"], "num_attention_heads": 64,
+       "num_key_value_heads": None} for kind in ("Qwen2", "Mistral"))])
 def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, changes):
     """A key that is absent from config.json has Hugging Face's default; the dtype has Llama's, bfloat16."""
     change(write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16), **changes)
-    ours, theirs = read_config(tmp_path), LlamaConfig.from_pretrained(tmp_path)
+    ours, theirs = read_config(tmp_path), AutoConfig.from_pretrained(tmp_path)
     for name, key in {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "head_width": "head_dim",
                       "norm_eps": "rms_norm_eps", "tied": "tie_word_embeddings",
                       "max_length": "max_position_embeddings"}.items():
@@ -184,12 +190,13 @@ def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, data):
 
 
 def test_logits_that_are_not_finite_are_named(model, ids):
-    """A weight may be NaN in the file, or too large for the dtype."""
+    """A weight may be NaN in the file, or too large for the dtype. Logits may be infinite, but not NaN."""
     weights = model.weights | {UP: model.weights[UP] * float("nan")}
     broken = Llama(model.config, weights)
     hidden, _ = broken.append(Cache(broken, 1, 20), [[(None, ids(9))]])
-    with pytest.raises(InputError, match="not finite in torch.float32"):
-        broken.logits(hidden)
+    for hidden in (hidden, torch.tensor([float("inf"), *[0.] * 63])):
+        with pytest.raises(InputError, match="not finite in torch.float32"):
+            broken.logits(hidden)
 
 
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------
@@ -210,7 +217,7 @@ def test_a_revision_of_a_repository(monkeypatch, tmp_path):
     assert asked == [("a/b", None), ("a/b", "refs/pr/1")]
 
 
-def test_a_fingerprint_is_of_what_is_read(folder, copy):
+def test_a_fingerprint_is_of_what_is_read(folder, copy, monkeypatch):
     """A fingerprint covers every file that a model or an encoder is loaded from, and no settings or other files."""
     for name in ("pecan.json", "notes.txt", "results.json", "old.safetensors"):
         write(copy, name, "{}")
@@ -226,10 +233,17 @@ def test_a_fingerprint_is_of_what_is_read(folder, copy):
         write(copy, name, '{"weight_map": {"x": "part.safetensors"}}')
         seen.add(fingerprint(copy))
     assert len(seen) == 2 + len(names) and sha256([copy / FILES[0]]) != sha256([copy / FILES[1]])
+
+    # Nothing else is looked for.
+    exists = Path.exists
+    looked_for = []
+    monkeypatch.setattr(Path, "exists", lambda path: looked_for.append(path.name) or exists(path))
     assert Llama.load(folder, "cpu").fingerprint != Llama.load(folder, "cpu", "bfloat16").fingerprint
+    assert {*looked_for} <= {*names}
 
 
-def test_a_missing_checkpoint_and_a_wrong_device_are_named():
+def test_a_missing_checkpoint_and_a_wrong_device_are_named(monkeypatch):
+    """On any GPU the dtype is that of the stored weights, if it is one of ours; elsewhere it is float32."""
     for name in ("/no/such/folder", "tests/llama"):
         with pytest.raises(InputError, match="no such folder"):
             locate(name)
@@ -238,3 +252,8 @@ def test_a_missing_checkpoint_and_a_wrong_device_are_named():
             choose_device(device)
     with pytest.raises(InputError, match="'float7' is unknown"):
         choose_device("cpu", "float7")
+
+    monkeypatch.setattr(torch, "zeros", lambda *_, device: torch.ones(1))                # as if each device were here
+    for device, stored, dtype in (("cuda", "float16", torch.float16), ("cuda:1", "float16", torch.float16),
+                                  ("cuda", "float8_e4m3fn", torch.float32), ("mps", "float16", torch.float32)):
+        assert choose_device(device, stored=stored) == (torch.device(device), dtype)
