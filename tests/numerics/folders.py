@@ -189,8 +189,8 @@ BPE = {
     "generation": {"template": GENERATION}, "several templates": {"template": TEMPLATES},
     "chat_template.jinja": {"template": TEMPLATES, "files": {"chat_template.jinja": LLAMA31}},
     "added_tokens.json": {"specials": BASE, "files": {"added_tokens.json": ADDED}},
-    "added_tokens.json, some special": {"specials": BASE, "files": {"added_tokens.json": ADDED},
-                                        "extra_special_tokens": CHAT[:5]},
+    "added_tokens.json, some special": {"specials": BASE, "files": {
+        "added_tokens.json": dict(reversed(ADDED.items()))}, "extra_special_tokens": CHAT[:5]},
     "special_tokens_map.json": {"specials": BASE, "template": LLAMA3, "bos_token": None, "eos_token": None, "files": {
         "special_tokens_map.json": {"bos_token": listed(["<s>"])[0], "eos_token": "</s>",
                                     "additional_special_tokens": CHAT}}},

@@ -147,13 +147,19 @@ def test_a_document_cannot_smuggle_in_special_tokens(tmp_path, write):
 
 @both_kinds
 def test_a_tokenizer_fits_its_model(tmp_path, write):
-    """The embeddings must have a row for each word and for each token of the template (here after all words)."""
+    """The embeddings must have a row for each word and for each token of the template (here after all words), and for
+    added words."""
     write(tmp_path)
     t = Tokenizer(tmp_path)
     rows = 1 + max(*t.plain.get_vocab(with_added_tokens=False).values(), t.special.token_to_id("<|im_end|>"))
     Tokenizer(tmp_path, rows)
     with pytest.raises(InputError, match=f"gives ids up to {rows - 1}, and vocab_size of config.json is {rows - 1}"):
         Tokenizer(tmp_path, rows - 1)
+
+    write_bpe(tmp_path, new=listed(["Kittenish"], special=False))
+    word, = Tokenizer(tmp_path).encode("Kittenish")
+    with pytest.raises(InputError, match=f"gives ids up to {word}"):
+        Tokenizer(tmp_path, word)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["bytes", "unknown characters"])
@@ -244,7 +250,8 @@ def test_edges_of_bullets_whose_characters_take_many_tokens(tmp_path, write):
     a = torch.cat([row.expand(len(some), 2) for row, some in zip(torch.tensor([[1., 1], [1, 0], [0, 1]]), ids)])
     points = information_points(t, sum(ids, []), a, 999, False)
     assert [(f"* {point.text}", point.e) for point in points] == [(texts[1].strip(), [1, 0]), (texts[2], [0, 1])]
-    assert not information_points(t, t.encode("<think>\n* Who?\n* W"), a, 999, False)
+    assert not information_points(t, t.encode("\n<think>\n* Who?\n* W"), a, 999, False)
+    assert t.reply(t.encode(texts[0] + "東京")) == "東京"
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
