@@ -12,16 +12,17 @@ GOOD = {"id": "first", "text": "t", "questions": [QUESTION]}
 
 
 def test_both_forms_of_a_document(tmp_path):
-    """Without an id, the line's number in the file is in it. A byte order mark and empty lines do no harm."""
+    """Without an id, the line's number in the file is in it. A question may have the id of its document. A byte order
+    mark and empty lines do no harm."""
     rows = [{"text": "t", "questions": [QUESTION | {"kind": "easy"}]},
-            {"id": 2, "passages": ["a", "b"], "questions": [QUESTION | {"id": 7}]}]
+            {"id": 2, "passages": ["a", "b"], "questions": [QUESTION | {"id": 2}]}]
     path = tmp_path / "mine.jsonl"
     path.write_text("\ufeff\n" + "\n \n".join(map(json.dumps, rows)), encoding="utf-8")
     one, two = read_jsonl(path)
     assert (one.id, one.passages, one.questions[0].id, one.questions[0].extra) == \
         ("mine-2", ["t"], "mine-2-0", {"kind": "easy"})
     assert (two.id, two.passages, two.questions[0].id, two.questions[0].answers) == \
-        ("2", ["a", "b"], "7", ["Ann", "Lee"])
+        ("2", ["a", "b"], "2", ["Ann", "Lee"])
 
 
 def test_the_hash_is_that_of_the_passages():
