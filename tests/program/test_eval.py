@@ -260,6 +260,7 @@ MISTAKES = """
 --window 100 --method pecan               | window 100 is too small
 --score no.jsonl                          | no.jsonl
 --top 3 --method bm25                     | --top 3
+--top 0 --method bm25-x                   | --top is 0
 --graphs README.md                        | README.md
 --output README.md                        | README.md
 --table 2                                 | --searcher
@@ -267,13 +268,14 @@ MISTAKES = """
 --method bm25-x                           | run PECAN too
 --table systems --method bm25             | --method bm25: unknown here
 --model  --json                           | model is blank
---table 2 --searcher x/m --searcher y/m   | x/m y/m have the same name
+--table 2 --searcher x/m --searcher y/m@v | x/m y/m@v have the same name
 --model tests                             | config.json: cannot
 --pictures --table A3                     | --pictures draws --table patience or nodes
 --table 1 --nodes 5                       | --nodes cannot
 --table patience --patience 2             | --patience cannot
 --table 3 --method pecan                  | --method cannot
 --nodes 3 --patience 4                    | --nodes reads a fixed number
+--nodes 3 --confidence 0                  | --nodes reads a fixed number
 --confidence nan                          | confidence is nan
 --without attention --without similarity  | cannot both be off
 --table nodes --without graph             | --without cannot
