@@ -180,8 +180,8 @@ def test_the_levels_of_a_construction_by_hand():
 
 
 @pytest.mark.parametrize("name, options, nodes, changes", [
-    ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", ["--nodes", 4, "--dtype", "float16", "--batch", 2], 4,
-                                                        {"fixed_nodes": 4, "batch": 2})])
+    ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", ["--nodes", 4, "--dtype", "float16", "--batch", 99], 4,
+                                                        {"fixed_nodes": 4, "batch": 99})])
 def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, spy, name, options, nodes, changes):
     """The estimate follows from the text of a document of several levels. (Each passage is a chunk.)
 

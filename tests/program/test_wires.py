@@ -276,15 +276,17 @@ def test_the_window_of_the_whole_document(files, model, options, windows):
     folder = {"8b": ROOT / "tests" / "llama-3.1-8b", "model": files / "model"}[model]
     found = settings_of("--model", folder, *options)
     assert [settings.window for settings in found.values()] == windows
+    assert runs("--builder", files / "model")["pecan"].construction.window == 2048, "of its own length"
 
 
 def test_table_3_takes_one_part_away_a_row():
-    """Each row has its own name. Without progress control, the number of nodes is the paper's on its data sets, and
-    PECAN's mean on others."""
+    """Each row has its own name, and PECAN's says what options have changed. Without progress control, the number of
+    nodes is the paper's on its data sets, and PECAN's mean on others."""
     found = runs("--table", 3)
     assert {name: run.settings for name, run in found.items()} == {
         "pecan": BASE, "pecan-without-attention": replace(BASE, attention=False), "pecan-without-progress": BASE,
         "pecan-without-graph": replace(BASE, tree=True), "pecan-without-similarity": replace(BASE, similarity=False)}
+    assert runs("--nodes", 4, "--without", "graph")["pecan"].label == "PECAN, w/o graph, 4 nodes"
     settled = methods.settle(found["pecan-without-progress"], {"nodes": 20.7})
     assert settled.settings == replace(BASE, fixed_nodes=21) and settled.file.name == "pecan-without-progress-21.jsonl"
     hotpotqa = runs("--table", 3, dataset="HotpotQA")["pecan-without-progress"]
