@@ -70,6 +70,13 @@ def test_a_file_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
         write_file(tmp_path / "f", "new")
     assert (tmp_path / "f").read_text() == "old"
 
+    replaced = []
+    monkeypatch.setattr(os, "replace", lambda new, _: replaced.append(new))
+    for process in (1, 2):
+        monkeypatch.setattr(os, "getpid", lambda: process)
+        write_file(tmp_path / "f", "new")
+    assert len({*replaced}) == 2, "two processes write one file"
+
 
 # --- text -----------------------------------------------------------------------------------------------
 
