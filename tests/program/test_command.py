@@ -100,12 +100,13 @@ def test_a_terminal_need_not_know_every_character(encoding, monkeypatch):
     assert user_errors(main) == "Zoë, 東京 👍🏽\n".encode(encoding, "backslashreplace")
 
 
-def test_a_question_that_is_no_utf_8_is_one_line(tmp_path, monkeypatch, capsys):
+def test_a_question_that_is_blank_or_no_utf_8_is_one_line(tmp_path, monkeypatch, capsys):
     """Before a model is loaded or a graph is built. (A Latin-1 terminal's byte becomes half a surrogate pair.)"""
     monkeypatch.chdir(tmp_path)
     assert ask.main([STORY, "Where is Zo\udceb?"]) == 2
     printed = capsys.readouterr()
     assert re.fullmatch("error: questions 'Where is Zo.*\n", printed.err) and not printed.out + "".join(os.listdir())
+    assert ask.main([STORY, "Where?", " "]) == 2 and "error: questions is blank; " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flops, said", [(513e6, "0.513 GFLOPs"), (9.996e11, "1 TFLOPs"), (3.1e13, "31 TFLOPs"),

@@ -12,7 +12,7 @@ from data import ENDS, Answer, read_text
 from pecan import Graph, Node, Pecan, Step
 from support.token_mean import TokenMean
 from view.ask import as_json, as_text, ask
-from view.page import main, page, write_page
+from view.page import main, page, page_data, write_page
 from view.trace import read_traces, tracing
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,9 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
         assert all(trace["c"][step.node] == step.c for step in answer.trace if step.candidates)
         assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < settings.window
 
+    other = traces[0] | {"graph": traces[0]["graph"] | {"hash": "of another graph"}}
+    assert [row["graph"] for row in page_data([*traces, other])["questions"]] == [0, 0, 1]
+
 
 def test_each_answer_is_on_disk_at_once(prepared, question, tmp_path):
     """If a later question cannot be answered, the trace of the earlier one is there. Before an answer there is no file.
@@ -85,9 +88,10 @@ def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, t
 
 @pytest.mark.parametrize("name", ["mine.jsonl", "new.txt", "none/t.jsonl", "g.jsonl"])
 def test_a_trace_replaces_only_traces(tmp_path, name):
-    """Its name ends with .jsonl, it can be written, and it is not the graph."""
+    """Its name ends with .jsonl, it can be written, and it is not the graph, in whatever words."""
     (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
-    with pytest.raises(InputError, match=name), tracing(None, tmp_path / "g.jsonl", tmp_path / name):
+    path = f"{tmp_path}/../{tmp_path.name}/{name}"
+    with pytest.raises(InputError, match=name), tracing(None, tmp_path / "g.jsonl", path):
         pass
 
 
@@ -116,7 +120,7 @@ def test_an_answer_for_a_program():
 
 def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
     """The commands of view/README.md work in a folder with the story. The second time, the graph is reloaded and the
-    trace replaced. The answer is the method's own."""
+    trace replaced. The answer is the method's own. A book of unknown words brings a warning."""
     (tmp_path / "tiny").mkdir()
     shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)
@@ -127,7 +131,9 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
                                ("reloaded", ["--json"], as_json(answer, question, story.texts))):
         assert ask(["tiny/story.txt", question, "--trace", "selma.jsonl", *form]) == 0
         out, err = capsys.readouterr()
-        assert out == wanted + "\n" and f"{verb} story.txt." in err
+        assert out == wanted + "\n" and f"{verb} story.txt." in err and "warning" not in err
+    Path("book.txt").write_text("It was the best of times, it was the worst of times.")
+    assert ask(["book.txt", question]) == 0 and "warning: " in capsys.readouterr().err
     assert main(["selma.jsonl", "-o", "selma.html"]) == 0
     assert question in Path("selma.html").read_text("utf-8")
 
