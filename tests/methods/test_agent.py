@@ -42,7 +42,7 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
         assert ("replies" in capsys.readouterr().err) == (batch == 4)
         assert said and prepared.flops == sum(flops for flops, _ in said) + vector * len(prepared.texts)
         assert isinstance(method, Tree) or prepared.calls == len(said) >= prepared.refused > 0
-        again = method.prepare(document, path)
+        again = METHODS[name](tiny, method.settings).prepare(document, path)
         assert (again.flops, again.calls, again.refused) == (prepared.flops, prepared.calls, prepared.refused)
 
         said.clear()

@@ -24,9 +24,9 @@ import pecan
 from baselines import memwalker, raptor
 from baselines.agent import TreeNode
 from baselines.bm25 import BM25, Okapi, words
-from baselines.common import pack_paragraphs, pack_sentences
+from baselines.common import pack_paragraphs, pack_sentences, units
 from baselines.dense import Dense
-from baselines.longllmlingua import LongLLMLingua, shares
+from baselines.longllmlingua import Context, LongLLMLingua, shares
 from baselines.memwalker import MeMWalker
 from baselines.raptor import Raptor
 from core.files import InputError
@@ -67,6 +67,8 @@ def test_bm25_reads_the_best_first(tiny, settings):
     scores = rank_bm25.BM25Okapi([words(text) for text in document.passages]).get_scores(["where", "lives", "ann"])
     wanted = np.argsort(-scores, kind="stable")[:5].tolist()
     assert method.answer(method.prepare(document), "Where lives Ann?").nodes == wanted == [2, 1, 0, 7, 3]
+    long = Document("d", ["road " * 60])
+    assert method.prepare(long).texts == pecan.chunks(tiny.tokenizer, long, 24), "the chunks of PECAN"
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -142,6 +144,7 @@ def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
     assert " ".join(chunks).split() == " ".join(passages).split()
     assert len(chunks) > 1 and all(len(Words().encode(chunk)) <= limit for chunk in chunks)
     assert not [chunk for chunk in chunks if chunk.split()[-1] not in ends and chunk[-1] not in ".!?"]
+    assert units(Document("d", ["Ann\n\nShe left.\n\nWhy?", "Bob"])) == ["Ann\nShe left.", "Why?", "Bob"]
 
 
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------
@@ -350,7 +353,9 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document, questio
     Both run in float64, because contrasts of the embedded model can differ by less than the rounding of float32."""
     tokenizer = tiny.tokenizer
     tiny_hf = copy.deepcopy(tiny_hf).double()
-    method = LongLLMLingua(tiny, Llama.load(tiny.folder, "cpu", "float64"), settings)
+    reader = copy.copy(tiny)
+    reader.tokenizer = None                                  # the tokens are the scorer's
+    method = LongLLMLingua(reader, Llama.load(tiny.folder, "cpu", "float64"), settings)
     units = [tokenizer.encode(unit) for unit in method.prepare(document).texts[:4]]
     method.target = sum(map(len, units)) // 4
 
@@ -394,6 +399,9 @@ def test_a_scorer_is_read_no_further_than_it_was_made_for(compressor, tiny, docu
     monkeypatch.setattr(tiny, "config", replace(tiny.config, max_length=100))
     with pytest.raises(InputError, match="was made for 100; choose another --scorer"):
         compressor.compress(compressor.prepare(document).texts, "Who?")
+    Context(tiny, [9] * 10, room=90)
+    with pytest.raises(InputError, match="reads up to 101 tokens"):
+        Context(tiny, [9] * 10, room=91)
 
 
 def test_units_are_four_lines(compressor, tiny):
