@@ -119,10 +119,10 @@ def test_a_newline_that_the_generation_prompt_leaves_out(tmp_path):
 
 
 def test_the_token_that_closes_a_turn_ends_a_reply(tmp_path):
-    """Llama 3's first files name another token: <|end_of_text|>, where turns end with <|eot_id|>."""
-    write_checkpoint(tmp_path, vocab_size=600, eos_token_id=1)
+    """Llama 3's first files name other tokens: <|end_of_text|>, where turns end with <|eot_id|>."""
+    write_checkpoint(tmp_path, vocab_size=600, eos_token_id=[1, 7])
     write_bpe(tmp_path, LLAMA3)
-    assert Llama.load(tmp_path, "cpu").config.eos == (1, SPECIALS.index("<|eot_id|>"))
+    assert Llama.load(tmp_path, "cpu").config.eos == (1, 7, SPECIALS.index("<|eot_id|>"))
 
 
 # --- documents are text ---------------------------------------------------------------------------------------------
@@ -251,7 +251,8 @@ def test_edges_of_bullets_whose_characters_take_many_tokens(tmp_path, write):
     points = information_points(t, sum(ids, []), a, 999, False)
     assert [(f"* {point.text}", point.e) for point in points] == [(texts[1].strip(), [1, 0]), (texts[2], [0, 1])]
     assert not information_points(t, t.encode("\n<think>\n* Who?\n* W"), a, 999, False)
-    assert t.reply(t.encode(texts[0] + "東京")) == "東京"
+    for word in ("think", "thinking", "thought", "reasoning"):
+        assert t.reply(t.encode(f"<{word}>\n* Who?\n</{word}>\n\n東京")) == "東京"
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
