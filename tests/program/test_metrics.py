@@ -152,10 +152,11 @@ def test_a_line_that_is_no_prediction(tmp_path, line):
     path.write_text("\n")
     with pytest.raises(InputError, match="qasper.jsonl: holds no prediction"):
         read_predictions(path)
-    path = tmp_path / "dureader.jsonl"
-    path.write_text(GOOD)
+    for name in ("dureader.jsonl", "qasper_e.jsonl"):        # the second is LongBench-E's
+        (tmp_path / name).write_text(GOOD, encoding="utf-8")
+    assert len(read_predictions(tmp_path / "qasper_e.jsonl")) == 1
     with pytest.raises(InputError, match="LongBench's 'dureader' is not scored, only narr.*qasper"):
-        read_predictions(path)
+        read_predictions(tmp_path / "dureader.jsonl")
 
 
 # ROUGE-L of LongBench's prediction files by the package rouge_score. Their F1 is in result.json.

@@ -180,13 +180,14 @@ def test_the_levels_of_a_construction_by_hand():
 
 
 @pytest.mark.parametrize("name, options, nodes, changes", [
-    ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", ["--nodes", 4, "--dtype", "float16", "--batch", 99], 4,
-                                                        {"fixed_nodes": 4, "batch": 99})])
+    ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", [], 30, {}),
+    ("HotpotQA", ["--nodes", 4, "--dtype", "float16", "--batch", 99], 4,
+     {"answer_tokens": 32, "fixed_nodes": 4, "batch": 99})])
 def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, spy, name, options, nodes, changes):
     """The estimate follows from the text of a document of several levels. (Each passage is a chunk.)
 
-    A search reads GARLIC's 17 nodes on HotpotQA, or as many as the window holds, or --nodes, without checks. The whole
-    document has its own window. Nothing is loaded or written."""
+    A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds, or --nodes, without
+    checks. The whole document has its own window. Nothing is loaded or written."""
     monkeypatch.setattr(datasets, "TAKEN", ())
     row = json.loads(EMBEDDED.read_text().splitlines()[1])
     question, = row["questions"] = row["questions"][:1]
