@@ -202,8 +202,7 @@ def main(argv=None) -> int:
         team.first(lambda: held.enter_context(lock(Path(args.output) / "results")))
         if team.rank == 0:
             print(*(line for dataset in datasets for line in dataset.report.lines()), sep="\n", file=sys.stderr)
-        old = [run.file for run in runs if args.overwrite]
-        failures = do_all(runs, Runner(team, old), results)
+        failures = do_all(runs, Runner(team, runs if args.overwrite else []), results)
         if args.table == "A3":
             _, tokenizer = unloaded(args.model)
             for dataset in datasets:

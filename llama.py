@@ -97,13 +97,13 @@ def attention(q, k, v, mask=None):
     Returns the output [B, KV, G, T, K] and the weights A [B, KV, G, T, P] in at least float32. Query heads that share a
     key/value head lie along the axis G, so keys are never repeated.
     """
-    scores = torch.einsum("bvgtk,bvpk->bvgtp", q, k) * q.shape[-1] ** -0.5          # v: key/value heads
+    scores = torch.einsum("bhgtk,bhpk->bhgtp", q, k) * q.shape[-1] ** -0.5          # h: key/value heads
     if mask is not None:
         scores = torch.where(mask[:, None, None], scores, float("-inf"))
 
     # Trap: as in Hugging Face, the softmax runs in at least float32; the product with v runs in the model's dtype.
     A = at_least_float32(scores).softmax(-1)
-    return torch.einsum("bvgtp,bvpk->bvgtk", A.to(v.dtype), v), A
+    return torch.einsum("bhgtp,bhpk->bhgtk", A.to(v.dtype), v), A
 
 
 # --- node cache (Appendix B) ----------------------------------------------------------------------------------------
@@ -380,6 +380,6 @@ class Llama:
                 break
             hidden, new = self.read(cache, [[(None, [token])] for token in chosen], averaging)      # new [B, 1, N]
             if averaging is not None:
-                for row, of_token in zip(rows, new):
-                    a[row].append(of_token[0])                                              # [N]
+                for row, token_attention in zip(rows, new):
+                    a[row].append(token_attention[0])                                       # [N]
         return ids, [torch.stack(attentions) if attentions else None for attentions in a]

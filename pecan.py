@@ -238,7 +238,7 @@ def edge_weights(a: torch.Tensor, places: list[int]) -> torch.Tensor:
 MARKER = re.compile(r"""(?x: \s*+ (?:
       \*(?!\*) | [•●◦▪‣·∙○■□◆▸►➢→⁃]                  # a star, a dot, an arrow
     | [-‐‑–—−+] (?=\s|$)                             # a dash or plus with a blank behind it
-    | \d{1,2}、 | (?:\#{1,6}\ )? \*{0,2} \(? \d{1,2} \*{0,2} [.)] \*{0,2} (?=\s|$|[^\W\d_])
+    | \d{1,2}、 | (?:\#{1,6}\ )? \*{0,2} \(? \d{1,2} \*{0,2} [.)] \*{0,2} (?=\s|$)
     ) \s*+ )""")                                     # a number of at most two digits: 1. 1) (1) **1.** ## 1.
 
 

@@ -50,11 +50,13 @@ OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
 HEADINGS = (r"(?:here(?: is|['’]s) )?(?:my |the )?(?:updated |new )?notebook(?: update| content| entry)?"
-            r"(?: \([^()\n]{0,40}\))?|(?:chosen |next )?(?:action|step)s?|^(?:the|my) rationale[^\n]*|"
+            r"(?: \([^()\n]{0,40}\))?|(?:chosen |next )(?:action|step)s?|action|step|^(?:the|my) rationale[^\n]*|"
             r"(?:next action )?(?:rationale?|reason(?:ing)?|explanation|justification)"
             r"(?: (?:for|behind|of)[^\n:.]{0,40})?")
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
-NEXT_FACT = r"(\|[^|\n]*?|\][;,.]?)\s(?=\[?\d{1,3}[]),.]+\s+[\[\"“\w])"             # begins a second fact on a line
+# Begins a second fact on a line. Behind a bracket it must have brackets, too: an element may be a number.
+NEXT_FACT = r"(\|[^|\n]*?\s(?=\[?\d{1,3}[]),.]+\s+[\[\"“\w])|\][;,.]?\s(?=\[?\d{1,3}[]).]+,?\s+\[))"
+EXPLANATION = r"(?i)\n[^\w\n]*+(?:explan|rational|reason|note\b)"           # behind an action
 EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------
@@ -135,13 +137,14 @@ def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
 def action_of(reply: str, stage: str) -> tuple[str, str] | None:
     """The function that a reply calls, and its argument; None unless the reply names exactly one of the stage.
 
-    Only the paragraph after the last "Chosen Action" counts, up to an explanation. Arguments of several calls are
-    joined.
+    Only the paragraph after the last "Chosen Action" counts; what an explanation names, only if nothing stands before
+    it. Arguments of several calls are joined.
     """
     chosen = re.match(rf"(?ims).*(?:(?:chosen|selected) action|{NUMBERED}(?:next )?action\b)[\W_]*+(.*?)"
-                      r"(?:\n[^\S\n]*\n|\n\W*(?:explan|rational|reason|justif|note\b)|\Z)",
-                      cleaned(reply))
-    calls = re.findall(rf"(?i)\b({OFFERED[stage]})\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?", chosen[1]) if chosen else []
+                      r"(?:\n[^\S\n]*\n|\Z)", cleaned(reply))
+    said = chosen[1] if chosen else ""
+    call = rf"\b({OFFERED[stage]}|(?i:{OFFERED[stage]})(?=\())\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?"
+    calls = re.findall(call, re.split(EXPLANATION, said)[0]) or re.findall(call, said)
     names = {name.lower() for name, _ in calls}
     if len(names) != 1:
         return None

@@ -67,7 +67,7 @@ STOP = set("a an the of in on at to by for from with and or but as is are was we
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
 VERBS = set("is are was were has have had".split())         # a line with one of these is a sentence
-EXPLAINED = r"\*\*|:(?=[\s\[\"])|：|\]\(|\s[-–—=→|\[]"          # between a name and its explanation, a label and names
+EXPLAINED = r"\*\*|:(?=[\s\[\"])|：|\]\(|\s[-–—=→|(\[]"         # between a name and its explanation, a label and names
 LISTED = r"[,;|:](?=[\s\"\[])(?:\s+and\b)?|\sand\s"          # between names
 QUOTES = " \t*_`'\"“”[]{}|.,;:!?"                             # signs around a name
 
@@ -113,19 +113,20 @@ def names_of(reply: str, text: str) -> list[str]:
 
     def is_name(part):
         is_sentence = VERBS & set(part.lower().split()[1:]) or form_of(part) in copies
-        return not words_of(part) <= LABELS and not is_sentence and holds(text, part)
+        return words_of(part) and not is_sentence and holds(text, part)
 
     marked = any(map(MARKER.match, reply.splitlines()))
     names = []
     for line in lines_of(reply):
-        bare = re.sub(r" ?\([^()]*(?:\)|\Z)", "", line)           # a name whose text has the parentheses is whole
+        label = words_of(line.partition("(")[0]) <= LABELS
+        bare = line if label else re.sub(r" ?\([^()]*(?:\)|\Z)", "", line)     # whole names may have parentheses
         head, *rest = re.split(EXPLAINED, bare, maxsplit=1)
         whole, head, *parts = (part.strip(QUOTES) for part in (
             line.replace("**", ""), head, *re.split(LISTED, rest[0] if rest else bare)))
         held = list(filter(is_name, parts))
         if is_name(whole):
-            names.append(whole)
-        elif is_name(head):
+            names += [] if words_of(whole) <= LABELS else [whole]
+        elif is_name(head) and not words_of(head) <= LABELS:
             names.append(head)
 
         # Several: after a label, or a line of nothing else. On a marked line, a description may follow the first.

@@ -142,7 +142,7 @@ def plain_text(text: str, report: Report, where: str) -> str:
         raise ValueError("holds NUL characters, so it is no text")
     if re.search(r"<(html|body|pre|script|!doctype|title|p|br|center|font)\b|</[a-z]\w*>", text[:5000], re.I):
         report.note("a page in HTML; only its text was kept", where)
-        text = html.unescape(TAG.sub("", BLOCKS.sub("\n", HIDDEN.sub("", text))))
+        text = without_tags(text)
 
     # Some pages have lost their tags, but not the script.
     begins = SCRIPT.match(text)
@@ -151,6 +151,11 @@ def plain_text(text: str, report: Report, where: str) -> str:
         report.note("JavaScript before the text, left out", where)
         text = text[ends.end():]
     return text
+
+
+def without_tags(page: str) -> str:
+    """The text of a page in HTML."""
+    return html.unescape(TAG.sub("", BLOCKS.sub("\n", HIDDEN.sub("", page))))
 
 
 # --- the contract of a layout ---------------------------------------------------------------------------------------
@@ -221,6 +226,11 @@ def paragraph(title: str, text: str) -> str:
     sets with titles. (The nodes in PECAN's Figure A1 have no titles, but they are from a single story.)
     """
     return f"{exactly(str, title)}\n{text}" if exactly(str, text).strip() else ""
+
+
+def id_of(row: dict):
+    """The id that a row gives, if it is not empty."""
+    return next((row[key] for key in ("_id", "id") if row.get(key) not in (None, "")), None)
 
 
 def checked(where: str, name, passages: list[str], questions: Iterable, report: Report,
@@ -350,7 +360,7 @@ class HotpotQA(Layout):
         for title, sentences in context:
             text = " ".join(filter(None, map(str.strip, texts(sentences)))) if bare else "".join(texts(sentences))
             passages.append(paragraph(html.unescape(title), text))
-        question = Question(row.get("_id", row.get("id")), row["question"], [row.get("answer") or ""])
+        question = Question(id_of(row), row["question"], [row.get("answer") or ""])
         return checked(where, question.id, passages, [question], report)
 
 
@@ -371,7 +381,7 @@ class MuSiQue(Layout):
         answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
         if not exactly(bool, row.get("answerable", True)):
             answers = []
-        return checked(where, row.get("id"), passages, [Question(row.get("id"), row["question"], answers)], report)
+        return checked(where, id_of(row), passages, [Question(id_of(row), row["question"], answers)], report)
 
 
 # --- other data sets ------------------------------------------------------------------------------------------------
@@ -407,7 +417,9 @@ class QuALITY(Layout):
                             [option for place, option in enumerate(options) if place == gold],
                             {"options": options, "gold": gold})
 
-        article = plain_text(row["article"], report, where)         # the files without "htmlstripped" hold HTML
+        article = row["article"]
+        if "<p" in article:                                 # the files without "htmlstripped" hold HTML
+            article = without_tags(article)
         return checked(where, row["article_id"], [article], enumerate(row["questions"]), report, read)
 
 
@@ -439,7 +451,7 @@ class LongBench(Layout):
         if self.part(task) != report.part:
             raise ValueError(f"of the task {task!r:.60}")
         passages = re.split(r"^Passage \d+:\r?\n", row["context"], flags=re.M)
-        name = row.get("_id")
+        name = id_of(row)
         question = Question(name, row.get("input") or row["question"], row["answers"])
         return checked(where, name, passages, [question], report)
 

@@ -212,6 +212,11 @@ def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
                output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs"))
 
 
+def is_open(run: Run) -> bool:
+    """Whether a number of the run depends on PECAN's result."""
+    return run.top_k == "X" or "fixed_nodes" in run.row.changes and run.settings.fixed_nodes is None
+
+
 def settle(run: Run, pecan: dict | None) -> Run:
     """The run with the number that depends on PECAN; `pecan` is the summary of PECAN's run on the same data set.
 
@@ -221,8 +226,7 @@ def settle(run: Run, pecan: dict | None) -> Run:
     The number is part of the file's name, because it changes with the number of documents. InputError if PECAN was not
     run.
     """
-    reads_mean = "fixed_nodes" in run.row.changes and run.settings.fixed_nodes is None
-    if run.top_k != "X" and not reads_mean:
+    if not is_open(run):
         return run
     if pecan is None:
         raise InputError(f"{run.label} depends on PECAN's run, which gave no result: run PECAN too, or, for Top-X, "

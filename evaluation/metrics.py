@@ -69,7 +69,7 @@ WRONG = (r"[\s*)\]\"]{0,4}(?:\([^()\n]{0,99}\))?(?:"
          r"impossible)\b)")
 
 # What it says behind a letter that it affirms.
-RIGHT = r"[\s*)\]\"]{1,4}is\s(?:\w{1,9}\s){0,3}?(?:correct|right|best|answer)\b"
+RIGHT = r"[\s*)\]\"]{1,4}is\s(?:(?:clearly|probably|most|likely|the|one)\s){0,4}(?:correct|right|best|answer)\b"
 
 # "A. No. B: False (C) ❌": a verdict after each letter. If an option itself says so, it is no verdict.
 VERDICT = r"(?:(?:no|wrong|incorrect|false)\b|[✗✘❌])"
@@ -97,10 +97,10 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     wrong = WRONG if any(re.match(f"(?i){VERDICT}", option) for option in options) else f"(?:{WRONG}|{JUDGED})"
     reply = prediction
     for mark, option in zip(letters, options):              # a letter with its text behind it is that letter
-        reply = re.sub(rf"(?i)(\b{mark}[\W_]{{1,6}}){re.escape(option.strip('. '))}", r"\1", reply)
+        reply = re.sub(rf"(?i)(\b{mark}(?! \w)[\W_]{{1,6}}){re.escape(option.strip('. '))}(?!\w)", r"\1", reply)
     reply = re.sub(f"(?i){NOT}{several}|{several}{wrong}", "", reply)
-    forms = [rf"(?im)(?:\banswer\b[^.!?\n]{{0,99}}?|^A[.:](?! *\n)\s*\(?)[\s*]{{0,9}}({several})",
-             rf"(?i)\A\W*(?!A\b.*\n\W*B\b)({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
+    forms = [rf"(?i)(?:\banswer\b[^.!?\n]{{0,99}}?|\A(?:Q[.:].*\n+)?A[.:](?! *\n)\s*\(?)[\s*]{{0,9}}({several})",
+             rf"(?i)\A\W*(?!A\b.*\n\W*B[.:)])({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
              rf"(?i)({several}){RIGHT}",
              rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
     by_form = [re.findall(f"(?i){letter}", " ".join(re.findall(form, reply))) for form in forms]

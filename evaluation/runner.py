@@ -38,7 +38,7 @@ from core.files import (
 )
 from data import Answer, Document, Method, Prepared, Question
 from evaluation import metrics
-from evaluation.methods import Models, Run
+from evaluation.methods import Models, Run, is_open
 
 # --- answers on disk ------------------------------------------------------------------------------------------------
 
@@ -123,14 +123,17 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{file}, line {number}", line
 
 
-def set_aside(paths: list[Path]):
+def set_aside(runs: list[Run]):
     """Rename the answers of all runs, and their setups, to NAME.old; InputError if there is a NAME.old already.
 
-    A run's number may not be known yet (methods.settle), so answers with any number are renamed.
+    If a run's number is not known yet (methods.settle), answers with any number are renamed.
     """
-    kinds = r"(-\d+)?(\.part-\d+)?\.(jsonl|setup\.json)"
-    renamed = {file: Path(f"{file}.old") for path in paths for file in path.parent.glob("*.json*")
-               if re.fullmatch(re.escape(path.stem) + kinds, file.name)}
+    renamed = {}
+    for run in runs:
+        kind = re.escape(run.file.stem) + r"(-\d+)?" * is_open(run) + r"(\.part-\d+)?\.(jsonl|setup\.json)"
+        files = [file for file in run.file.parent.glob("*.json*") if re.fullmatch(kind, file.name)]
+        if any(file.suffix == ".jsonl" for file in files):
+            renamed |= {file: Path(f"{file}.old") for file in files}
     for old in filter(Path.exists, renamed.values()):
         raise InputError(f"{old} exists already; move it away, or leave out --overwrite")
     for file, old in renamed.items():
@@ -210,9 +213,9 @@ class Team:
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 class Runner:
-    """Carries out runs; the models of the last one stay in memory. `old` answers are renamed before new ones come."""
+    """Carries out runs; the models of the last one stay in memory. First, the answers of `old` runs are renamed."""
 
-    def __init__(self, team: Team, old: list[Path] = ()):
+    def __init__(self, team: Team, old: list[Run] = ()):
         self.team = team
         self.old = old
         self.models = None

@@ -283,7 +283,7 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
     settings = read_json(place)
     if "added_tokens_decoder" not in settings:                                       # older folders
         older = read_if_there(folder / "special_tokens_map.json")
-        if path.suffix == ".model" or settings.keys() & EXTRA:
+        if path.suffix == ".model" or _has_list(settings):
             older.pop("additional_special_tokens", None)            # transformers takes the other file's tokens instead
         settings |= older
 
@@ -291,7 +291,7 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
         raw = read_json(path) if path.suffix == ".json" else _of_sentencepiece(path)
         own = [(path, token["id"], token) for token in raw["added_tokens"]]
         symbols = [token["content"] for token in raw["added_tokens"] if not token["special"]]
-        if path.suffix == ".model" and symbols and settings.keys() & EXTRA[:2]:
+        if path.suffix == ".model" and symbols and _has_list(settings):
             raise InputError(f"{path}: transformers drops its user-defined symbol {symbols[0]!r}, because {place.name} "
                              "lists extra tokens; give a tokenizer.json")
 
@@ -407,6 +407,11 @@ def _special_tokens(path: Path, settings: dict) -> dict:
         else:
             listed = listed or tokens
     return {str(name): _token(path, token, special=True) for name, token in (named | dict(enumerate(listed))).items()}
+
+
+def _has_list(settings: dict) -> bool:
+    """Whether a list (or null, which counts as one) of extra tokens is given."""
+    return any(key in settings and not isinstance(settings[key], dict) for key in EXTRA)
 
 
 def _token(path: Path, token: str | dict, **flags) -> AddedToken:

@@ -31,7 +31,7 @@ from core.files import (
     write_tensors,
 )
 
-FORMAT = "pecan graph 4"
+FORMAT = "pecan graph 5"
 
 GRAPH = {"flops": NUMBER, "nodes": Rule((list,), "a list that is not empty", bool), "edges": Rule((list,), "a list")}
 NODE = {"level": COUNT, "text": Rule((str,), "a text that is not empty", bool)}

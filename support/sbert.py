@@ -17,6 +17,7 @@ from tokenizers.normalizers import BertNormalizer
 from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_if_there, read_json, reading
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
+from model.tokenizer import WITHOUT_RULES
 from support.token_mean import TokenMean
 
 
@@ -258,8 +259,8 @@ def _normalise(folder: Path, tokenizer: tokenizers.Tokenizer):
     """
     path = folder / "tokenizer_config.json"
     given = _given(path)
-    kept = given.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
-    if isinstance(tokenizer.normalizer, BertNormalizer) and not kept:
+    name = given.get("tokenizer_class") or _given(folder / "config.json").get("tokenizer_class")
+    if isinstance(tokenizer.normalizer, BertNormalizer) and str(name).removesuffix("Fast") not in WITHOUT_RULES:
         with reading(path):
             tokenizer.normalizer = BertNormalizer(True, given.get("tokenize_chinese_chars", True),
                                                   given.get("strip_accents"), given.get("do_lower_case", True))
@@ -268,7 +269,8 @@ def _normalise(folder: Path, tokenizer: tokenizers.Tokenizer):
 def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> int:
     """The most tokens of a sentence, `longest` unless the folder says so.
 
-    InputError for prompts, and if tokenizer.json normalises otherwise than the other files say.
+    InputError for prompts, if long texts lose their beginning, and if tokenizer.json normalises otherwise than the
+    other files say.
     """
     with reading(folder, "not a sentence encoder"):
         path = folder / "config_sentence_transformers.json"

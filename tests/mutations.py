@@ -48,8 +48,8 @@ LLAMA = {
     },
     "test_attention.py::test_the_keys_of_a_group_are_never_repeated": {
         "keys of a group repeated": (
-            "    scores = torch.einsum(\"bvgtk,bvpk->bvgtp\", q, k)",
-            "    scores = torch.einsum(\"bvgtk,bvgpk->bvgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
+            "    scores = torch.einsum(\"bhgtk,bhpk->bhgtp\", q, k)",
+            "    scores = torch.einsum(\"bhgtk,bhgpk->bhgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
     },
     "test_attention.py::test_block_by_block_equals_hugging_face": {
         "weights stay float32 for the values": (
@@ -80,8 +80,8 @@ LLAMA = {
         "the first layer alone": ("@ averaging / config.layers", "@ averaging * (layer == 0)"),
         "the first head of each group alone": ("A.mean((1, 2))", "A[:, :, 0].mean(1)"),
         "attention of the predicting token": (                  # the row before: that of the token's predecessor
-            "a[row].append(of_token[0])",
-            "a[row] = [*a[row][1:], of_token[0], of_token[0]][-len(ids[row]):]"),
+            "a[row].append(token_attention[0])",
+            "a[row] = [*a[row][1:], token_attention[0], token_attention[0]][-len(ids[row]):]"),
     },
     "test_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face": {
         "attention inside the node included": (

@@ -29,13 +29,14 @@ def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
         raise InputError(f"{path}: the name of a trace must end with .jsonl")
     if Path(path).resolve() == graph.resolve():
         raise InputError(f"{path}: is the graph's file; choose another name for the trace")
-    with writing(path), open(path, "a+b") as file:
-        file.seek(0)
-        beginning = file.read(len(BEGINNING))
-        if beginning not in (b"", BEGINNING):
-            raise InputError(f"{path}: exists and is not a trace; choose another name")
-    if not beginning:
-        os.unlink(path)                                      # until there is an answer
+    with writing(path):
+        new = not Path(path).exists()
+        with open(path, "a+b") as file:
+            file.seek(0)
+            if file.read(len(BEGINNING)) not in (b"", BEGINNING):
+                raise InputError(f"{path}: exists and is not a trace; choose another name")
+        if new:
+            os.unlink(path)                                  # until there is an answer
     searches = []
     lines = []
 

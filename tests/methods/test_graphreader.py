@@ -80,6 +80,7 @@ def test_forms():
 def test_facts_as_models_write_them(line):
     reply = f"Facts:\n2. No key element\nx | []\n{line}\n5, 1911 was the year. | 1911"
     assert facts_of(reply, "") == [["It is a castle, he said.", "Casa Loma", "castle"], ["1911 was the year.", "1911"]]
+    assert facts_of("[1], [He had 5 dogs], [5, dogs]", "") == [["He had 5 dogs", "5", "dogs"]]
 
 
 def test_the_prompts_example_counts_if_it_is_in_the_text():
@@ -95,6 +96,8 @@ def test_the_prompts_example_counts_if_it_is_in_the_text():
     ("neighbours", "*Chosen Action*: read_neighbor_node(Danko Jones (band))",
      ("read_neighbor_node", "Danko Jones (band)")),
     ("chunk", "*Chosen Action*: search_more()\n*Chosen Action*: termination()", ("termination", "")),
+    ("chunk", "*Chosen Action*: search_more(). Termination would be early.", ("search_more", "")),
+    ("facts", "*Chosen Action*: I go on\nReason: [6] is near\nread_chunk([6])", ("read_chunk", "[6]")),
     ("facts", "**Chosen action:** read_chunk([6])\nread_chunk([9]), read_chunk([6]), read_chunk",
      ("read_chunk", "[6], [9]")),
     ("facts", "read_chunk([6])", None), ("neighbours", "*Chosen Action*: read_chunk([6])", None),

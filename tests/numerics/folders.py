@@ -196,6 +196,8 @@ BPE = {
                                     "additional_special_tokens": CHAT}}},
     "special_tokens_map.json beside a list": {"specials": BASE, "template": LLAMA3, "files": {
         "special_tokens_map.json": LISTED}, "additional_special_tokens": CHAT[:1]},
+    "special_tokens_map.json beside names": {"specials": BASE, "template": LLAMA3, "files": {
+        "special_tokens_map.json": LISTED}, "extra_special_tokens": {"x_token": "<x>"}},
     "added_tokens_decoder": {"specials": BASE, "added_tokens_decoder": numbered(CHAT, size_of_base())},
     "added_tokens_decoder, not special": {"specials": BASE, "added_tokens_decoder": numbered(
         CHAT, size_of_base(), special=False, normalized=True)},
@@ -224,8 +226,9 @@ SENTENCEPIECE = {
     "tokenizer.model": {}, "Llama 2": {"template": LLAMA2}, "Llama 2, legacy": {"template": LLAMA2, "legacy": True},
     "Llama 2, no blank before a text": {"template": LLAMA2, "add_prefix_space": False},
     "its default tokens": {"template": LLAMA2, "without": "bos_token"}, "sentencepiece, no tokens": {"template": PLAIN},
-    "user_defined_symbols": {"user_defined": CHAT}, "no class": {"tokenizer_class": None, "template": LLAMA2,
-                                                                   "without": "bos_token"},
+    "user_defined_symbols": {"user_defined": CHAT},
+    "symbols beside names": {"user_defined": CHAT, "extra_special_tokens": {}},
+    "no class": {"tokenizer_class": None, "template": LLAMA2, "without": "bos_token"},
     "class in config.json": {"tokenizer_class": None, "template": PLAIN, "files": {
         "config.json": {"model_type": "llama", "tokenizer_class": "LlamaTokenizer"}}},
     "tokenizer.model and special_tokens_map.json": {"without": "added_tokens_decoder", "files": {

@@ -59,7 +59,7 @@ def test_bullets():
     assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11\n− 12\n→ 13\n· 14\n1、15") == [
         *"123456789", *map(str, range(10, 16))]
     assert texts("### 1. Life\nAnn left.\n## 2. Work\nShe bakes.") == ["Life\nAnn left.", "Work\nShe bakes."]
-    assert texts("1.Ann\n2)Bob\n# 3") == ["Ann", "Bob\n# 3"]
+    assert texts("### 1. Ann\n## **2)** Bob\n# 3\n8.p.m.\n1.**B**") == ["Ann", "Bob\n# 3\n8.p.m.\n1.**B**"]
     assert texts("* Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---\n* two") == [
         "Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---", "two"]
 

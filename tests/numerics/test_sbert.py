@@ -149,7 +149,8 @@ def test_null_is_not_set(folder, copy, tiny):
 
 @pytest.mark.parametrize("options", [
     {}, *({name: False} for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")),
-    {"do_lower_case": False, "strip_accents": True}, {"tokenizer_class": "PreTrainedTokenizerFast"}])
+    {"do_lower_case": False, "strip_accents": True}, *({"tokenizer_class": name} for name in (
+        "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"))])
 def test_texts_are_normalised_as_in_hugging_face(copy, tiny, options):
     """The options of tokenizer_config.json and their defaults override tokenizer.json, unless the class is a general
     one."""
@@ -158,6 +159,14 @@ def test_texts_are_normalised_as_in_hugging_face(copy, tiny, options):
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False)
     tokenizer.save(path)
     write(copy, "tokenizer_config.json", options)
+    check_normaliser(copy, tiny)
+    if "tokenizer_class" in options:                         # or in config.json
+        (copy / "tokenizer_config.json").unlink()
+        change(copy, **options)
+        check_normaliser(copy, tiny)
+
+
+def check_normaliser(copy, tiny):
     ours, theirs = (found.normalizer.normalize_str("École 東京") for found in (
         load_encoder(copy, tiny).tokenizer, AutoTokenizer.from_pretrained(copy).backend_tokenizer))
     assert ours == theirs

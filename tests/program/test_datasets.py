@@ -26,7 +26,7 @@ TWO_WIKI = HOTPOTQA | json.loads("""{"evidences": [], "context": [
 MUSIQUE = json.loads("""{"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann"],
     "paragraphs": [{"idx": 10, "title": "Same", "paragraph_text": "Text 10."},
                    {"idx": 9, "title": "Same", "paragraph_text": "Text 9."}]}""")
-QUALITY = json.loads(r"""{"article_id": "a1", "set_unique_id": "a1_W1", "article": "Bob <b>came.</b>", "questions": [
+QUALITY = json.loads(r"""{"article_id": "a1", "set_unique_id": "a1_W1", "article": "<p>Bob <b>came.</b>", "questions": [
     {"question": "Who came?", "options": ["Ann", " Bob\n", "Cat"], "gold_label": 2},
     {"question": "Who left?", "options": ["Ann", "Bob"]}]}""")
 LONGBENCH = json.loads(r"""{"_id": "l1", "context": "\nPassage 9:\nA\nAnn.\n\nPassage 10:\r\nB\nBob.",
@@ -70,7 +70,7 @@ PASSAGES = ["Mills & Co\nThey turn. They stop.", "Seas\nThey rise."]
      ("m1", "Who?", ["Ann", "Ann Lee"])),
     ("qasper-dev-v0.3.json", {"p1": QASPER}, "Qasper", ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."],
      ("q1", "What?", ["wind, air", "Unanswerable", "the wind", "No", "Yes"])),
-    ("QuALITY.v1.0.1.htmlstripped.dev", QUALITY, "QuALITY", ["Bob came."],
+    ("QuALITY.v1.0.1.htmlstripped.dev", QUALITY, "QuALITY", ["\nBob came."],
      ("a1_W1-0", "Who came?\n(A) Ann\n(B) Bob\n(C) Cat", ["Bob"])),
     ("hotpotqa.jsonl", LONGBENCH, "HotpotQA", ["A\nAnn.\n\n", "B\nBob."], ("l1", "Who?", ["Ann"])),
     ("own.jsonl", OWN | {"document_id": 1}, "own", ["a", "b"], ("q", "Who?", ["Ann"]))],

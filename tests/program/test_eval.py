@@ -123,13 +123,11 @@ def test_two_runs_on_one_folder(tmp_path, monkeypatch):
 
 
 def test_other_settings_do_not_mix(tmp_path):
-    """Answers of other settings are refused, or renamed once with their setup, the part of a killed process, and those
-    of another number (as bm25-x-7)."""
+    """Answers of other settings are refused, or renamed once with their setup and the part of a killed process."""
     folder = tmp_path / "r" / "embedded"
     arguments = "--limit", 1, "--method", "pecan", "--output", tmp_path / "r"
     run(*arguments)
-    for name in ("pecan.part-1", "pecan-7"):
-        (folder / f"{name}.jsonl").write_text("")
+    (folder / "pecan.part-1.jsonl").write_text("")
     kept = files(folder)
     other = run(*arguments, "--patience", 2, code=2)
     assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in other.stderr
@@ -156,6 +154,20 @@ def test_an_interrupted_run_that_overwrites_goes_on(tmp_path, monkeypatch):
         patch.setattr(BM25, "make", Mock(side_effect=KeyboardInterrupt))
         run(*arguments, "--chunk", 30, "--overwrite", code=130)
     run(*arguments, "--chunk", 30)
+
+
+@pytest.mark.slow
+def test_all_old_answers_are_renamed_once(tmp_path):
+    """Those of a number that is not known yet, too (as bm25-x-7). No other method's are."""
+    arguments = "--limit", 1, "--method", "pecan,bm25-x", "--output", tmp_path
+    run(*arguments)
+    folder = tmp_path / "embedded"
+    (folder / "bm25-7.jsonl").write_text("")
+    before = files(folder)
+    run(*arguments, "--chunk", 20, "--overwrite")
+    old = {name for name in files(folder) if name.endswith(".old")}
+    assert old == {f"{name}.old" for name in before if name != "bm25-7.jsonl"}
+    assert {"bm25-7.jsonl", "pecan.jsonl"} < files(folder).keys()
 
 
 @pytest.mark.parametrize("passage, changes", [("Bob came.", {}), *(("Ann came.", changes) for changes in (

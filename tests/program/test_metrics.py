@@ -54,7 +54,8 @@ def test_exact_match_by_hand(prediction, answers, wanted):
 OPTIONS = ["He was ill", "He wanted money", "He wanted revenge.", "A dog bit him"]
 REPLIES = {
     0: "Both B and C are wrong; it is A.|A|a|A)|"
-       "Answer: A|The answer is A because he was ill.|A is correct.|a. He was ill",
+       "Answer: A|The answer is A because he was ill.|A is correct.|a. He was ill|A\nB is about another.|"
+       "A. He was ill.\nB and C are about others.",
     1: "It is neither A nor C. B.|(B), I mean (b)|It is (B), he wanted money.",
     2: "C|c.|(c)|C)|Answer: C|answer: (C)|The answer is C.|The correct answer is: **C**|**Answer:**\nC|Choice C|[C]|"
        "(C) He did|C) He wanted revenge|C. He did|C: he did|C - he did|**C**\n\nHe did|C, as he did|Option C is best.|"
@@ -73,13 +74,14 @@ REPLIES = {
        "A) He was ill (Incorrect)\nB) ❌\nC) ✅|While A is plausible, C is the best answer.|Q: Why?\nA: C|"
        "Option B seems plausible, but C is correct.|Eliminating options A and B, or D, leaves C.|"
        "Option (A) can be ruled out. Option (B) can be eliminated. So (C).|"
-       "C: He was not paid|(C) No money|A) He was ill: not said.\nB) No.\nThe answer is C.|C is of interest.",
+       "C: He was not paid|(C) No money|A) He was ill: not said.\nB) No.\nThe answer is C.|C is of interest.|"
+       "C\n\nQ: And who?\nA: B|C is the one. A never is right.",
     3: "Answer: a dog bit him|A dog bit him|The answer is that a dog bit him.",
     None: "The answer is A or C|The answer: it can't be A.|The answer is either A or (C).|Answer: A, B|"
           "(A) He was ill\n(B) He wanted money\n(C) He wanted revenge|A. He was ill\nB. He wanted money|"
           "Option A or option C|The answer is **A** or **C**|The answer is not C|(E)|"
           "|(A) or (B)|B or C|A dog barked|I think a dog did it|He was ill or he wanted money|Not (C)|None of them|"
-          "Answer: (A), no: Answer: (B)|I'd say D'Artagnan"}
+          "Answer: (A), no: Answer: (B)|I'd say D'Artagnan|A is no longer the best. B|C is at best wrong. A"}
 
 
 @pytest.mark.parametrize("wanted, prediction", [(n, reply) for n in REPLIES for reply in REPLIES[n].split("|")])
@@ -91,6 +93,11 @@ def test_options_by_hand(prediction, wanted):
 @pytest.mark.parametrize("prediction", ["B. No.", "(B) No", "The answer is (B) No.", "B: No"])
 def test_an_option_that_says_no_is_not_denied(prediction):
     assert metrics.option_of(prediction, ["Yes.", "No."]) == 1
+
+
+@pytest.mark.parametrize("prediction, wanted", [("He is a doctor.", 0), ("It is B, not A", 1), ("B, no doubt", 1)])
+def test_an_article_or_the_beginning_of_a_word_is_no_option(prediction, wanted):
+    assert metrics.option_of(prediction, ["doctor", "no", "thief"]) == wanted
 
 
 def test_accuracy_by_hand():
