@@ -125,7 +125,8 @@ def names_of(reply: str, text: str) -> list[str]:
             line.replace("**", ""), head, *re.split(LISTED, rest[0] if rest else bare)))
         held = list(filter(is_name, parts))
         if is_name(whole):
-            names += [] if words_of(whole) <= LABELS else [whole]
+            if not words_of(whole) <= LABELS:
+                names.append(whole)
         elif is_name(head) and not words_of(head) <= LABELS:
             names.append(head)
 

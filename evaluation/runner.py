@@ -130,7 +130,8 @@ def set_aside(runs: list[Run]):
     """
     renamed = {}
     for run in runs:
-        kind = re.escape(run.file.stem) + r"(-\d+)?" * is_open(run) + r"(\.part-\d+)?\.(jsonl|setup\.json)"
+        number = r"(-\d+)?" if is_open(run) else ""
+        kind = re.escape(run.file.stem) + number + r"(\.part-\d+)?\.(jsonl|setup\.json)"
         files = [file for file in run.file.parent.glob("*.json*") if re.fullmatch(kind, file.name)]
         if any(file.suffix == ".jsonl" for file in files):
             renamed |= {file: Path(f"{file}.old") for file in files}
