@@ -304,6 +304,8 @@ def _load(folder: Path) -> tuple[Path, dict, dict, tokenizers.Tokenizer]:
             raw["added_tokens"] = []                        # some of them may be missing in added_tokens_decoder
         tokenizer = _tokenizer(raw, name, settings)
     _add_tokens(tokenizer, folder, own, settings, [*special.values()])
+    if name == "Qwen2Tokenizer":                            # adds them a second time, without flags such as rstrip
+        tokenizer.add_tokens([AddedToken(token.content, special=True) for token in special.values()])
     return path, settings, special, tokenizer
 
 

@@ -218,6 +218,7 @@ BPE = {
                                               "without": "eos_token"},
     "Qwen2Tokenizer drops tokens": {"tokenizer_class": "Qwen2Tokenizer", "template": ZEPHYR,
                                     "added_tokens_decoder": numbered(SPECIALS[:3], 0)},
+    "Qwen2Tokenizer drops flags": {"tokenizer_class": "Qwen2Tokenizer", "template": ZEPHYR, "flags": {"rstrip": True}},
     "LlamaTokenizer, but byte-level": {"tokenizer_class": "LlamaTokenizerFast"},
     "GPT2Tokenizer": {"tokenizer_class": "GPT2Tokenizer"},
     "GPT2Tokenizer, a blank before a text": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
