@@ -12,6 +12,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import torch.nn.functional as F
+from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 
 from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_if_there, read_json, reading
@@ -260,7 +261,7 @@ def _normalise(folder: Path, tokenizer: tokenizers.Tokenizer):
     path = folder / "tokenizer_config.json"
     given = _given(path)
     name = given.get("tokenizer_class") or _given(folder / "config.json").get("tokenizer_class")
-    if isinstance(tokenizer.normalizer, BertNormalizer) and str(name).removesuffix("Fast") not in WITHOUT_RULES:
+    if isinstance(tokenizer.model, WordPiece) and str(name).removesuffix("Fast") not in WITHOUT_RULES:
         with reading(path):
             tokenizer.normalizer = BertNormalizer(True, given.get("tokenize_chinese_chars", True),
                                                   given.get("strip_accents"), given.get("do_lower_case", True))

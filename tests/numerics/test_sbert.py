@@ -151,12 +151,15 @@ def test_null_is_not_set(folder, copy, tiny):
     {}, *({name: False} for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")),
     {"do_lower_case": False, "strip_accents": True}, *({"tokenizer_class": name} for name in (
         "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"))])
-def test_texts_are_normalised_as_in_hugging_face(copy, tiny, options):
+@pytest.mark.parametrize("normalizer", [tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False),
+                                        tokenizers.normalizers.NFC()])
+def test_texts_are_normalised_as_in_hugging_face(copy, tiny, options, normalizer):
     """The options of tokenizer_config.json and their defaults override tokenizer.json, unless the class is a general
     one."""
     path = str(copy / "tokenizer.json")
     tokenizer = tokenizers.Tokenizer.from_file(path)
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False)
+    tokenizer.model = tokenizers.models.WordPiece(VOCABULARY, unk_token="<unk>")
+    tokenizer.normalizer = normalizer
     tokenizer.save(path)
     write(copy, "tokenizer_config.json", options)
     check_normaliser(copy, tiny)
