@@ -311,7 +311,8 @@ class JERR(Agent):
         model's order. A chunk without room keeps its synopsis. All are read in the order of the document.
         """
         memory = prepared.graph
-        nodes, synopses = memory["nodes"], memory["synopses"]
+        nodes = memory["nodes"]
+        synopses = memory["synopses"]
         keywords = keywords_of(question, *self.ask_until(KEYWORDS, [question], names_of, BULLETS))
         tree = TreeSearch([node["text"] for node in nodes], memory["edges"], keywords)
         for _ in range(max(ROUNDS, 10 * len(nodes))):
@@ -338,7 +339,8 @@ class JERR(Agent):
 
         If not all synopses fit the prompt, those of the least priority are left out.
         """
-        nodes, synopses = memory["nodes"], memory["synopses"]
+        nodes = memory["nodes"]
+        synopses = memory["synopses"]
         related = []
         for v in found:
             relations = [f"{relation} {nodes[b]['name']}" for a, b, relation in memory["edges"] if a == v]

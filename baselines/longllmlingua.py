@@ -48,7 +48,8 @@ def shares(lengths: list[int], target: int) -> list[float]:
     """
     spread = SPREAD * torch.linspace(1, -1, len(lengths), dtype=torch.float64)             # [units]
     tokens = torch.tensor(lengths, dtype=torch.float64)                                    # [units]
-    low, high = -SPREAD, 1 + SPREAD
+    low = -SPREAD
+    high = 1 + SPREAD
     for _ in range(50):
         middle = (low + high) / 2
         if (middle + spread).clamp(0, 1) @ tokens <= target:

@@ -59,14 +59,16 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
     The paper does not say which logits it counted. So we compute each cost twice: with only the logits that are used,
     and with those of every token that is read, because a plain forward pass computes them all.
     """
-    costs, rows = {}, []
+    costs = {}
+    rows = []
     for dataset, (tokens, *_) in paper.TABLE_A3.items():
         settings = Settings(**PAPER[dataset])
         limit = int(settings.window * settings.summary_share)
         lengths = [min(settings.chunk, tokens - start) for start in range(0, tokens, settings.chunk)]
         groups = sum(construction(lengths, settings.window - limit - PROMPT, limit, NODE), [])
         nodes = paper.FIXED_NODES[dataset]
-        whole, search = PROMPT + tokens, PROMPT + nodes * NODE
+        whole = PROMPT + tokens
+        search = PROMPT + nodes * NODE
 
         # FLOPs, and the number of tokens that are read.
         computed = {"whole document": (generation(config, whole, ANSWER), whole),
@@ -89,7 +91,9 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
 
     InputError if the window is too small, as in the run.
     """
-    models, settings, data = run.checkpoints, run.settings, run.dataset
+    models = run.checkpoints
+    settings = run.settings
+    data = run.dataset
     built = run.construction or settings                     # the settings of stage 1
     config, tokenizer = unloaded(models.model)
     builder_config, builder_tokenizer = unloaded(models.builder or models.model)

@@ -24,7 +24,8 @@ class Dataset:
     """
 
     def __init__(self, path: str | Path, limit: int | None = None):
-        address, digest = str(path), None
+        address = str(path)
+        digest = None
         if ".parquet" in address:
             raise InputError(f"{address}: parquet files are not read; take the data set's JSON or zip file "
                              "(evaluation/README.md has addresses)")
@@ -116,7 +117,8 @@ def find(path: str) -> tuple[str, list[File]]:
     The layout is a name in LAYOUTS. If only a part is read, its name follows. PATH:PART is one of NarrativeQA's sets,
     or the file of this name, such as a task in LongBench's zip file.
     """
-    place, part = path, ""
+    place = path
+    part = ""
     if not Path(path).exists() and ":" in path:
         place, _, part = path.rpartition(":")
     if not Path(place).exists():

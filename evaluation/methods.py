@@ -238,7 +238,8 @@ def settle(run: Run, pecan: dict | None) -> Run:
         line = length_of(node_line(tokenizer, None, ""))
         line += scaled(100, run.settings) if run.row.method is Raptor else run.settings.chunk
 
-        amount, tokens = 1, prompt + line
+        amount = 1
+        tokens = prompt + line
         while flops_of(config, tokens, tokens) < pecan["flops"]:
             amount += 1
             tokens += line

@@ -41,7 +41,8 @@ def f1(prediction: str, answers: list[str]) -> float:
     The score is the F1 of the two multisets of words. It is 0 if they share no word, even if both are empty.
     """
     def score(answer):
-        p, a = Counter(words(prediction)), Counter(words(answer))
+        p = Counter(words(prediction))
+        a = Counter(words(answer))
         same = (p & a).total()
         return 2 * same / (p.total() + a.total()) if same else 0.0
 
@@ -136,7 +137,8 @@ def rouge_l(prediction: str, answers: list[str]) -> float:
         return re.findall("[a-z0-9]+", text.lower())
 
     def score(answer):
-        p, a = words(prediction), words(answer)
+        p = words(prediction)
+        a = words(answer)
         longest = common_words(p, a)
         return 2 * longest / (len(p) + len(a)) if longest else 0.0
 

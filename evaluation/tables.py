@@ -192,7 +192,8 @@ def table_a3(datasets: dict, results: dict) -> Table:
 
 def table_a4(dataset: str, runs: dict) -> Table:
     """FLOPs: the whole document, construction, search, and both stages per query for 1 to 8 queries a document."""
-    whole, pecan = runs.get("whole"), runs.get("pecan")
+    whole = runs.get("whole")
+    pecan = runs.get("pecan")
     rows = [[label_of_whole(dataset), *measured(whole, ["FLOPs/query", "n"])],
             ["PECAN Attention Graph Construction", *measured(pecan, ["FLOPs/document", "documents"])],
             ["PECAN Graph Search", *measured(pecan, ["FLOPs/query", "n"])]]

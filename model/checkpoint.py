@@ -163,12 +163,13 @@ def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, .
 
 def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     """The name of every tensor of a checkpoint -> its shape."""
-    D, q, kv = c.width, c.heads * c.head_width, c.kv_heads * c.head_width
+    D = c.width
+    q = c.heads * c.head_width
+    kv = c.kv_heads * c.head_width
     layer_shapes = {"input_layernorm": (D,), "post_attention_layernorm": (D,),
                     "self_attn.q_proj": (q, D), "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D),
                     "self_attn.o_proj": (D, q), "mlp.gate_proj": (c.intermediate, D),
-                    "mlp.up_proj": (c.intermediate, D),
-                    "mlp.down_proj": (D, c.intermediate)}
+                    "mlp.up_proj": (c.intermediate, D), "mlp.down_proj": (D, c.intermediate)}
 
     shapes = {}
     for layer in range(c.layers):
@@ -211,8 +212,9 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files: model.safetensors, or the shards that an index lists. Beside the one, shards are old."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    """The safetensors files: model.safetensors, or the shards that an index lists; beside it they are old."""
+    single = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
     if single.exists() or not index.exists():
         return [single]
     with reading(index, "weight_map must give a file for each tensor"):

@@ -99,7 +99,8 @@ class Tokenizer:
         the beginning of an assistant's turn, where the model says Yes or No.
         """
         turns = [{"role": role, "content": SAMPLE} for role in ("user", "assistant", "user")]
-        prompt, conversation = self.render(turns[:1]), self.render(turns)
+        prompt = self.render(turns[:1])
+        conversation = self.render(turns)
         if prompt.count(SAMPLE) != 1 or conversation.count(SAMPLE) != 3:
             raise InputError(f"{self.source}: the chat template does not print unchanged what user and assistant say")
 

@@ -98,7 +98,8 @@ class Encoder:
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
-        D, hidden = raw["hidden_size"], raw["intermediate_size"]
+        D = raw["hidden_size"]
+        hidden = raw["intermediate_size"]
         parts = {"embeddings.LayerNorm": (D,)}
         for layer in range(self.layers):
             at = f"encoder.layer.{layer}."
@@ -181,7 +182,8 @@ class Bert(Encoder):
     required = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
     first_position = 0
     qkv = "attention.self.query", "attention.self.key", "attention.self.value"
-    output, output_norm = "attention.output.dense", "attention.output.LayerNorm"
+    output = "attention.output.dense"
+    output_norm = "attention.output.LayerNorm"
 
     def shapes(self, raw):
         token_types = (raw["type_vocab_size"], raw["hidden_size"])
@@ -212,7 +214,8 @@ class MPNet(Encoder):
     required = {"hidden_act": "gelu", "relative_attention_num_buckets": BUCKETS}
     first_position = 2                         # rows 0 and 1 of the position table are the padding's
     qkv = "attention.attn.q", "attention.attn.k", "attention.attn.v"
-    output, output_norm = "attention.attn.o", "attention.LayerNorm"
+    output = "attention.attn.o"
+    output_norm = "attention.LayerNorm"
 
     def shapes(self, raw):
         return super().shapes(raw) | {"encoder.relative_attention_bias.weight": (BUCKETS, self.heads)}

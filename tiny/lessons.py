@@ -50,7 +50,8 @@ def collate(lessons: list[Lesson]):
     tokens and positions are [B, T]; mask [B, T, T] is True where a token may see another. The token in row rows[n] and
     column columns[n] is followed by the id right[n]; all three are [targets].
     """
-    B, T = len(lessons), max(len(lesson.ids) for lesson in lessons)
+    B = len(lessons)
+    T = max(len(lesson.ids) for lesson in lessons)
     tokens = torch.zeros(B, T, dtype=torch.long)
     positions = torch.arange(T).repeat(B, 1)
     mask = torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1, 1)

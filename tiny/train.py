@@ -40,7 +40,8 @@ def structured_start(config: Config, seed: int) -> dict[str, torch.Tensor]:
     variance 1 / D; the matrix that ends an MLP is then scaled by 0.2.
     """
     generator = torch.Generator().manual_seed(seed)
-    D, K = config.width, config.head_width
+    D = config.width
+    K = config.head_width
 
     def normal(*size):
         return torch.randn(size, generator=generator)

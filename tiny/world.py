@@ -84,7 +84,8 @@ class World:
 def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple[str, str], str]:
     """(town, job) -> name. Most jobs exist in several towns. If `new`, all posts are held out, otherwise none."""
     while True:
-        fewest, most = (people + 2) // 3, people // 2 + 1
+        fewest = (people + 2) // 3
+        most = people // 2 + 1
         towns = rng.sample(TOWNS, rng.randint(fewest, most))
         jobs = rng.sample(VALUES["job"], rng.randint(fewest, most))
         if new:

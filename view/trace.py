@@ -42,7 +42,8 @@ def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
 
     def write(answer, prepared, question):
         search = searches.pop()
-        file, folder = graph.parent.resolve() / graph.name, Path(path).parent.resolve()
+        file = graph.parent.resolve() / graph.name
+        folder = Path(path).parent.resolve()
         if file.anchor == folder.anchor:                     # on Windows they may be on two drives
             file = Path(os.path.relpath(file, folder))
         file = {"file": file.as_posix(), "hash": sha256([graph])}
@@ -70,6 +71,7 @@ def read_traces(path: str | Path) -> list[dict]:
                 raise InputError(f"{place}: format is {row['format']!r:.60}, this version reads {FORMAT!r}")
             if row.pop("hash") != hash_of(row):
                 raise InputError(f"{place}: has changed since it was written; write it again")
+
             file = Path(path).parent / row["graph"]["file"]
             if sha256([file]) != row["graph"]["hash"]:
                 raise InputError(f"{file}: is not the graph of {place}: its hash is different")
