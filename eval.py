@@ -24,14 +24,15 @@ from pathlib import Path
 
 import torch
 
+from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, OutputError, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
 from evaluation.datasets import Dataset
-from evaluation.methods import COMPARE, METHODS, Run, plan, planned, settle, unloaded
+from evaluation.methods import COMPARE, METHODS, Run, plan, planned, settle
+from evaluation.models import add_model_options, unloaded
 from evaluation.runner import Runner, Team
 from model.checkpoint import locate, read_config
-from support.command import add_model_options, make_parser, parse_options, user_errors
 
 ROOT = Path(__file__).resolve().parent     # eval.py may be a link
 VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]

@@ -45,14 +45,14 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
+from core.disk import file_name, kept, node_vectors, read_graph, write_graph
 from core.files import InputError
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
 from data import Answer, Document, Prepared
+from encoders.sbert import load_encoder, similarities
 from llama import Cache, Llama, Segment, length_of
 from model.tokenizer import without_thought
-from support.disk import file_name, kept, node_vectors, read_graph, write_graph
-from support.sbert import load_encoder, similarities
 
 # --- the graph (section 3) ------------------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
     It ends when one group held a whole level, or when a summary is no shorter than its text. `summarise` may look on
-    disk first (support.disk.kept); what it finds there adds the FLOPs it once cost. Raises InputError if the window is
+    disk first (core.disk.kept); what it finds there adds the FLOPs it once cost. Raises InputError if the window is
     too small.
     """
     tokenizer = model.tokenizer

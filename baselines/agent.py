@@ -13,13 +13,13 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from baselines.common import Baseline, generated, scaled
+from core.disk import file_name, kept
 from core.files import InputError, read_json, reading, write_json
 from core.settings import Settings
 from core.text import split
 from data import Document, Prepared
 from llama import Llama
 from pecan import MARKER
-from support.disk import file_name, kept
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
 FORMAT = 8                        # of the files; a new one when replies are read in another way

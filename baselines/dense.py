@@ -1,6 +1,6 @@
 """Dense retrieval over the chunks of level 1 of PECAN's graph: SBERT and Dragon.
 
-SBERT (Reimers and Gurevych 2019) and Dragon (Lin et al. 2023) differ only in their encoders (support/sbert.py). SBERT
+SBERT (Reimers and Gurevych 2019) and Dragon (Lin et al. 2023) differ only in their encoders (encoders/sbert.py). SBERT
 has one encoder for questions and chunks; its vectors have length 1, so the dot product is the cosine. Dragon has an
 encoder for questions and another for chunks, and its vectors are not normalised.
 
@@ -10,9 +10,9 @@ say nothing about SBERT or Dragon.
 from baselines.common import Baseline, highest
 from core.settings import Settings
 from data import Prepared
+from encoders.sbert import similarities
 from llama import Llama
 from pecan import chunks
-from support.sbert import similarities
 
 
 class Dense(Baseline):

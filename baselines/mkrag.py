@@ -43,9 +43,9 @@ from baselines.mkrag_prompts import (
 from core.settings import Settings
 from core.text import fill
 from data import Prepared
+from encoders.sbert import similarities
 from llama import Cache, Llama, length_of
 from pecan import question_prompt
-from support.sbert import similarities
 
 KINDS = "attributes", "relationships", "events"             # of an entity's items
 CHUNK_TOKENS = 500

@@ -35,9 +35,9 @@ from baselines.agent import Tree, TreeNode
 from baselines.common import highest, pack_sentences, scaled
 from core.files import optional
 from core.settings import Settings
+from encoders.sbert import similarities
 from llama import Llama
 from pecan import pack
-from support.sbert import similarities
 
 PROMPT = "Write a summary of the following, including as many key details as possible: {}:"
 CHUNK = 100                                    # tokens of a chunk, and of a summary

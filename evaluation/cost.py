@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from core.settings import PAPER, PASS, Settings
 from evaluation import paper
-from evaluation.methods import Run, unloaded
+from evaluation.methods import Run
+from evaluation.models import unloaded
 from evaluation.tables import Table, as_text, quantity
 from llama import BLOCK_BYTES, flops_of, length_of
 from model.checkpoint import Config, choose_device, tensor_shapes

@@ -6,7 +6,7 @@ much a run reads may depend on PECAN's run, and `settle` sets this number after 
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,53 +24,17 @@ from core.files import InputError, read_json
 from core.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
 from evaluation import paper
 from evaluation.datasets import Dataset
-from llama import Llama, flops_of, length_of
-from model.checkpoint import Config, locate, read_config
-from model.tokenizer import Tokenizer
+from evaluation.models import Checkpoints, chosen_settings, unloaded
+from llama import flops_of, length_of
+from model.checkpoint import locate, read_config
 from pecan import Pecan, answer_turn, node_line, question_prompt
-from support.command import chosen_settings, load_models
-from support.sbert import load_towers
 
-# --- checkpoints ----------------------------------------------------------------------------------------------------
-
-class Checkpoints(NamedTuple):
-    """The folders or hub repositories that a run loads (None: not given), the device and the dtype."""
-    model: str
-    builder: str | None
-    encoder: str | None
-    dragon: list[str] | None
-    scorer: str | None
-    device: str
-    dtype: str
-
-
-class Models:
-    """The models loaded from Checkpoints. LongLLMLingua's scorer is loaded on first use."""
-
-    def __init__(self, checkpoints: Checkpoints):
-        self.checkpoints = checkpoints
-        self.model, self.encoder, self.builder = load_models(checkpoints)
-        self.question_tower, self.passage_tower = load_towers(checkpoints.dragon, self.model)
-
-    @cached_property
-    def scorer(self) -> Llama:
-        of = self.checkpoints
-        return Llama.load(of.scorer, of.device, of.dtype) if of.scorer else self.model
-
-
-def unloaded(name: str) -> tuple[Config, Tokenizer]:
-    """The config and the tokenizer of a checkpoint, without its weights."""
-    folder = locate(name)
-    config = read_config(folder)
-    return config, Tokenizer(folder, config.vocab)
-
+# --- methods --------------------------------------------------------------------------------------------------------
 
 def pecan(model, encoder, builder, settings, construction=None):
     """Pecan, with its arguments in the order in which the method of a row is called."""
     return Pecan(model, encoder, settings, builder, construction)
 
-
-# --- methods --------------------------------------------------------------------------------------------------------
 
 class Row(NamedTuple):
     """A row of a table: a method, and the settings that make it this row."""

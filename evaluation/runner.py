@@ -38,7 +38,8 @@ from core.files import (
 )
 from data import Answer, Document, Method, Prepared, Question
 from evaluation import metrics
-from evaluation.methods import Models, Run, is_open
+from evaluation.methods import Run, is_open
+from evaluation.models import Models
 
 # --- answers on disk ------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, append_line, read_noted, write_tensors
 from llama import Llama
 from model.checkpoint import Config, choose_device, read_config, tensor_shapes
 from model.tokenizer import Tokenizer
-from support.command import make_parser, parse_options, user_errors
 from tiny.lessons import MIXED, Lesson, Teacher, collate, lessons
 
 # --- the start ------------------------------------------------------------------------------------------------------

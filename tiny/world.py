@@ -33,8 +33,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.command import make_parser, parse_options, user_errors
 from core.files import write_file
-from support.command import make_parser, parse_options, user_errors
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, posts_in, statement
 
 FILLERS = """It was a quiet morning.

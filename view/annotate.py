@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
+from core.command import make_parser, parse_options, user_errors
 from core.files import optional
 from core.settings import resolve
-from data import read_text
+from data import EMBEDDED, read_text
+from encoders.token_mean import TokenMean
 from llama import Llama
-from support.command import EMBEDDED_MODEL, make_parser, parse_options, user_errors
-from support.token_mean import TokenMean
 from view.heat import heat
 from view.page import render, write_page
 from view.recorder import record
 
 ROOT = Path(__file__).parents[1]
-STORY = EMBEDDED_MODEL / "story.txt"
+STORY = EMBEDDED.parent / "story.txt"
 QUESTION = "When did Selma move?"
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
@@ -202,7 +202,7 @@ def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
 
 def example() -> dict:
     """The values of a run of the embedded model on its story, and the heat table of the node that led to the answer."""
-    model = Llama.load(EMBEDDED_MODEL, "cpu")
+    model = Llama.load(EMBEDDED.parent, "cpu")
     settings = resolve(model.folder, model.config.max_length)
     graph, node, source, rows = record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
     table = heat(model, graph, source, settings, style=False)

@@ -8,18 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill, indent
 
+from core.command import make_parser, parse_options, user_errors
 from core.settings import PAPER
 from data import ENDS, Answer, read_text
+from evaluation.models import add_model_options, load_models, settings_of, warn_if_unknown
 from pecan import Pecan
-from support.command import (
-    add_model_options,
-    load_models,
-    make_parser,
-    parse_options,
-    settings_of,
-    user_errors,
-    warn_if_unknown,
-)
 from view.trace import tracing
 
 TEXT = """Answer questions about a long document with PECAN.

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import jinja2
 
+from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, write_file
 from data import ENDS
-from support.command import make_parser, parse_options, user_errors
 from view.trace import read_traces
 
 FOLDER = Path(__file__).parent

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pecan
+from core.disk import hash_of, read_graph
 from core.files import InputError, reading, sha256, write_file, writing
 from data import json_lines
-from support.disk import hash_of, read_graph
 from view.recorder import watching
 
 FORMAT = "pecan trace 4"

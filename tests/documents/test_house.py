@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 # From the ground up. Nothing imports the last two, and these do not import each other.
-STOREYS = ["core", "data", "model", "llama", "support", "pecan", "baselines", "evaluation", "eval", "view", "tiny"]
+STOREYS = ["core", "data", "model", "llama", "encoders", "pecan", "baselines", "evaluation", "eval", "view", "tiny"]
 TOP = {"view", "tiny"}
 
 # The one circle: `python pecan.py` has its command line in view/, which imports the method.

@@ -13,8 +13,8 @@ from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from core.files import InputError
+from encoders.token_mean import TokenMean
 from pecan import Search
-from support.token_mean import TokenMean
 
 pytest.importorskip("snowballstemmer")
 METHODS = {

@@ -33,9 +33,9 @@ from core.files import InputError
 from core.settings import Settings
 from core.text import split
 from data import Document, Prepared
+from encoders.token_mean import TokenMean
 from evaluation.datasets import Dataset
 from llama import Llama, ids_of
-from support.token_mean import TokenMean
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from baselines.agent import pairs_of
 from baselines.mkrag import MKRAG, decision_of, entities_of, weights_of, without_general_time
 from core.settings import Settings
 from data import Document, Prepared
+from encoders.token_mean import TokenMean
 from pecan import Graph, Node, Search
-from support.token_mean import TokenMean
 
 # --- entities -------------------------------------------------------------------------------------------------------
 

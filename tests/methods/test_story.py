@@ -15,7 +15,7 @@ from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
 from core.settings import Settings
 from data import EMBEDDED, Answer, Document, read_jsonl
-from support.token_mean import TokenMean
+from encoders.token_mean import TokenMean
 
 pytest.importorskip("snowballstemmer")
 FOLDER = Path(__file__).parent / "story"

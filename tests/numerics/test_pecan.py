@@ -17,9 +17,9 @@ import pecan
 from core.files import InputError
 from core.text import split
 from data import Document
+from encoders.token_mean import TokenMean
 from model.tokenizer import Frame
 from pecan import Graph, Node, Pecan, build, bullets, edge_weights, final_scores, length_of, node_line, pack, relevance
-from support.token_mean import TokenMean
 
 # --- by hand --------------------------------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ from transformers import AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNe
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from core.files import InputError
+from encoders.sbert import Bert, MPNet, load_encoder, load_towers, relative_buckets, similarities
+from encoders.token_mean import TokenMean
 from llama import Llama
-from support.sbert import Bert, MPNet, load_encoder, load_towers, relative_buckets, similarities
-from support.token_mean import TokenMean
 
 SENTENCES = ["who sends her kittens to the garden ?", "tom", "mittens and moppet tear their clothes in the rockery",
              " ".join(f"{word} the {word} and" for word in "tom kittens mittens garden moppet clothes".split() * 9)]

@@ -12,9 +12,9 @@ from oracle import greedy, ids_and_spans, mean_attention, rounding
 
 import pecan
 from core.files import InputError
+from encoders.token_mean import TokenMean
 from llama import flops_of, ids_of
 from pecan import Graph, Node, Search, length_of, node_line
-from support.token_mean import TokenMean
 
 
 def nodes_prompt(t, graph, question, nodes):

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import eval as evaluation
+from core.command import user_errors
 from core.files import InputError, OutputError
 from data import Answer
-from support import command
-from support.command import user_errors
+from evaluation import models
 from tiny import train, world
 from view import annotate, ask, page
 
@@ -125,8 +125,8 @@ def test_small_models_run_on_one_thread(monkeypatch, width, builder, environment
     found = [2]
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(torch, "set_num_threads", found.append)
-    monkeypatch.setattr(command, "THREADS", 3)
-    monkeypatch.setattr(command, "Llama", Mock(load=lambda width, *_: Mock(**{"config.width": width})))
-    monkeypatch.setattr(command, "load_encoder", Mock())
-    command.load_models(Mock(model=width, builder=builder))
+    monkeypatch.setattr(models, "THREADS", 3)
+    monkeypatch.setattr(models, "Llama", Mock(load=lambda width, *_: Mock(**{"config.width": width})))
+    monkeypatch.setattr(models, "load_encoder", Mock())
+    models.load_models(Mock(model=width, builder=builder))
     assert found[-1] == threads

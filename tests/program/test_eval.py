@@ -19,11 +19,11 @@ from runs import ROOT, files, short_set
 import eval as command_line
 from baselines.bm25 import BM25
 from baselines.dense import Dense
+from core.command import user_errors
 from core.files import InputError
 from data import EMBEDDED
 from evaluation import runner
 from evaluation.runner import Team
-from support.command import user_errors
 
 FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
 

@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import save
 
 import pecan
+from core.disk import kept, node_vectors, read_graph
 from core.files import InputError
 from data import Document
+from encoders.token_mean import TokenMean
 from pecan import Pecan
-from support.disk import kept, node_vectors, read_graph
-from support.token_mean import TokenMean
 
 
 @pytest.fixture

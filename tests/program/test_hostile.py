@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from runs import ROOT, files, short_set
 
 import eval as evaluation_main
+from core.disk import kept, read_graph
 from core.files import InputError, write_file
 from core.text import split
 from data import Answer, Document, Prepared, Question
 from evaluation.runner import Predictions, prediction
-from support.disk import kept, read_graph
 from view import ask
 from view.trace import read_traces
 

@@ -9,10 +9,10 @@ import torch
 import tiny.lessons
 from core.files import InputError
 from data import EMBEDDED, read_jsonl
+from encoders.token_mean import TokenMean
 from evaluation.metrics import f1
 from llama import Cache
 from pecan import Pecan
-from support.token_mean import TokenMean
 from tiny import world
 from tiny.facts import Fact, facts_in, held_out, posts_in, statement, statements
 from tiny.lessons import STAGES, collate, lessons

@@ -9,8 +9,8 @@ import pytest
 
 from core.files import InputError
 from data import ENDS, Answer, read_text
+from encoders.token_mean import TokenMean
 from pecan import Graph, Node, Pecan, Step
-from support.token_mean import TokenMean
 from view.ask import as_json, as_text, ask
 from view.page import main, page, page_data, write_page
 from view.trace import read_traces, tracing

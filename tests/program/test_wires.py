@@ -25,12 +25,12 @@ import pecan
 from core.files import InputError
 from core.settings import Settings
 from data import Answer
+from encoders import sbert
+from encoders.token_mean import TokenMean
 from evaluation import methods, paper, runner
 from evaluation.runner import Team
 from model import checkpoint
 from pecan import Pecan
-from support import sbert
-from support.token_mean import TokenMean
 from view import ask
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,10 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 
 from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_if_there, read_json, reading
+from encoders.token_mean import TokenMean
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
 from model.tokenizer import WITHOUT_RULES
-from support.token_mean import TokenMean
 
 
 def similarities(vectors, query):

@@ -1,85 +1,29 @@
-"""What the command lines share: help and errors, the options that name models and settings, and loading the models."""
+"""The models and settings of a command line: the options that name them, and loading them."""
 import argparse
-import contextlib
 import os
 import sys
-from pathlib import Path
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 
-from core.files import InputError, OutputError, enough_memory
+from core.files import InputError
 from core.settings import Settings, resolve
-from data import Document
+from data import EMBEDDED, Document
+from encoders.sbert import load_encoder, load_towers
 from llama import Llama
-from support.sbert import load_encoder
+from model.checkpoint import Config, locate, read_config
+from model.tokenizer import Tokenizer
 
-AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 SMALL = 256                            # models of less width run on one thread
 THREADS = torch.get_num_threads()      # wider models run on as many threads as PyTorch chooses
-EMBEDDED_MODEL = Path(__file__).parents[1] / "tiny"
 
 
-def make_parser(prog: str, text: str | None) -> argparse.ArgumentParser:
-    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples.
-
-    The text is a docstring, which `python -OO` removes.
-    """
-    lines = (text or "\n").splitlines()
-    examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
-    return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
-
-
-def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The options. InputError if one is blank (maybe an unset shell variable) or no UTF-8, or if a count is below 1."""
-    args = parser.parse_args(argv)
-    for name, value in vars(args).items():
-        for text in map(str, value if isinstance(value, list) else [value]):
-            if not text.strip():
-                raise InputError(f"{name} is blank; leave it out, or give it a value")
-            if text.encode(errors="replace").decode() != text:
-                raise InputError(f"{name} {text!r:.60} is not UTF-8 text; check the encoding of the terminal")
-        if name in AT_LEAST_1 and value is not None and value < 1:
-            raise InputError(f"--{name} is {value}; it must be at least 1")
-    return args
-
-
-def user_errors(main, note: str = "") -> int:
-    """Run a command line and return its exit code.
-
-    An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
-    `note` ends the line after an interruption, or if a file could not be written.
-    """
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")          # None if the shell has closed it
-    try:
-        with enough_memory():
-            if sys.stdout is None:
-                raise OutputError("standard output is closed: nobody would see the answer")
-
-            # A terminal need not know every character of an answer. It then shows the number of the character. A pipe
-            # gets each answer at once, as a terminal does, so a kill loses none.
-            with contextlib.suppress(AttributeError):           # no terminal, but a notebook
-                sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
-            code = main()
-            sys.stdout.flush()
-            return code
-
-    except (InputError, OSError) as error:
-        message = " ".join(str(error).split())
-        print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)
-        if isinstance(error, OSError):
-            sys.stdout = None                                   # what it still holds cannot be printed
-        return 2
-    except KeyboardInterrupt:
-        print(f"interrupted{note}", file=sys.stderr)
-        return 130
-
-
-# --- models and settings ----------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------------
 
 def add_model_options(parser: argparse.ArgumentParser):
     """Add the options that name models and change settings."""
-    parser.add_argument("--model", default=str(EMBEDDED_MODEL), metavar="DIR",
+    parser.add_argument("--model", default=str(EMBEDDED.parent), metavar="DIR",
                         help="checkpoint folder or hub repository of an instruct Llama (default: the embedded model)")
     parser.add_argument("--encoder", metavar="DIR",
                         help="BERT or MPNet sentence encoder for the similarity (default: the mean of the model's "
@@ -120,6 +64,8 @@ def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, p
     return resolve(model.folder, longest, paper, chosen_settings(args))
 
 
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
 def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     """Load the model, the encoder and the builder (None if not given), and print what runs where."""
     model = Llama.load(args.model, args.device, args.dtype)
@@ -143,3 +89,35 @@ def warn_if_unknown(model: Llama, document: Document):
     if unknown > 0.1:
         print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded model knows "
               "only its own small world, choose another with --model", file=sys.stderr)
+
+
+class Checkpoints(NamedTuple):
+    """The folders or hub repositories that a run loads (None: not given), the device and the dtype."""
+    model: str
+    builder: str | None
+    encoder: str | None
+    dragon: list[str] | None
+    scorer: str | None
+    device: str
+    dtype: str
+
+
+class Models:
+    """The models loaded from Checkpoints. LongLLMLingua's scorer is loaded on first use."""
+
+    def __init__(self, checkpoints: Checkpoints):
+        self.checkpoints = checkpoints
+        self.model, self.encoder, self.builder = load_models(checkpoints)
+        self.question_tower, self.passage_tower = load_towers(checkpoints.dragon, self.model)
+
+    @cached_property
+    def scorer(self) -> Llama:
+        of = self.checkpoints
+        return Llama.load(of.scorer, of.device, of.dtype) if of.scorer else self.model
+
+
+def unloaded(name: str) -> tuple[Config, Tokenizer]:
+    """The config and the tokenizer of a checkpoint, without its weights."""
+    folder = locate(name)
+    config = read_config(folder)
+    return config, Tokenizer(folder, config.vocab)

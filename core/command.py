@@ -1,0 +1,65 @@
+"""What the command lines share: --help, checked options, and errors that a user can correct."""
+import argparse
+import contextlib
+import os
+import sys
+
+from core.files import InputError, OutputError, enough_memory
+
+AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
+
+
+def make_parser(prog: str, text: str | None) -> argparse.ArgumentParser:
+    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples.
+
+    The text is a docstring, which `python -OO` removes.
+    """
+    lines = (text or "\n").splitlines()
+    examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
+    return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The options. InputError if one is blank (maybe an unset shell variable) or no UTF-8, or if a count is below 1."""
+    args = parser.parse_args(argv)
+    for name, value in vars(args).items():
+        for text in map(str, value if isinstance(value, list) else [value]):
+            if not text.strip():
+                raise InputError(f"{name} is blank; leave it out, or give it a value")
+            if text.encode(errors="replace").decode() != text:
+                raise InputError(f"{name} {text!r:.60} is not UTF-8 text; check the encoding of the terminal")
+        if name in AT_LEAST_1 and value is not None and value < 1:
+            raise InputError(f"--{name} is {value}; it must be at least 1")
+    return args
+
+
+def user_errors(main, note: str = "") -> int:
+    """Run a command line and return its exit code.
+
+    An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
+    `note` ends the line after an interruption, or if a file could not be written.
+    """
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")          # None if the shell has closed it
+    try:
+        with enough_memory():
+            if sys.stdout is None:
+                raise OutputError("standard output is closed: nobody would see the answer")
+
+            # A terminal need not know every character of an answer. It then shows the number of the character. A pipe
+            # gets each answer at once, as a terminal does, so a kill loses none.
+            with contextlib.suppress(AttributeError):           # no terminal, but a notebook
+                sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
+            code = main()
+            sys.stdout.flush()
+            return code
+
+    except (InputError, OSError) as error:
+        message = " ".join(str(error).split())
+        print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)
+        if isinstance(error, OSError):
+            sys.stdout = None                                   # what it still holds cannot be printed
+        return 2
+    except KeyboardInterrupt:
+        print(f"interrupted{note}", file=sys.stderr)
+        return 130
