@@ -3,9 +3,10 @@
     B   rows of a batch                      L   layers            H   query heads
     T   new tokens of a row                  D   model width       KV  key/value heads
     P   cached tokens, new ones included     K   head width        G   query heads per key/value head, H = KV G
-    P'  tokens that an averaging matrix covers         N   nodes to which attention is measured
+    P'  the first of them, up to the last that attention is wanted to                  N   nodes
 
     A         attention weights of a layer [B, KV, G, T, P]: each row is a softmax over the keys
+    a(x, y)   attention of token x to token y: the mean over layers and heads
     a(x, j)   attention of token x to node j: the mean over layers, heads and the tokens of j (the paper's e_{x, v_j})
 
 Shapes stand in brackets. Weights have the names of Hugging Face checkpoints. In these checkpoints the rows of q_proj
@@ -106,6 +107,25 @@ def attention(q, k, v, mask=None):
     return torch.einsum("bhgtp,bhpk->bhgtk", A.to(v.dtype), v), A
 
 
+def attention_in_blocks(q, k, v, mask, attended):
+    """`attention` of all heads q [B, H, T, K], in blocks of tokens: at most BLOCK_BYTES of weights are alive at once.
+
+    Returns the output [B, H, T, K], and the mean over heads of A to the first `attended` = P' tokens [B, T, P'].
+    """
+    B, H, T, _ = q.shape
+    q = q.unflatten(1, (k.shape[1], -1))                                                   # [B, KV, G, T, K]
+    block = max(1, BLOCK_BYTES // (4 * B * H * k.shape[2]))
+
+    outputs = []
+    means = []
+    for first in range(0, T, block):
+        t = slice(first, first + block)
+        out, A = attention(q[:, :, :, t], k, v, None if mask is None else mask[:, t])
+        outputs.append(out.flatten(1, 2))                                                  # [B, H, block, K]
+        means.append(A[..., :attended].mean((1, 2)))                                       # [B, block, P']
+    return torch.cat(outputs, 2), torch.cat(means, 1)
+
+
 # --- node cache (Appendix B) ----------------------------------------------------------------------------------------
 
 class Cache:
@@ -133,17 +153,15 @@ class Cache:
                 self.nodes[b][node] = (end, end + len(ids))
             end += len(ids)
 
-    def write(self, layer, keys, values, slots):
-        """Store keys and values [B, KV, T, K] in slots [B, T]. Return those of all slots in use, [B, KV, P, K].
+    def write(self, layer, keys, values, rows, slots, P):
+        """Store keys and values [B, KV, T, K] in slots [B, T] of rows [B, 1]. Return all of the first P slots.
 
         Trap: keys are stored after their rotation, so a key is valid at its own position only.
         """
-        rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
         # Trap: two index tensors around a slice move B, T to the front.
         self.keys[layer][rows, :, slots] = keys.transpose(1, 2)
         self.values[layer][rows, :, slots] = values.transpose(1, 2)
-        P = max(self.lengths) + slots.shape[1]                  # lengths are those before the pass
-        return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]
+        return self.keys[layer][:, :, :P], self.values[layer][:, :, :P]                    # [B, KV, P, K]
 
     def rollback(self, lengths: list[int]):
         """Forget every token from slot lengths[b] on, and every node with such a token."""
@@ -161,11 +179,11 @@ class Cache:
     def averaging_matrix(self, nodes: list[list]) -> torch.Tensor:
         """The matrix M [B, P', N], in at least float32, that averages attention over the tokens of each node.
 
-        The mean of A over heads and layers, cut to the P' tokens read so far [B, T, P'], times M is a(x, j) [B, T, N]
-        (section 3.1, "Aggregating"). Node j = nodes[b][n] has N_j tokens; M[b, :, n] is 1/N_j at these and 0 at all
-        others.
+        a(x, y) [B, T, P'] times M is a(x, j) [B, T, N] (section 3.1, "Aggregating"). Node j = nodes[b][n] has N_j
+        tokens; M[b, :, n] is 1/N_j at these and 0 at all others. P' ends with the last of these tokens.
         """
-        matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), max(self.lengths), max(map(len, nodes))))
+        end = max(self.nodes[b][node][1] for b, names in enumerate(nodes) for node in names)
+        matrix = at_least_float32(self.keys[0].new_zeros(len(nodes), end, max(map(len, nodes))))
         for b, names in enumerate(nodes):
             for n, node in enumerate(names):
                 start, end = self.nodes[b][node]
@@ -228,27 +246,30 @@ class Llama:
         """x [.., in] times the matrix of this name, plus its bias if the checkpoint has one (Qwen2's q, k and v)."""
         return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))
 
-    def forward(self, tokens, positions, mask=None, cache: Cache | None = None, averaging=None):
+    def forward(self, tokens, positions, cache: Cache, attended: int = 0):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-            mask [B, T, P]           a query sees the keys where the mask is True
-            no mask, T = 1           the token sees all P keys
-            no mask, T > 1           causal; not with averaging
+        The cache stores the new keys and values. A token sees the keys up to its own position, P at most.
 
-        A cache stores the new keys and values at their positions. With averaging [B, P', N] (from
-        Cache.averaging_matrix) every layer adds its part of a(x, j) and drops its attention weights.
-
-        Returns the normalised last hidden states [B, T, D], and a(x, j) [B, T, N] (None without averaging).
+        Returns the normalised last hidden states [B, T, D]. If `attended` = P' is not 0, also a(x, y) to the first P'
+        tokens [B, T, P'], otherwise None: every layer adds its part and drops its weights.
         """
         config = self.config
         w = self.weights
         B, T = tokens.shape
-        assert averaging is None or mask is not None or T == 1, "averaging over several tokens needs a mask"
+        P = max(cache.lengths) + T                              # lengths are those before the pass
+        rows = torch.arange(B, device=self.device)[:, None]
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
+        # A single token sees all keys. Trap: the fused kernel's is_causal aligns query 0 with key 0, which is right for
+        # an empty cache only, and our `attention` has no such flag. All else needs a mask.
+        mask = None
+        if (B > 1 or T > 1) and (attended or P > T):
+            mask = torch.arange(P, device=self.device) <= positions[:, :, None]            # [B, T, P]
+
         # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 it would be off by 1 to 3 %.
-        a = None if averaging is None else averaging.new_zeros(B, T, averaging.shape[2])   # [B, T, N]
+        a = at_least_float32(x.new_zeros(B, T, attended)) if attended else None
 
         for layer in range(config.layers):
             at = f"model.layers.{layer}."
@@ -259,27 +280,16 @@ class Llama:
             k = split_heads(self.linear(h, at + "self_attn.k_proj"), config.head_width)     # [B, KV, T, K]
             v = split_heads(self.linear(h, at + "self_attn.v_proj"), config.head_width)     # [B, KV, T, K]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-            if cache is not None:
-                k, v = cache.write(layer, k, v, positions)                                 # [B, KV, P, K]
+            k, v = cache.write(layer, k, v, rows, positions, P)                            # [B, KV, P, K]
 
-            # Attention. The fused kernel gives no weights A; if they are wanted, `attention` runs instead, in blocks.
-            if averaging is None:
+            # Attention. The fused kernel is faster, but gives no weights.
+            if attended:
+                out, over_heads = attention_in_blocks(q, k, v, mask, attended)             # [B, H, T, K], [B, T, P']
+                a += over_heads / config.layers                                            # the mean over layers (3.1)
+            else:
                 out = F.scaled_dot_product_attention(
                     q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
                     enable_gqa=config.heads != config.kv_heads)
-            else:
-                out = torch.empty_like(q)
-                block = max(1, BLOCK_BYTES // (4 * B * config.heads * k.shape[2]))
-                for first in range(0, T, block):
-                    t = slice(first, first + block)
-                    grouped = q[:, :, t].unflatten(1, (config.kv_heads, -1))                 # [B, KV, G, block, K]
-                    block_output, A = attention(grouped, k, v, None if mask is None else mask[:, t])
-                    out[:, :, t] = block_output.flatten(1, 2)
-
-                    # a(x, j) is a mean over heads, over the tokens of each node, and over layers (3.1).
-                    over_heads = A.mean((1, 2))                                             # [B, block, P]
-                    to_tokens = over_heads[:, :, :averaging.shape[1]]                       # [B, block, P']
-                    a[:, t] += to_tokens @ averaging / config.layers                        # [B, block, N]
             x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj")
 
             # SwiGLU.
@@ -323,14 +333,11 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(before, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        # Trap: the fused kernel's is_causal aligns query 0 with key 0, which is right for an empty cache only, and our
-        # `attention` has no such flag. So other passes of more than one token or row need a mask: a query sees the keys
-        # up to its position.
-        mask = None
-        if (T > 1 or len(rows) > 1) and (averaging is not None or max(before) > 0):
-            mask = torch.arange(max(before) + T, device=self.device) <= positions[:, :, None]              # [B, T, P]
-
-        hidden, a = self.forward(tokens, positions, mask, cache, averaging)
+        if averaging is None:
+            hidden, a = self.forward(tokens, positions, cache)
+        else:
+            hidden, a = self.forward(tokens, positions, cache, averaging.shape[1])
+            a = a @ averaging                                   # a(x, j): the mean over the tokens of each node (3.1)
         cache.lengths = [old + new for old, new in zip(before, counts)]
         return hidden, a
 
@@ -352,34 +359,30 @@ class Llama:
         Returns two lists with an entry for each row: the ids without eos, and the a(x, j) [tokens, N] of these tokens
         (None without averaging, or if there are none). Rows that end early are removed from the cache.
         """
-        rows = list(range(len(cache.lengths)))                  # the rows still running, by their place in the result
-        ids = [[] for _ in rows]
-        a = [[] for _ in rows]
+        replies = [([], []) for _ in cache.lengths]             # of each row: its ids, and the a(x, j) of each
+        running = replies                                       # row b of the cache goes on with the reply running[b]
         while True:
             chosen = self.logits(hidden).argmax(-1).tolist()
-
-            # Rows that have ended leave the batch.
-            running = [b for b, row in enumerate(rows) if chosen[b] not in self.config.eos and len(ids[row]) < limit]
-            if not running:
+            going = [b for b, (ids, _) in enumerate(running) if chosen[b] not in self.config.eos and len(ids) < limit]
+            if not going:
                 break
-            if len(running) < len(rows):
-                cache.keep_rows(running)
-                rows = [rows[b] for b in running]
-                chosen = [chosen[b] for b in running]
+            if len(going) < len(running):
+                cache.keep_rows(going)
+                running = [running[b] for b in going]
                 # The longest row may be gone.
-                averaging = None if averaging is None else averaging[running, :max(cache.lengths)]
-
-            for row, token in zip(rows, chosen):
-                ids[row].append(token)
+                averaging = None if averaging is None else averaging[going, :max(cache.lengths)]
+            new = [chosen[b] for b in going]
+            for (ids, _), token in zip(running, new):
+                ids.append(token)
 
             # a(x, j) is the row of the written token itself as the query, not the row that predicted it; the paper does
             # not say. Trap: so it is known only when the token has run, one step after it was chosen. The last token
             # must run if attention is wanted, but need not run otherwise.
-            if averaging is None and len(ids[rows[0]]) == limit:
-                self.tokens += len(rows)
+            if averaging is None and len(running[0][0]) == limit:
+                self.tokens += len(running)
                 break
-            hidden, new = self.read(cache, [[(None, [token])] for token in chosen], averaging)      # new [B, 1, N]
+            hidden, a = self.read(cache, [[(None, [token])] for token in new], averaging)              # a [B, 1, N]
             if averaging is not None:
-                for row, token_attention in zip(rows, new):
-                    a[row].append(token_attention[0])                                       # [N]
-        return ids, [torch.stack(attentions) if attentions else None for attentions in a]
+                for (_, attentions), token_attention in zip(running, a):
+                    attentions.append(token_attention[0])                                   # [N]
+        return [ids for ids, _ in replies], [torch.stack(a) if a else None for _, a in replies]

@@ -39,6 +39,7 @@ worked example, two IPs above three chunks (tests/numerics/test_pecan.py compute
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ class Node:
 class Graph:
     """The hierarchical weighted directed acyclic graph of one document (section 3).
 
-    A node's place in `nodes` is its id, and levels come in order. An edge is (i, j, e_ij), from node i to a node j one
+    A node's id is its index in `nodes`, and levels come in order. An edge is (i, j, e_ij), from node i to a node j one
     level below. `flops` were spent on the construction.
     """
     nodes: list[Node]
@@ -91,7 +92,7 @@ class Graph:
         return [i for i, node in enumerate(self.nodes) if node.level == self.nodes[-1].level]
 
 
-# --- prompts (Appendix A) -------------------------------------------------------------------------------------------
+# --- stage 1: attention graph construction (section 3.1) ------------------------------------------------------------
 
 # Table A1, word for word. Every node is a line that begins with "* ", as in the table's example. The blank lines
 # between the paper's nodes seem to be layout; we leave them out.
@@ -109,15 +110,6 @@ Generate in the format of:
 
 Do not provide any explanation and start the summary directly.""")
 
-# Table A2, word for word. ASK: what stands before and after the question in the first turn. ANSWER: the second turn.
-# PECAN's blank line after "Information:" and its curly quotes seem to be layout; GARLIC's Table 5 has neither.
-ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
-Do not provide any explanation.
-
-Question:
-""", "\n\nInformation:")
-ANSWER = "Given the above information and question, answer the question as concisely as you can."
-
 # A prompt is a list of segments. Each is tokenised alone, so node by node gives the same ids as all at once. (In the
 # whole text, a tokenizer may join the end of a segment and the start of the next into one token, as in ".\n".)
 
@@ -128,39 +120,12 @@ def node_line(tokenizer, node, text: str) -> list[Segment]:
 
 
 def summary_prompt(tokenizer, texts: list[str]) -> list[Segment]:
-    """Table A1 with the nodes of one group, as one user turn. Each node is named by its place in the group."""
+    """Table A1 with the nodes of one group, as one user turn. Each node is named by its index in the group."""
     prompt = [(None, tokenizer.frame.open + tokenizer.user(SUMMARISE[0]))]
     for j, text in enumerate(texts):
         prompt += node_line(tokenizer, j, text)
     return [*prompt, (None, tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)]
 
-
-def question_prompt(tokenizer, question: str) -> list[Segment]:
-    """Table A2 up to its first node. The question is a node, too, named "q" (Appendix C)."""
-    return [(None, tokenizer.frame.open + tokenizer.user(ASK[0])), ("q", tokenizer.encode(question)),
-            (None, tokenizer.encode(ASK[1]))]
-
-
-def answer_turn(tokenizer, word: int) -> list[Segment]:
-    """The first assistant turn, a single token (`word`, that of "Yes" or "No"), and Table A2's second user turn."""
-    frame = tokenizer.frame
-    return [(None, [*frame.close, word, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
-
-
-def room_for_nodes(tokenizer, question: str, settings: Settings) -> int:
-    """The tokens that nodes may take.
-
-    The rest is kept for the second turn and the answer; a check's closing tokens fit there too, and are removed again.
-    """
-    opening = length_of(question_prompt(tokenizer, question))
-    closing = length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
-    if opening + closing >= settings.window:
-        raise InputError(f"window {settings.window} is too small: prompts, question and answer take "
-                         f"{opening + closing} tokens")
-    return settings.window - opening - closing
-
-
-# --- stage 1: attention graph construction (section 3.1) ------------------------------------------------------------
 
 class InformationPoint(NamedTuple):
     """A bullet of a summary, before it becomes a node."""
@@ -174,9 +139,12 @@ def chunks(tokenizer, document: Document, most: int) -> list[str]:
     A document may consist of passages, such as HotpotQA's paragraphs; a chunk never spans two.
 
     A chunk ends at the last white space that fits, because half a word says nothing; the paper does not say where to
-    cut. Newlines become blanks, because the prompt separates segments by newlines.
+    cut. Newlines become blanks, because the prompt separates segments by newlines. InputError if the document is blank.
     """
-    return [text for passage in document.passages for text in split(tokenizer, passage, most)]
+    texts = [text for passage in document.passages for text in split(tokenizer, passage, most)]
+    if not texts:
+        raise InputError(f"document {document.id} is blank")
+    return texts
 
 
 def limit_and_room(tokenizer, settings: Settings) -> tuple[int, int]:
@@ -222,15 +190,15 @@ def share(x: torch.Tensor) -> torch.Tensor:
     return x / total if total > 0 else torch.zeros_like(x)
 
 
-def edge_weights(a: torch.Tensor, places: list[int]) -> torch.Tensor:
+def edge_weights(a: torch.Tensor, x: list[int]) -> torch.Tensor:
     """The edges of one IP to the N nodes of its group, [N].
 
     `a` [tokens of the reply, N] holds a(x, j), the mean over layers, heads and the tokens of node j (section 3.1,
-    "Extracting" and the first half of "Aggregating"). `places` are the places x of the IP's tokens in the reply. e'_ij
-    is the mean of a(x, j) over these x. The normalisation e_ij = e'_ij / sum_j' e'_ij' is a division, not a softmax.
+    "Extracting" and the first half of "Aggregating"). `x` are the indices of the IP's tokens in the reply. e'_ij is the
+    mean of a(x, j) over these x. The normalisation e_ij = e'_ij / sum_j' e'_ij' is a division, not a softmax.
     The edges sum to 1, or are 0 if all attention rounds to 0.
     """
-    return share(a[places].cpu().double().mean(0))
+    return share(a[x].cpu().double().mean(0))
 
 
 # What a bullet begins with. So **bold**, ---, -12 degrees, 1.5 and 1921. are text. Possessive, and used only at the
@@ -254,40 +222,34 @@ def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
     If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty
     bullets are dropped.
     """
-    spans = []
-    marked = 0                                              # bullets so far
-    last_end = None                                         # where the last bullet ends if an afterword follows it
-    below_empty_line = False
-    position = 0                                            # characters before the line
-    for line in text.splitlines(keepends=True):
-        marker = MARKER.match(line)
-        end = position + len(line.rstrip())
-        if marker:
-            if not marked and spans and text[:position].rstrip("*_ \n").endswith((":", "：")):
-                spans.pop()
-            spans.append((position + marker.end(), end))
-            marked += 1
-            last_end = None
-        elif line.strip():
-            start, before = spans.pop() if spans else (position, position)
-            indented = line.startswith(("  ", "\t", " \t"))     # one blank is none: some tokenizers put it there
-            if below_empty_line and not indented and last_end is None and text[start:before].strip():
-                last_end = before
-            spans.append((start, end))
-        below_empty_line = not line.strip()
-        position += len(line)
+    lines = text.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]              # of each line; the last is the end of the text
+    markers = [(n, marker.end()) for n, line in enumerate(lines) if (marker := MARKER.match(line))]
 
-    if marked > 1 and last_end is not None:
-        spans[-1] = (spans[-1][0], last_end)
+    # A bullet ends where the next one begins.
+    ends = [*(starts[n] for n, _ in markers), len(text)]
+    spans = [(starts[n] + length, end) for (n, length), end in zip(markers, ends[1:])]
+    preamble = markers and text[:ends[0]].rstrip("*_ \n").endswith((":", "："))
+    if not preamble:
+        spans.insert(0, (0, ends[0]))
+
+    # The last one ends at an afterword. One blank is no indent: some tokenizers put it there.
+    if len(markers) > 1:
+        start, end = spans[-1]
+        below = [n for n in range(markers[-1][0] + 2, len(lines)) if lines[n].strip() and not lines[n - 1].strip()]
+        spans[-1] = start, next((starts[n] for n in below if not lines[n].startswith(("  ", "\t", " \t"))
+                                 and text[start:starts[n]].strip()), end)
+
     for some in (spans if complete else spans[:-1], spans):
-        found = [(end - len(text[start:end].lstrip()), end) for start, end in some if text[start:end].strip()]
+        found = [(end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())) for start, end in some
+                 if text[start:end].strip()]
         if found:
             return found
     return []
 
 
 def tokens_of(span: tuple[int, int], token_spans: list[tuple[int, int]]) -> list[int]:
-    """The places x of the tokens that share a character with span = (start, end); see Tokenizer.spans."""
+    """The indices x of the tokens that share a character with span = (start, end); see Tokenizer.spans."""
     start, end = span
     return [x for x, (first, last) in enumerate(token_spans) if first < end and last > start]
 
@@ -304,13 +266,13 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     """
     text, token_spans = tokenizer.spans(ids)
     text = without_thought(text)                            # blanks instead of it, so the spans still fit
-    places = {}                                             # text of a bullet -> the places of its tokens
+    tokens = {}                                             # text of a bullet -> the indices x of its tokens
     for start, end in bullets(text, complete=len(ids) < limit):
         bullet = " ".join(text[start:end].split())
-        places.setdefault(bullet, tokens_of((start, end), token_spans))
-    if tree and places:
-        places = {" ".join(places): sorted(set().union(*places.values()))}
-    return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in places.items()]
+        tokens.setdefault(bullet, tokens_of((start, end), token_spans))
+    if tree and tokens:
+        tokens = {" ".join(tokens): sorted(set().union(*tokens.values()))}
+    return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in tokens.items()]
 
 
 def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
@@ -338,12 +300,12 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     return points
 
 
-def build(model: Llama, document: Document, settings: Settings, summarise=summarise, progress: bool = False) -> Graph:
+def build(model: Llama, document: Document, settings: Settings, summaries_of=summarise, progress=False) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    It ends when one group held a whole level, or when a summary is no shorter than its text. `summarise` may look on
-    disk first (core.disk.kept); what it finds there adds the FLOPs it once cost. Raises InputError if the window is
-    too small.
+    It ends when one group held a whole level, or when a summary is no shorter than its text. `summaries_of` may look
+    on disk before it summarises (core.disk.kept); what it finds there adds the FLOPs it once cost. Raises InputError if
+    the window is too small or the document is blank.
     """
     tokenizer = model.tokenizer
     spent_before = model.spent()
@@ -361,11 +323,11 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
         # Nodes are packed into groups that fit a window, in document order; the model summarises each group.
         level = nodes[-1].level + 1
         lengths = [line_length(nodes[i].text) for i in top]
-        groups = [[top[place] for place in group] for group in pack(lengths, room)]
+        groups = [[top[k] for k in group] for group in pack(lengths, room)]
         batches = [groups[done:done + settings.batch] for done in range(0, len(groups), settings.batch)]
         points = []                                         # (group, text, its edges to the group)
         for batch in tqdm(batches, f"level {level}", unit="batch", leave=False, disable=not progress):
-            summaries = summarise(model, [[nodes[i].text for i in group] for group in batch], limit, settings.tree)
+            summaries = summaries_of(model, [[nodes[i].text for i in group] for group in batch], limit, settings.tree)
             points += [(group, text, e) for group, summary in zip(batch, summaries) for text, e in summary]
 
         # What if a summary is no shorter than its text? Then we would climb forever, so we drop that level and stop.
@@ -387,6 +349,41 @@ def build(model: Llama, document: Document, settings: Settings, summarise=summar
     return Graph(nodes, edges, model.spent(spent_before)[0])
 
 
+# --- the conversation (Table A2) ------------------------------------------------------------------------------------
+
+# Table A2, word for word. ASK: what stands before and after the question in the first turn. ANSWER: the second turn.
+# PECAN's blank line after "Information:" and its curly quotes seem to be layout; GARLIC's Table 5 has neither.
+ASK = ("""Can this question be answered by the following information? Response "Yes" or "No" in one word. \
+Do not provide any explanation.
+
+Question:
+""", "\n\nInformation:")
+ANSWER = "Given the above information and question, answer the question as concisely as you can."
+
+
+def question_prompt(tokenizer, question: str) -> list[Segment]:
+    """Table A2 up to its first node. The question is a node, too, named "q" (Appendix C)."""
+    return [(None, tokenizer.frame.open + tokenizer.user(ASK[0])), ("q", tokenizer.encode(question)),
+            (None, tokenizer.encode(ASK[1]))]
+
+
+def answer_turn(tokenizer, word: int) -> list[Segment]:
+    """The first assistant turn, a single token (`word`, that of "Yes" or "No"), and Table A2's second user turn."""
+    frame = tokenizer.frame
+    return [(None, [*frame.close, word, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
+
+
+def room_for_nodes(tokenizer, prompt: list[Segment], settings: Settings) -> int:
+    """The tokens that nodes may take after a question's prompt.
+
+    The rest is kept for the second turn and the answer; a check's closing tokens fit there too, and are removed again.
+    """
+    used = length_of(prompt) + length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
+    if used >= settings.window:
+        raise InputError(f"window {settings.window} is too small: prompts, question and answer take {used} tokens")
+    return settings.window - used
+
+
 # --- stage 2: dynamic graph search (section 3.2) --------------------------------------------------------------------
 
 @dataclass
@@ -399,7 +396,7 @@ class Step:
     r: float                      # relevance to the query, position x to_query
     cached: int                   # slots of the cache in use after it
     flops: int                    # spent so far, to the end of its pass and of its check
-    tokens: int                   # read so far, to the same place; checks are included
+    tokens: int                   # read so far, to the same point; checks are included
 
     # The choice of this node; None for the nodes that a search starts with.
     z: float | None = None        # Eᵀr
@@ -431,10 +428,12 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
     """
     z = E.T @ r
     if not attention:
-        return z, c
-    if not similarity:
-        return z, z
-    return z, share(z) + share(c.clamp(min=0))
+        score = c
+    elif not similarity:
+        score = z
+    else:
+        score = share(z) + share(c.clamp(min=0))
+    return z, score
 
 
 class Search:
@@ -455,10 +454,16 @@ class Search:
 
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
-        self.room = room_for_nodes(self.tokenizer, question, settings)
+        prompt = question_prompt(self.tokenizer, question)
+        self.room = room_for_nodes(self.tokenizer, prompt, settings)
+
+        # A check needs the tokens that close the user's turn. Without progress control there is no check (4.2).
+        self.checks = settings.fixed_nodes is None
+        self.closing = self.tokenizer.frame.close if self.checks else []
+
         self.cache = Cache(model, 1, settings.window)
         self.spent_before = model.spent()
-        model.read(self.cache, [question_prompt(self.tokenizer, question)])
+        model.read(self.cache, [prompt])
 
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
@@ -481,21 +486,20 @@ class Search:
         There is a check after the top level, then one after each node. The Yes verdicts need not be successive. Without
         progress control (4.2) there are no checks, and the search ends after settings.fixed_nodes nodes.
         """
-        self.start()
+        hidden = self.start()
         yes = 0
-        while True:
-            if self.settings.fixed_nodes is None:
-                yes += self.check()
+        while hidden is not None:
+            if self.checks:
+                yes += self.check(hidden)
                 if yes >= self.settings.patience:
                     return "yes"
             elif len(self.trace) >= self.settings.fixed_nodes:
                 return "nodes"
+            hidden = self.next()
+        return "all" if len(self.trace) == len(self.graph.nodes) else "window"
 
-            if not self.next():
-                return "all" if len(self.trace) == len(self.graph.nodes) else "window"
-
-    def start(self):
-        """Visit the top level (3.2.1), in document order. Raises InputError if none of its nodes fits.
+    def start(self) -> torch.Tensor:
+        """Visit the top level (3.2.1), in document order, as `visit` does. InputError if none of its nodes fits.
 
         What if the level does not fit? We keep room for RESERVE chunks (never more than half), or the search could not
         read anything else. The nodes most similar to the query fill the rest; the others can be retrieved later. The
@@ -519,20 +523,22 @@ class Search:
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
-        # The level can be long, and the activations of its tokens take memory, so we read it in pieces. The closing
-        # tokens of the first check run with the last piece.
+        # The level can be long, and the activations of its tokens take memory, so we read it in pieces. The first check
+        # comes after the last piece.
         chosen.sort()
         lengths = self.lengths[chosen].tolist()
-        for group in pack(lengths, max(PASS, *lengths)):
-            self.visit([chosen[place] for place in group], check=group.stop == len(chosen))
+        *pieces, last = [[chosen[k] for k in piece] for piece in pack(lengths, max(PASS, *lengths))]
+        for piece in pieces:
+            self.visit(piece)
+        return self.visit(last, self.closing)
 
-    def check(self) -> bool:
+    def check(self, hidden: torch.Tensor) -> bool:
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
-        p_yes is the softmax of two logits after the last visit (its `hidden`), those of the first tokens of "Yes" and
-        "No". A word may take several tokens; the paper does not say.
+        p_yes is the softmax of two logits after a visit, which returned hidden [1, D]: those of the first tokens of
+        "Yes" and "No". A word may take several tokens; the paper does not say.
         """
-        logits = self.model.logits(self.hidden)[0]                                         # [vocabulary]
+        logits = self.model.logits(hidden)[0]                                              # [vocabulary]
         yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
 
         step = self.trace[-1]
@@ -541,8 +547,8 @@ class Search:
         step.flops, step.tokens = self.model.spent(self.spent_before)
         return step.verdict == "Yes"
 
-    def next(self) -> bool:
-        """Visit the node outside S with the highest final score (3.2.2), at whatever level. Returns False if none fits.
+    def next(self) -> torch.Tensor | None:
+        """Visit the node outside S with the highest final score (3.2.2), at whatever level. None if no other fits.
 
         The paper does not say: ties go to the lower id, and nodes that no longer fit the window are passed over.
         """
@@ -553,24 +559,23 @@ class Search:
         candidates = possible.nonzero()[:, 0]
         best = candidates[score[candidates].argsort(descending=True, stable=True)].tolist()
         if not best:
-            return False
+            return None
+        return self.visit(best[:1], self.closing, z=z[best[0]].item(), c=self.c[best[0]].item(),
+                          score=score[best[0]].item(),
+                          candidates=[(i, z[i].item(), score[i].item()) for i in best[:CANDIDATES]])
 
-        self.visit(best[:1], z=z[best[0]].item(), c=self.c[best[0]].item(), score=score[best[0]].item(),
-                   candidates=[(i, z[i].item(), score[i].item()) for i in best[:CANDIDATES]])
-        return True
-
-    def visit(self, nodes: list[int], check: bool = True, **why):
+    def visit(self, nodes: list[int], closing: list[int] = (), **why) -> torch.Tensor:
         """Read nodes into the cache, and set their r from their attention to the question (Appendix C).
 
-        Attention inside a node and to other nodes is left out. If a `check` follows, the tokens that close the user's
-        turn run in the same pass, and are then removed from the cache. `why` holds z, c, score and candidates of a
-        single node that was chosen by them.
+        Attention inside a node and to other nodes is left out. `why` holds z, c, score and candidates of a single node
+        that was chosen by them.
+
+        Returns the hidden state [1, D] of the last token. The tokens `closing` follow the nodes in the same pass, for a
+        check, and are removed from the cache.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
-        close = self.tokenizer.frame.close if check and self.settings.fixed_nodes is None else []
-        averaging = self.cache.averaging_matrix([["q"]])
-        self.hidden, a = self.model.read(self.cache, [lines], averaging, close)            # [1, D], [1, T, 1]
+        hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), closing)    # a [1, T, 1]
         self.room -= length_of(lines)
         flops, tokens = self.model.spent(self.spent_before)
 
@@ -582,6 +587,7 @@ class Search:
             self.visited.append(node)
             self.trace.append(Step(node, self.graph.nodes[node].level, position, to_query, r=self.r[node].item(),
                                    cached=end, flops=flops, tokens=tokens, **why))
+        return hidden
 
 
 # --- both stages ----------------------------------------------------------------------------------------------------

@@ -91,13 +91,18 @@ class Baseline(Method):
         The answer's `nodes` are the places of the texts that fit the window. The papers do not say in which order to
         read; RAPTOR's retrievers put the best first. InputError if there are texts, but none that fits.
         """
-        lines = self.lines_that_fit(texts, order, room_for_nodes(self.model.tokenizer, question, self.settings))
+        lines = self.lines_that_fit(texts, order, self.room(question))
         if order and not lines:
             raise InputError(f"window {self.settings.window} is too small for what was found")
 
         answer = self.answer_from(question, [*chain(*lines.values())])
         answer.nodes = list(lines)
         return answer
+
+    def room(self, question: str) -> int:
+        """The tokens that texts may take after the question's prompt."""
+        tokenizer = self.model.tokenizer
+        return room_for_nodes(tokenizer, question_prompt(tokenizer, question), self.settings)
 
     def lines_that_fit(self, texts: list[str], order: Iterable[int], room: int) -> dict[int, list[int]]:
         """Place -> line, as token ids, of the texts at these places. A text that does not fit is skipped."""

@@ -49,7 +49,7 @@ from baselines.common import pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from core.text import split
 from data import Prepared
-from pecan import MARKER, room_for_nodes
+from pecan import MARKER
 
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
@@ -323,7 +323,7 @@ class JERR(Agent):
         priority = sorted(range(len(synopses)), key=lambda chunk: chunk not in first)
         pages = self.look_up(memory, question, found, priority)
 
-        room = room_for_nodes(self.model.tokenizer, question, self.settings)
+        room = self.room(question)
         lines = self.lines_that_fit(synopses, [chunk for chunk in priority if chunk not in pages], room // 2)
         read = self.lines_that_fit(prepared.texts, pages, room - sum(map(len, lines.values())))
         lines |= read

@@ -6,7 +6,6 @@ not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it cou
 """
 from baselines.common import Baseline, line_ids
 from data import Prepared
-from pecan import room_for_nodes
 
 
 class Whole(Baseline):
@@ -18,7 +17,7 @@ class Whole(Baseline):
         return Prepared(document.passages, index=ids)
 
     def read(self, prepared, question):
-        ids = cut_middle(prepared.index, room_for_nodes(self.model.tokenizer, question, self.settings))
+        ids = cut_middle(prepared.index, self.room(question))
         answer = self.answer_from(question, ids)
         answer.cut = len(ids) < len(prepared.index)
         return answer

@@ -124,8 +124,9 @@ def expected(run: Run, whole_window: int) -> dict[str, int]:
         total["tokens"] += tokens
         for question in document.questions:
             # Stage 2: a search that reads the assumed number of nodes.
-            opening = length_of(question_prompt(tokenizer, question.text))
-            read = min(nodes * node, tokens, room_for_nodes(tokenizer, question.text, settings))
+            asked = question_prompt(tokenizer, question.text)
+            opening = length_of(asked)
+            read = min(nodes * node, tokens, room_for_nodes(tokenizer, asked, settings))
             prompt = opening + read + turn
             checks = 0 if settings.fixed_nodes else math.ceil(read / node)
             searches.append(bytes_of_pass(config, width, min(read, PASS), settings.window, prompt))

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from llama import Cache, at_least_float32
+from llama import Cache
 
 TINY = Path(__file__).parents[1] / "tiny"
 T = 512                                        # tokens of a test: eight times the scaling's original context
@@ -91,11 +91,10 @@ def mean_attention(hf, ids: list[int]) -> torch.Tensor:
 
 @torch.no_grad()
 def written_out(model, ids: list[int]):
-    """Logits [T, vocabulary] and a(x, y) [T, T] of one pass of our model in which every token is a node; its cache."""
+    """Logits [T, vocabulary] and a(x, y) [T, T] of one pass of our model; its cache."""
     T = len(ids)
     cache = Cache(model, 1, T)
-    every = at_least_float32(torch.eye(T, dtype=model.dtype))
-    hidden, a = model.forward(torch.tensor([ids]), torch.arange(T)[None], causal(T), cache, every[None])
+    hidden, a = model.forward(torch.tensor([ids]), torch.arange(T)[None], cache, T)
     return model.logits(hidden[0]), a[0], cache
 
 

@@ -50,10 +50,12 @@ WATCHED = {
         lambda result, q, k, v, *_: [q, k, v, *result[::-1]],
         "q: queries after RoPE [B, KV, G, T, K]", "k: keys after RoPE [B, KV, P, K]", "v: values [B, KV, P, K]",
         "A: softmax(q k^T / sqrt K) [B, KV, G, T, P]", "out: A v"),
-    "llama.Cache.averaging_matrix": (lambda matrix, *_: [matrix], "averaging: 1 / N_j on the tokens of j [B, P, N]"),
+    "llama.Cache.averaging_matrix": (lambda matrix, *_: [matrix], "averaging: 1 / N_j on the tokens of j [B, P', N]"),
     "llama.Llama.forward": (
         lambda result, *_: [] if result[1] is None else result,
-        "hidden: last hidden states, normalised [B, T, D]", "a(x, j): attention of token x to node j [B, T, N]"),
+        "hidden: last hidden states, normalised [B, T, D]", "a(x, y): attention of token x to token y [B, T, P']"),
+    "llama.Llama.append": (lambda result, *_: [] if result[1] is None else result[1:],
+                           "a(x, j): attention of token x to node j [B, T, N]"),
     "llama.Llama.logits": (lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),
     "llama.Llama.generate": (
         lambda result, model, *_: [pieces(model.tokenizer, result[0][0]), result[1][0]],
@@ -71,9 +73,10 @@ WATCHED = {
     "pecan.relevance": (
         lambda r, *arguments: [*arguments, r], "attention: of the node to the question, a(i, q)",
         "position: the question has position 1", "r: their product (Appendix C)"),
-    "pecan.Search.visit": (lambda _, search, nodes, **why: [[search.graph.nodes[nodes[0]].text]],
+    "pecan.Search.visit": (lambda _, search, nodes, *rest, **why: [[search.graph.nodes[nodes[0]].text]],
                            "text: of the node"),
-    "pecan.Search.check": (lambda _, search: [search.trace[-1].p_yes], "p_yes: softmax over Yes and No (3.2.1)"),
+    "pecan.Search.check": (lambda _, search, *rest: [search.trace[-1].p_yes],
+                           "p_yes: softmax over Yes and No (3.2.1)"),
 }
 
 

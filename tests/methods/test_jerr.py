@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, line
     """Synopses get half of the window, those of chunks with result nodes (2 and 3) first. Chunks get the rest, in the
     order in which the model named them. A chunk that does not fit keeps its synopsis. A word is a token here."""
     monkeypatch.setattr(common, "line_ids", lambda tokenizer, text: text.split())
-    monkeypatch.setattr(jerr, "room_for_nodes", lambda *_: room)
+    monkeypatch.setattr(jerr.JERR, "room", lambda *_: room)
     method = JERR(tiny, settings)
     method.ask_until = lambda *_: [["castle"]]
     method.look_up = lambda *_: pages

@@ -109,12 +109,6 @@ def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):
     assert relative(written_out(model64, ids(150))[0], logits) < rounding(model64)
 
 
-def test_several_tokens_are_averaged_under_a_mask_only(model, ids):
-    """Without a mask, attention written out would see the tokens to come."""
-    with pytest.raises(AssertionError, match="needs a mask"):
-        model.forward(torch.tensor([ids(3)]), torch.arange(3)[None], averaging=torch.eye(3)[None])
-
-
 # --- generation -----------------------------------------------------------------------------------------------------
 
 def generate(model, prompt, limit):

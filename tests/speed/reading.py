@@ -27,7 +27,7 @@ class Peer(Llama):
         self.hf = hf
         self.attention = attention
 
-    def forward(self, tokens, positions, mask=None, cache=None, averaging=None):
+    def forward(self, tokens, positions, cache, attended=0):
         if cache.lengths == [0]:
             self.hf.set_attn_implementation(self.attention)
             cache.past = DynamicCache(config=self.hf.config)
@@ -35,10 +35,10 @@ class Peer(Llama):
         if probe:
             cache.past.crop(-probe)
         out = self.hf.model(tokens, past_key_values=cache.past, use_cache=True,
-                            output_attentions=self.attention == "eager" and averaging is not None)
-        a = None if averaging is None else averaging.new_zeros(*tokens.shape, averaging.shape[2])        # [1, T, N]
+                            output_attentions=self.attention == "eager" and attended > 0)
+        a = torch.zeros(*tokens.shape, attended, device=tokens.device) if attended else None             # [1, T, P']
         for weights in out.attentions or ():
-            a += weights.float().mean(1)[:, :, :averaging.shape[1]] @ averaging / self.config.layers
+            a += weights.float().mean(1)[:, :, :attended] / self.config.layers
         return out.last_hidden_state, a
 
 
