@@ -113,17 +113,15 @@ def attention_in_blocks(q, k, v, mask, attended):
     Returns the output [B, H, T, K], and the mean over heads of A to the first `attended` = P' tokens [B, T, P'].
     """
     B, H, T, _ = q.shape
-    q = q.unflatten(1, (k.shape[1], -1))                                                   # [B, KV, G, T, K]
     block = max(1, BLOCK_BYTES // (4 * B * H * k.shape[2]))
+    if T > block:
+        blocks = [attention_in_blocks(q[:, :, t:t + block], k, v, mask[:, t:t + block], attended)
+                  for t in range(0, T, block)]
+        outputs, means = zip(*blocks)
+        return torch.cat(outputs, 2), torch.cat(means, 1)
 
-    outputs = []
-    means = []
-    for first in range(0, T, block):
-        t = slice(first, first + block)
-        out, A = attention(q[:, :, :, t], k, v, None if mask is None else mask[:, t])
-        outputs.append(out.flatten(1, 2))                                                  # [B, H, block, K]
-        means.append(A[..., :attended].mean((1, 2)))                                       # [B, block, P']
-    return torch.cat(outputs, 2), torch.cat(means, 1)
+    out, A = attention(q.unflatten(1, (k.shape[1], -1)), k, v, mask)                       # [B, KV, G, T, K]
+    return out.flatten(1, 2), A[..., :attended].mean((1, 2))
 
 
 # --- node cache (Appendix B) ----------------------------------------------------------------------------------------
@@ -263,10 +261,13 @@ class Llama:
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
         # A single token sees all keys. Trap: the fused kernel's is_causal aligns query 0 with key 0, which is right for
-        # an empty cache only, and our `attention` has no such flag. All else needs a mask.
+        # an empty cache only, and our `attention` has no such flag. All else needs a mask. (The kernel adds its mask to
+        # the scores. Given True and False, it would make these numbers anew in every layer.)
         mask = None
         if (B > 1 or T > 1) and (attended or P > T):
             mask = torch.arange(P, device=self.device) <= positions[:, :, None]            # [B, T, P]
+            if not attended:
+                mask = torch.where(mask, 0, -torch.inf).to(x.dtype)[:, None]               # [B, 1, T, P]
 
         # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 it would be off by 1 to 3 %.
         a = at_least_float32(x.new_zeros(B, T, attended)) if attended else None
@@ -279,17 +280,16 @@ class Llama:
             q = split_heads(self.linear(h, at + "self_attn.q_proj"), config.head_width)     # [B, H, T, K]
             k = split_heads(self.linear(h, at + "self_attn.k_proj"), config.head_width)     # [B, KV, T, K]
             v = split_heads(self.linear(h, at + "self_attn.v_proj"), config.head_width)     # [B, KV, T, K]
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            q, k = rotate(torch.cat((q, k), 1), cos, sin).split((config.heads, config.kv_heads), 1)
             k, v = cache.write(layer, k, v, rows, positions, P)                            # [B, KV, P, K]
 
             # Attention. The fused kernel is faster, but gives no weights.
             if attended:
                 out, over_heads = attention_in_blocks(q, k, v, mask, attended)             # [B, H, T, K], [B, T, P']
-                a += over_heads / config.layers                                            # the mean over layers (3.1)
+                a += over_heads
             else:
-                out = F.scaled_dot_product_attention(
-                    q, k, v, attn_mask=None if mask is None else mask[:, None], is_causal=mask is None and T > 1,
-                    enable_gqa=config.heads != config.kv_heads)
+                out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and T > 1,
+                                                     enable_gqa=config.heads != config.kv_heads)
             x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj")
 
             # SwiGLU.
@@ -297,6 +297,8 @@ class Llama:
             gate = F.silu(self.linear(h, at + "mlp.gate_proj"))                             # [B, T, intermediate]
             x = x + self.linear(gate * self.linear(h, at + "mlp.up_proj"), at + "mlp.down_proj")
 
+        if attended:
+            a /= config.layers                                  # a(x, y): the mean over heads and layers (3.1)
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
     def logits(self, hidden):

@@ -174,14 +174,14 @@ def generation(config: Config, prompt: int, tokens: int) -> int:
 def bytes_of_pass(config: Config, width: int, tokens: int, slots: int, keys: int = 0) -> int:
     """Bytes that a pass over `tokens` tokens needs besides the weights; a number takes `width` bytes.
 
-    The pass holds a cache of `slots` slots, x and h, the queries and the output of attention, and RoPE's tables. Its
-    peak is in a layer's SwiGLU, which adds three tensors of the hidden width. If attention weights for `keys` keys are
-    computed, the peak is there: one tensor of the hidden width (a gate), three float32 copies of a block's weights, and
-    the block's scores.
+    The pass holds a cache of `slots` slots, x and h, the queries with their keys, the output of attention, and RoPE's
+    tables. Its peak is in a layer's SwiGLU, which adds three tensors of the hidden width. If attention weights for
+    `keys` keys are computed, the peak is there: one tensor of the hidden width (a gate), two float32 copies of a
+    block's weights, and the block's scores.
     """
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
-    computed = 2 * config.width + 2 * config.heads * config.head_width + 2 * config.head_width
+    computed = 2 * config.width + (2 * config.heads + config.kv_heads + 2) * config.head_width
     computed += config.intermediate * (1 if keys else 3)
     weights = min(config.heads * tokens * keys, BLOCK_BYTES // 4)
-    weight_width = 12 + (width if width < 4 else 0)                      # the scores
+    weight_width = 8 + (width if width < 4 else 0)                       # the scores
     return width * (cached * slots + computed * tokens) + weight_width * weights
