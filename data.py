@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from core.files import TEXTS, InputError, Rule, check_values, open_bytes, parse_json, reading
+from core.files import TEXTS, InputError, Rule, check_values, enough_memory, open_bytes, parse_json, reading
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
@@ -96,14 +96,34 @@ class Method(Protocol):
         None (the default) if nothing is kept.
         """
 
-    def prepare(self, document: Document, path: Path | None = None, progress: bool = False) -> Prepared:
-        """Prepare a document. If `path` is given, the graph is read from there, or built and written there.
+    def prepare_all(self, documents: list[Document], paths: list,
+                    progress: bool = False) -> "list[Prepared | InputError]":
+        """Prepare documents, together where that is faster. If a path is given (not None), the graph is read from
+        there, or built and written there.
 
-        Raises InputError if the document or the file cannot be used, OutputError if the file cannot be written.
+        An InputError takes the place of a document that cannot be used, and so does one whose file cannot be read.
+        Raises OutputError if a file cannot be written.
         """
+
+    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
+        """`prepare_all` for one document; raises its InputError."""
+        [prepared] = self.prepare_all([document], [path], progress)
+        if isinstance(prepared, InputError):
+            raise prepared
+        return prepared
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         """Answer one question; InputError if this question cannot be answered, for example if it is too long."""
+
+    def answer_all(self, asked: list[tuple[Prepared, str]]) -> Iterator[tuple[int, Answer | InputError]]:
+        """Yield (n, the answer to asked[n]) in any order; an InputError if this question cannot be answered."""
+        for n, (prepared, question) in enumerate(asked):
+            try:
+                with enough_memory():
+                    answer = self.answer(prepared, question)
+            except InputError as error:
+                answer = InputError(str(error))             # only the text: the frames of an exception hold tensors
+            yield n, answer
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

@@ -203,6 +203,11 @@ def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     return 2 * config.layers * layer_parameters * tokens + scores_and_values + 2 * config.vocab * D * logits
 
 
+def flops_of_reply(config: Config, prompt: int, tokens: int) -> int:
+    """FLOPs to read a prompt and then run `tokens` tokens of a reply one by one; each of these passes gives logits."""
+    return flops_of(config, prompt, prompt, 1) + sum(flops_of(config, 1, prompt + n, 1) for n in range(1, tokens + 1))
+
+
 class Llama:
     """A checkpoint that reads and generates, and counts the cost.
 

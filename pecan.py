@@ -38,21 +38,21 @@ worked example, two IPs above three chunks (tests/numerics/test_pecan.py compute
 """
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tqdm import tqdm
 
-from core.disk import file_name, kept, node_vectors, read_graph, write_graph
+from core.disk import file_name, node_vectors, read_graph, write_graph
 from core.files import InputError
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
-from data import Answer, Document, Prepared
+from core.together import Batches, Memory, together
+from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
-from llama import Cache, Llama, Segment, length_of
+from llama import Cache, Llama, Segment, flops_of_reply, length_of
 from model.tokenizer import without_thought
 
 # --- the graph (section 3) ------------------------------------------------------------------------------------------
@@ -131,6 +131,12 @@ class InformationPoint(NamedTuple):
     """A bullet of a summary, before it becomes a node."""
     text: str
     e: list[float]                # its edges to the nodes of its group [N]
+
+
+class Summary(NamedTuple):
+    """What the model made of a group of nodes."""
+    points: list[InformationPoint]
+    flops: int                    # of the prompt and the reply
 
 
 def chunks(tokenizer, document: Document, most: int) -> list[str]:
@@ -275,8 +281,8 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in tokens.items()]
 
 
-def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[list[InformationPoint]]:
-    """Summarise each group of node texts in at most `limit` tokens. Returns the IPs of each group.
+def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[Summary]:
+    """Summarise each group of node texts in at most `limit` tokens, all groups in one batch.
 
     The prompt runs through PyTorch's fused kernel, which returns no weights. None are needed: only the reply's tokens
     count, and their weights are computed one by one. If a reply is empty, the nodes of its group have no edges from
@@ -294,21 +300,21 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     replies, attentions = model.generate(cache, hidden, limit, averaging)
 
     # Trap: a has as many columns as the largest group has nodes. Keep those of the own group.
-    points = []
-    for texts, ids, a in zip(batch, replies, attentions, strict=True):
-        points.append(information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree))
-    return points
+    summaries = []
+    for texts, prompt, ids, a in zip(batch, prompts, replies, attentions, strict=True):
+        points = information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
+        summaries.append(Summary(points, flops_of_reply(model.config, length_of(prompt), len(ids))))
+    return summaries
 
 
-def build(model: Llama, document: Document, settings: Settings, summaries_of=summarise, progress=False) -> Graph:
+def build(model: Llama, document: Document, settings: Settings, summaries_of=summarise) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    It ends when one group held a whole level, or when a summary is no shorter than its text. `summaries_of` may look
-    on disk before it summarises (core.disk.kept); what it finds there adds the FLOPs it once cost. Raises InputError if
-    the window is too small or the document is blank.
+    It ends when one group held a whole level, or when a summary is no shorter than its text. Raises InputError if the
+    window is too small or the document is blank. `summaries_of` is asked for all summaries of a level at once. It may
+    have made them before; see Pecan.prepare_all.
     """
     tokenizer = model.tokenizer
-    spent_before = model.spent()
     limit, room = limit_and_room(tokenizer, settings)
 
     def line_length(text):
@@ -318,17 +324,16 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
     nodes = [Node(1, text) for text in chunks(tokenizer, document, settings.chunk)]
     top = list(range(len(nodes)))                           # ids of the highest level so far
     edges = []                                              # (i, j, e_ij)
+    flops = 0
 
     while True:
         # Nodes are packed into groups that fit a window, in document order; the model summarises each group.
         level = nodes[-1].level + 1
         lengths = [line_length(nodes[i].text) for i in top]
         groups = [[top[k] for k in group] for group in pack(lengths, room)]
-        batches = [groups[done:done + settings.batch] for done in range(0, len(groups), settings.batch)]
-        points = []                                         # (group, text, its edges to the group)
-        for batch in tqdm(batches, f"level {level}", unit="batch", leave=False, disable=not progress):
-            summaries = summaries_of(model, [[nodes[i].text for i in group] for group in batch], limit, settings.tree)
-            points += [(group, text, e) for group, summary in zip(batch, summaries) for text, e in summary]
+        summaries = summaries_of(model, [[nodes[i].text for i in group] for group in groups], limit, settings.tree)
+        flops += sum(cost for _, cost in summaries)
+        points = [(group, text, e) for group, (found, _) in zip(groups, summaries, strict=True) for text, e in found]
 
         # What if a summary is no shorter than its text? Then we would climb forever, so we drop that level and stop.
         # (The paper does not say.)
@@ -346,7 +351,7 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
         if len(groups) == 1:
             break
 
-    return Graph(nodes, edges, model.spent(spent_before)[0])
+    return Graph(nodes, edges, flops)
 
 
 # --- the conversation (Table A2) ------------------------------------------------------------------------------------
@@ -592,7 +597,7 @@ class Search:
 
 # --- both stages ----------------------------------------------------------------------------------------------------
 
-class Pecan:
+class Pecan(Method):
     """Both stages as one method (data.Method).
 
     `model` searches and answers, `encoder` gives the similarity. `builder` builds the graph (Table 2) with the settings
@@ -606,6 +611,7 @@ class Pecan:
         self.settings = settings
         self.builder = builder or model
         self.construction = construction or settings
+        self.batches = Batches(self.construction.batch)
 
     @classmethod
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":
@@ -627,21 +633,42 @@ class Pecan:
         """The name under which this document's graph is kept: a hash of document, building model and settings."""
         return file_name(**self.identity(document))
 
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        """Load the graph at `path`, or build it and write it there. Then embed its nodes (Prepared.index [|V|, D]).
+    def prepare_all(self, documents, paths, progress=False):
+        """Load the graph of each document, or build it and write it to its path. Then embed its nodes.
 
-        An interrupted construction goes on where it stopped: `kept` looks on disk for summaries that were made before.
+        Groups of all documents share batches, and an interrupted construction goes on where it stopped: core.together
+        calls `construct` until it has all summaries that it asks for.
         """
+        def construct(document, path, ask):
+            def summaries_of(model, groups, limit, tree):
+                return ask([[group, limit, tree] for group in groups])
+
+            return self.graph(document, path, summaries_of)
+
+        def summaries_for(calls):                           # in one batch
+            _, limit, tree = calls[0]
+            return summarise(self.builder, [group for group, _, _ in calls], limit, tree)
+
+        constructions = [(partial(construct, document, path), Memory(self.file_name(document), path))
+                         for document, path in zip(documents, paths, strict=True)]
+        graphs = together(constructions, self.batches, summaries_for, progress)
+        return [graph if isinstance(graph, InputError) else self.embedded(graph, path)
+                for graph, path in zip(graphs, paths)]
+
+    def graph(self, document: Document, path: str | Path | None, summaries_of=summarise) -> Graph:
+        """The graph at `path`, or a new one, which is written there."""
         identity = self.identity(document)
         if path is not None and Path(path).exists():
             stored = read_graph(path, **identity)
-            graph = Graph([Node(**node) for node in stored["nodes"]], stored["edges"], stored["flops"])
-        else:
-            with kept(path, self.file_name(document), summarise) as kept_or_new:
-                graph = build(self.builder, document, self.construction, kept_or_new, progress)
-                if path is not None:
-                    write_graph(path, identity | {"flops": graph.flops}, list(map(vars, graph.nodes)), graph.edges)
+            return Graph([Node(**node) for node in stored["nodes"]], stored["edges"], stored["flops"])
 
+        graph = build(self.builder, document, self.construction, summaries_of)
+        if path is not None:
+            write_graph(path, identity | {"flops": graph.flops}, list(map(vars, graph.nodes)), graph.edges)
+        return graph
+
+    def embedded(self, graph: Graph, path: str | Path | None) -> Prepared:
+        """A graph with the vectors of its nodes (Prepared.index [|V|, D])."""
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)
         return Prepared(texts, graph.flops + flops, graph, vectors)

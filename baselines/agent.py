@@ -6,17 +6,17 @@ without the wanted form is refused and counted, and the model is asked again.
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tqdm import tqdm
-
-from baselines.common import Baseline, generated, scaled
-from core.disk import file_name, kept
+from baselines.common import Baseline, Reply, replies_to, scaled
+from core.disk import file_name
 from core.files import InputError, read_json, reading, write_json
 from core.settings import Settings
 from core.text import split
+from core.together import Memory, together
 from data import Document, Prepared
 from llama import Llama
 from pecan import MARKER
@@ -25,11 +25,6 @@ ATTEMPTS = 3                      # a prompt is asked so often at most
 FORMAT = 8                        # of the files; a new one when replies are read in another way
 
 # --- asking ---------------------------------------------------------------------------------------------------------
-
-def replies_to(model: Llama, texts: list[str], limit: int) -> list[str]:
-    """The greedy reply, of up to `limit` tokens, to each text as a user's turn; they run together."""
-    return generated(model, [[(None, user_turn(model.tokenizer, text))] for text in texts], limit)
-
 
 def user_turn(tokenizer, text: str) -> list[int]:
     """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
@@ -42,7 +37,7 @@ def reminder(wanted: str) -> str:
 
 
 @dataclass
-class Reply:
+class Said:
     """The reply to one prompt, for the trace."""
     text: str
 
@@ -149,12 +144,31 @@ class Agent(Baseline):
         self.limit = scaled(self.reply_tokens, settings)
         self.begin()
 
-    def begin(self, replies=replies_to, progress: bool = False):
-        """Begin with a document or a question: `replies` makes the model's replies, `progress` shows a bar."""
-        self.replies = replies
-        self.progress = progress
-        self.trace: list[Reply] = []                        # one for each call
-        self.refused = 0
+    def begin(self, ask=None):
+        """Begin with a document or a question. `ask` makes the model's replies to calls [text, limit]."""
+        self.ask_model = ask or self.reply_now
+        self.trace: list[Said] = []                         # one for each call
+        self.counts = {"calls": 0, "refused": 0}            # replies that were asked for; those without the wanted form
+        self.spent = 0                                      # FLOPs of the replies
+
+    def reply_to_batch(self, calls: list) -> list[Reply]:
+        """The replies to calls [text, limit] in one batch, or in one for each limit."""
+        replies = {}
+        for limit in dict.fromkeys(limit for _, limit in calls):
+            some = [n for n, call in enumerate(calls) if call[1] == limit]
+            prompts = [[(None, user_turn(self.model.tokenizer, calls[n][0]))] for n in some]
+            replies |= zip(some, replies_to(self.model, prompts, limit))
+        return [replies[n] for n in range(len(calls))]
+
+    def reply_now(self, calls: list) -> list[Reply]:
+        """The replies to calls, in batches."""
+        replies = {}
+        for (n, _), reply in self.batches.run(list(enumerate(calls)), lambda item: len(item[1][0]),
+                                              lambda items: self.reply_to_batch([call for _, call in items])):
+            if isinstance(reply, InputError):
+                raise reply
+            replies[n] = reply
+        return [replies[n] for n in range(len(calls))]
 
     def construction(self, document: Document) -> dict:
         """The settings that decide what is built from a document. All lengths follow from these."""
@@ -165,37 +179,47 @@ class Agent(Baseline):
         """The name on disk of what this model builds from this document with these settings."""
         return file_name(document.hash, self.model.fingerprint, self.construction(document))
 
-    def prepare(self, document, path=None, progress=False):
-        """Load `path`, or build what it should hold and write it there. Then make it ready for questions."""
+    def prepare_all(self, documents, paths, progress=False):
+        """Load what was built of each document, or build it and write it to its path; then make it ready.
+
+        Replies about all documents share batches (core.together).
+        """
+        constructions = [(partial(self.content, document, path), Memory(self.file_name(document), path))
+                         for document, path in zip(documents, paths, strict=True)]
+        contents = together(constructions, self.batches, self.reply_to_batch, progress)
+        return [content if isinstance(content, InputError) else self.made_ready(content, path or document.id)
+                for content, path, document in zip(contents, paths, documents)]
+
+    def content(self, document: Document, path: str | Path | None, ask) -> dict:
+        """What was built of a document: from `path`, or built, with replies by `ask`, and written there."""
         name = self.file_name(document)
         if path is not None and Path(path).exists():
             content = read_json(path)
             if content.get("of") != name:
                 raise InputError(f"{path}: is of another document, model or settings; choose another name")
-        else:
-            before = self.model.flops
-            with kept(path, name, replies_to) as kept_or_new:
-                self.begin(kept_or_new, progress)
-                content = {"of": name} | self.build(document)
-                content |= {"calls": len(self.trace), "refused": self.refused, "flops": self.model.flops - before}
-                if path is not None:
-                    write_json(path, content)
+            return content
 
+        self.begin(ask)
+        content = {"of": name} | self.build(document)
+        content |= {"counts": self.counts, "flops": self.spent}
+        if path is not None:
+            write_json(path, content)
+        return content
+
+    def made_ready(self, content: dict, where) -> Prepared | InputError:
+        """What questions need; an InputError if the content of the file is not what was built."""
         before = self.flops()
-        with reading(path or document.id, "not what was built from a document"):
-            prepared = self.ready(content)
-            prepared.flops = content["flops"] + self.flops() - before
-            prepared.calls = content["calls"]
-            prepared.refused = content["refused"]
+        try:
+            with reading(where, "not what was built from a document"):
+                prepared = self.ready(content)
+                prepared.flops = content["flops"] + self.flops() - before
+                prepared.counts = content["counts"]
+        except InputError as error:
+            return InputError(str(error))
         return prepared
 
-    def answer(self, prepared, question):
-        self.begin()
-        answer = super().answer(prepared, question)
-        answer.trace = self.trace
-        answer.calls = len(self.trace)
-        answer.refused = self.refused
-        return answer
+    def about(self):
+        return {"trace": self.trace, "counts": self.counts}
 
     def length(self, text: str) -> int:
         """Tokens of a user's turn that says `text`."""
@@ -212,16 +236,15 @@ class Agent(Baseline):
         for text in texts:
             self.check_room("a prompt", self.length(text), limit)
 
-        said = []
-        batch = self.settings.batch
-        for first in tqdm(range(0, len(texts), batch), "replies", unit="batch", leave=False, disable=not self.progress):
-            said += self.replies(self.model, texts[first:first + batch], limit)
-        return said
+        replies = [Reply(*reply) for reply in self.ask_model([[text, limit] for text in texts])]
+        self.spent += sum(reply.flops for reply in replies)
+        return [reply.text for reply in replies]
 
     def ask(self, texts: list[str], limit: int | None = None) -> list[str]:
         """The reply to each text, entered into the trace."""
         said = self.say(texts, limit or self.limit)
-        self.trace += map(Reply, said)
+        self.trace += map(Said, said)
+        self.counts["calls"] += len(said)
         return said
 
     def ask_until(self, prompt: str, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
@@ -236,7 +259,7 @@ class Agent(Baseline):
             left = [n for n, value in enumerate(found) if not value]
             for n, reply in zip(left, self.ask([again + prompt + texts[n] for n in left], limit)):
                 found[n] = parse(reply, texts[n])
-                self.refused += not found[n]
+                self.counts["refused"] += not found[n]
             again = reminder(wanted)
         return found
 

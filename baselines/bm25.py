@@ -63,4 +63,4 @@ class BM25(Baseline):
 
     def read(self, prepared, question):
         order = highest(prepared.index.scores(words(question)), self.top_k)
-        return self.answer_from_best(question, prepared.texts, order)
+        return self.reading_of_best(question, prepared.texts, order)

@@ -6,13 +6,14 @@ replaces PECAN's nodes. Window, forward pass and FLOP counter are the same.
 import re
 from collections.abc import Iterable
 from itertools import chain
-from pathlib import Path
+from typing import NamedTuple
 
-from core.files import InputError
+from core.files import InputError, enough_memory
 from core.settings import Settings
 from core.text import fill, split
+from core.together import Batches
 from data import Answer, Document, Method, Prepared
-from llama import Cache, Llama, Segment, ids_of, length_of
+from llama import Cache, Llama, Segment, flops_of_reply, ids_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
 HEADING = 12                      # words of a heading at most
@@ -36,41 +37,105 @@ def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
     return sorted(range(len(scores)) if among is None else among, key=lambda i: (-scores[i], i))[:most]
 
 
-def generated(model: Llama, prompts: list[list[Segment]], limit: int) -> list[str]:
+class Reply(NamedTuple):
+    """What the model wrote after a prompt."""
+    text: str
+    flops: int
+    tokens: int                   # of the prompt and the reply
+
+
+def replies_to(model: Llama, prompts: list[list[Segment]], limit: int) -> list[Reply]:
     """The greedy reply, of up to `limit` tokens, to each prompt; they run together."""
     cache = Cache(model, len(prompts), max(map(length_of, prompts)) + limit)
     hidden, _ = model.read(cache, prompts)
-    ids, _ = model.generate(cache, hidden, limit)
-    return list(map(model.tokenizer.reply, ids))
+    replies, _ = model.generate(cache, hidden, limit)
+
+    # The token at the limit does not run (Llama.generate).
+    return [Reply(model.tokenizer.reply(ids), flops_of_reply(model.config, length_of(prompt), min(len(ids), limit - 1)),
+                  length_of(prompt) + len(ids)) for prompt, ids in zip(prompts, replies)]
+
+
+class Reading(NamedTuple):
+    """What the reader gets of a document for a question."""
+    prompt: list[Segment]         # the conversation of Table A2 up to the answer
+    nodes: list[int] = ()         # see data.Answer
+    cut: bool = False
 
 
 class Baseline(Method):
     """A method that counts the FLOPs of its model and of `others`: encoders, a scorer.
 
-    A subclass defines two methods, and `prepare` and `answer` add what they cost:
+    A subclass defines two methods, and what they cost is added:
         make(document) -> Prepared                          the document made ready for its questions
-        read(prepared, question) -> Answer | None           None if there is nothing to answer from
+        read(prepared, question) -> Reading | None          None if there is nothing to answer from
     """
 
     def __init__(self, model: Llama, settings: Settings, *others):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
+        self.batches = Batches(settings.batch)
 
-    def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:
-        before = self.flops()
-        prepared = self.make(document)
-        prepared.flops = self.flops() - before
-        return prepared
+    def prepare_all(self, documents, paths, progress=False):
+        found = []
+        for document in documents:
+            before = self.flops()
+            try:
+                with enough_memory():
+                    prepared = self.make(document)
+                prepared.flops = self.flops() - before
+            except InputError as error:
+                prepared = InputError(str(error))
+            found.append(prepared)
+        return found
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
-        """The answer, with all its FLOPs, and all tokens that the model has read and written for it."""
-        flops = self.flops()
-        tokens = self.model.tokens
-        answer = self.read(prepared, question) or Answer("", [], 0, 0, end="none")
-        answer.flops = self.flops() - flops
-        answer.tokens = self.model.tokens - tokens
+        [(_, answer)] = self.answer_all([(prepared, question)])
+        if isinstance(answer, InputError):
+            raise answer
         return answer
+
+    def answer_all(self, asked):
+        """Answers with all FLOPs and tokens. What is read for a question is found alone; the readers run together."""
+        readings = []                                       # (n, its reading, the answer without its text)
+        for n, (prepared, question) in enumerate(asked):
+            self.begin()
+            flops = self.flops()
+            tokens = self.model.tokens
+            try:
+                with enough_memory():
+                    reading = self.read(prepared, question)
+            except InputError as error:
+                yield n, InputError(str(error))
+                continue
+
+            answer = Answer("", [], self.flops() - flops, self.model.tokens - tokens, "none", **self.about())
+            if reading is None:
+                yield n, answer
+            else:
+                answer.nodes = list(reading.nodes)
+                answer.cut = reading.cut
+                answer.end = "read"
+                readings.append((n, reading, answer))
+
+        def replies(some):
+            return replies_to(self.model, [reading.prompt for _, reading, _ in some], self.settings.answer_tokens)
+
+        for (n, _, answer), reply in self.batches.run(readings, lambda item: length_of(item[1].prompt), replies):
+            if isinstance(reply, InputError):
+                yield n, reply
+            else:
+                answer.text = reply.text.strip()
+                answer.flops += reply.flops
+                answer.tokens += reply.tokens
+                yield n, answer
+
+    def begin(self):
+        """Begin with a question."""
+
+    def about(self) -> dict:
+        """What is known of the way to an answer, by fields of Answer, before its text is written."""
+        return {}
 
     def flops(self) -> int:
         """FLOPs spent so far."""
@@ -78,26 +143,22 @@ class Baseline(Method):
 
     # --- the reader
 
-    def answer_from(self, question: str, lines: list[int]) -> Answer:
-        """Answer from lines, given as token ids. There is no check: the first assistant turn is "Yes"."""
+    def reading(self, question: str, lines: list[int], *about) -> Reading:
+        """The reading of lines, given as token ids. There is no check: the first assistant turn is "Yes"."""
         tokenizer = self.model.tokenizer
-        prompt = [*question_prompt(tokenizer, question), (None, lines), *answer_turn(tokenizer, tokenizer.first("Yes"))]
-        [reply] = generated(self.model, [prompt], self.settings.answer_tokens)
-        return Answer(reply.strip(), [], 0, 0)
+        return Reading([*question_prompt(tokenizer, question), (None, lines),
+                        *answer_turn(tokenizer, tokenizer.first("Yes"))], *about)
 
-    def answer_from_best(self, question: str, texts: list[str], order: Iterable[int]) -> Answer:
-        """Answer from the texts at these places, the best first.
+    def reading_of_best(self, question: str, texts: list[str], order: Iterable[int]) -> Reading:
+        """The reading of the texts at these indices, the best first; its `nodes` are those that fit the window.
 
-        The answer's `nodes` are the places of the texts that fit the window. The papers do not say in which order to
-        read; RAPTOR's retrievers put the best first. InputError if there are texts, but none that fits.
+        The papers do not say in which order to read; RAPTOR's retrievers put the best first. InputError if there are
+        texts, but none that fits.
         """
         lines = self.lines_that_fit(texts, order, self.room(question))
         if order and not lines:
             raise InputError(f"window {self.settings.window} is too small for what was found")
-
-        answer = self.answer_from(question, [*chain(*lines.values())])
-        answer.nodes = list(lines)
-        return answer
+        return self.reading(question, [*chain(*lines.values())], list(lines))
 
     def room(self, question: str) -> int:
         """The tokens that texts may take after the question's prompt."""

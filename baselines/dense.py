@@ -35,4 +35,4 @@ class Dense(Baseline):
     def read(self, prepared, question):
         query = self.question_encoder.encode([question])[0]                                # [D]
         order = highest(similarities(prepared.index, query).tolist(), self.top_k)
-        return self.answer_from_best(question, prepared.texts, order)
+        return self.reading_of_best(question, prepared.texts, order)

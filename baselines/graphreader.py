@@ -287,9 +287,8 @@ class GraphReader(Agent):
         shown = "\n".join(f"{n}. {notebook or 'none'}" for n, notebook in enumerate(notebooks, 1))
         [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
         lines = [line for line in (reply, *notebooks) if line.strip()]
-        answer = self.answer_from_best(question, lines, range(len(lines)))
-        answer.nodes = list(dict.fromkeys(chunk for walk in walks for chunk in walk.read))
-        return answer
+        reading = self.reading_of_best(question, lines, range(len(lines)))
+        return reading._replace(nodes=list(dict.fromkeys(chunk for walk in walks for chunk in walk.read)))
 
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
         """The 5 nodes with the highest scores (Figure 8). Ties go to the node that was named first."""

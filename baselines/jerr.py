@@ -329,10 +329,8 @@ class JERR(Agent):
         lines |= read
         lines |= self.lines_that_fit(synopses, [chunk for chunk in pages if chunk not in read],
                                      room - sum(map(len, lines.values())))
-        answer = self.answer_from(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))])
-        answer.nodes = list(read)
-        answer.cut = len(lines) < len(priority) or answer.nodes != pages
-        return answer
+        return self.reading(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))], list(read),
+                            len(lines) < len(priority) or list(read) != pages)
 
     def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:
         """The chunks that the model wants to read again; none if its replies are refused.

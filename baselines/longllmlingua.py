@@ -112,7 +112,7 @@ class LongLLMLingua(Baseline):
     def read(self, prepared, question):
         """Compress the units for this question and read what is left."""
         texts = self.compress(prepared.texts, question)
-        return self.answer_from_best(question, texts, range(len(texts)))
+        return self.reading_of_best(question, texts, range(len(texts)))
 
     def compress(self, units: list[str], question: str) -> list[str]:
         """The kept units without their dropped tokens, the best first."""

@@ -78,7 +78,7 @@ class MeMWalker(Tree):
 
         # The segment's own summary comes just before the segment. It adds nothing.
         *memory, _, segment = path
-        return self.answer_from_best(question, prepared.texts, [segment, *reversed(memory)])
+        return self.reading_of_best(question, prepared.texts, [segment, *reversed(memory)])
 
     def walk(self, nodes: list[TreeNode], question: str, path: list[int]) -> list[int] | None:
         """`path`, which leads down from the root, with the nodes from its end to a segment that answers the question.

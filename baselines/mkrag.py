@@ -212,7 +212,7 @@ class MKRAG(Agent):
         """Split, retrieve, loop, read. `nodes` are the pairs that were read."""
         if not prepared.texts:
             return None
-        return self.answer_from_best(question, prepared.texts, self.loop(prepared, question))
+        return self.reading_of_best(question, prepared.texts, self.loop(prepared, question))
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The retrieved pairs, in the order of retrieval."""

@@ -27,6 +27,7 @@ scikit-learn and umap-learn are optional packages: requirements-extra.txt.
 import importlib.util
 import math
 import warnings
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -129,26 +130,30 @@ class Raptor(Tree):
         self.encoder = encoder
         self.top_k = top_k
         self.collapsed = collapsed
+        self.clustered = lru_cache(256)(self.cluster)       # `build` is called again while it waits for summaries
+
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
         self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - self.length(PROMPT) - self.limit)
 
     def construction(self, document):
         return super().construction(document) | {"encoder": self.encoder.fingerprint}
 
+    def cluster(self, texts: tuple[str, ...]) -> list[list[int]]:
+        """The clusters of a layer's texts."""
+        tokens = [len(self.model.tokenizer.encode(f"\n\n{text}")) for text in texts]
+        return clusters(self.encoder.encode(texts).numpy(), tokens, self.most)
+
     def build(self, document):
         """The nodes, layer by layer."""
-        tokenizer = self.model.tokenizer
-        nodes = [TreeNode(1, text, []) for text in pack_sentences(tokenizer, document, self.limit)]
+        nodes = [TreeNode(1, text, []) for text in pack_sentences(self.model.tokenizer, document, self.limit)]
         layer = range(len(nodes))
         for _ in range(LAYERS):
             if len(layer) <= SMALL:
                 break
 
             # Cluster the layer; a summary of each cluster is a node of the next one.
-            texts = [nodes[i].text for i in layer]
-            tokens = [len(tokenizer.encode(f"\n\n{text}")) for text in texts]
-            found = clusters(self.encoder.encode(texts).numpy(), tokens, self.most)
-            nodes += self.summarise(nodes, [[layer[place] for place in cluster] for cluster in found], PROMPT)
+            found = self.clustered(tuple(nodes[i].text for i in layer))
+            nodes += self.summarise(nodes, [[layer[k] for k in cluster] for cluster in found], PROMPT)
             layer = range(layer.stop, len(nodes))
         return {"nodes": nodes}
 
@@ -161,7 +166,7 @@ class Raptor(Tree):
     def read(self, prepared, question):
         query = self.encoder.encode([question])[0]                                         # [D]
         order = self.retrieve(prepared.graph, similarities(prepared.index, query).tolist())
-        return self.answer_from_best(question, prepared.texts, order)
+        return self.reading_of_best(question, prepared.texts, order)
 
     def retrieve(self, nodes: list[TreeNode], scores: list[float]) -> list[int]:
         """The nodes to read: the best of the whole tree, or of each layer the best children of nodes taken above."""

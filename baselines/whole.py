@@ -18,9 +18,7 @@ class Whole(Baseline):
 
     def read(self, prepared, question):
         ids = cut_middle(prepared.index, self.room(question))
-        answer = self.answer_from(question, ids)
-        answer.cut = len(ids) < len(prepared.index)
-        return answer
+        return self.reading(question, ids, [], len(ids) < len(prepared.index))
 
 
 def cut_middle(ids: list[int], room: int) -> list[int]:

@@ -20,10 +20,7 @@ from core.files import (
     InputError,
     OutputError,
     Rule,
-    append_line,
     check_values,
-    complete_lines,
-    lock,
     read_json,
     read_noted,
     reading,
@@ -96,50 +93,6 @@ def read_graph(path: str | Path, **wanted) -> dict:
             if abs(total - 1) > 1e-4:
                 raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to 1")
     return raw
-
-
-# --- an interrupted construction ------------------------------------------------------------------------------------
-
-@contextlib.contextmanager
-def kept(path: str | Path | None, construction: str, work):
-    """Yield `work` with a memory on disk, so that an interrupted construction goes on where it stopped.
-
-    work(model, *arguments) is pecan.summarise or another way to ask the model. Each call adds a line to PATH.summaries:
-    its result, its FLOPs, and a hash of its arguments and of `construction`, which names document, model and settings.
-    A call whose hash is in the file does not run again, but its FLOPs count. A lost or torn line is computed again.
-    Without a path, `work` itself is yielded.
-
-    Only one process may build at PATH. The file is removed when the block ends without an error. InputError if another
-    process builds there, OutputError if PATH cannot be written.
-    """
-    if path is None:
-        yield work
-        return
-
-    file = Path(f"{path}.summaries")
-    found = {}                                              # hash of a call -> (its result, its FLOPs)
-
-    def kept_or_new(model, *arguments):
-        call = hash_of(construction, *arguments)
-        if call in found:
-            result, flops = found[call]
-            model.flops += flops
-            return result
-
-        start = model.spent()
-        result = work(model, *arguments)
-        append_line(file, json.dumps([call, result, model.spent(start)[0]], ensure_ascii=False, allow_nan=False))
-        return result
-
-    with lock(path):
-        if file.exists():
-            with reading(file, "not the summaries of an interrupted construction",
-                         "; remove the file, and the graph is built from the start"):
-                for line in complete_lines(file):
-                    call, result, flops = json.loads(line)
-                    found[call] = result, flops
-        yield kept_or_new
-        file.unlink(missing_ok=True)
 
 
 # --- vectors --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,10 @@ class InputError(ValueError):
     """The user gave something wrong. The message names the file, key, line or value, and says what would be right."""
 
 
+class OutOfMemory(InputError):
+    """Memory has run out, on any device."""
+
+
 class OutputError(InputError):
     """A file cannot be written. A run stops then, because it could not keep what it computes."""
 
@@ -50,14 +54,13 @@ SHORTAGE = re.compile("MemoryError|out of memory|not enough memory|can('|no)t al
 
 @contextlib.contextmanager
 def enough_memory():
-    """Raise InputError if memory runs out in the block, on any device."""
+    """Raise OutOfMemory if memory runs out in the block, on any device."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
         if not SHORTAGE.search(f"{type(error).__name__}: {error}"):
             raise
-        raise InputError(f"out of memory ({one_line(error)}); try --batch 4, 2 or 1 (the default is 8), then a smaller "
-                         "--window or --dtype bfloat16") from None
+        raise OutOfMemory(f"out of memory ({one_line(error)}); try a smaller --window or --dtype bfloat16") from None
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

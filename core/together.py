@@ -1,0 +1,145 @@
+"""Constructions that run together: what they ask the model shares batches, and is kept on disk until they are done.
+
+A construction makes a graph or a tree of one document. It is cheap but for what it asks the model, and it does the same
+whenever it is called. So we call all of them until each asks for something that nobody has answered yet, answer these
+calls in batches, whatever documents they come from, and call the constructions again. An interrupted construction goes
+on in the same way: its answers are on disk, so it asks for the rest only.
+"""
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+from core.disk import hash_of
+from core.files import InputError, OutOfMemory, OutputError, append_line, complete_lines, enough_memory, lock, reading
+
+
+class Wanted(Exception):
+    """The calls that a construction needs next."""
+
+
+class Memory:
+    """The answers to the calls of one construction, in PATH.summaries if it has a path, until it is done.
+
+    `name` is a hash of all that the answers depend on besides the call. Only one process may build at PATH.
+    """
+
+    def __init__(self, name: str, path: str | Path | None):
+        self.name = name
+        self.path = path
+        self.answers = None                                 # hash of a call -> its answer; None before the first call
+        self.held = contextlib.ExitStack()                  # the lock of PATH, from the first call on
+
+    @property
+    def file(self) -> Path:
+        return Path(f"{self.path}.summaries")
+
+    def ask(self, calls: list) -> list:
+        """The answers to calls (values of JSON's types). Raises Wanted with those that nobody has answered yet.
+
+        InputError if another process builds at PATH.
+        """
+        if self.answers is None:
+            self.begin()
+        wanted = [call for call in calls if hash_of(self.name, call) not in self.answers]
+        if wanted:
+            raise Wanted(wanted)
+        return [self.answers[hash_of(self.name, call)] for call in calls]
+
+    def begin(self):
+        """Lock PATH, and read the answers of an interrupted construction. A torn line is asked for again."""
+        self.answers = {}
+        if self.path is not None:
+            self.held.enter_context(lock(self.path))
+            if self.file.exists():
+                with reading(self.file, "not the summaries of an interrupted construction",
+                             "; remove the file, and the graph is built from the start"):
+                    self.answers = dict(map(json.loads, complete_lines(self.file)))
+
+    def keep(self, call, answer):
+        """Write an answer to the disk before returning."""
+        call = hash_of(self.name, call)
+        if self.path is not None:
+            append_line(self.file, json.dumps([call, answer], ensure_ascii=False, allow_nan=False))
+        self.answers[call] = answer
+
+    def done(self):
+        """Remove the file, because what it was for has been made."""
+        if self.path is not None:
+            self.file.unlink(missing_ok=True)
+        self.held.close()
+
+
+class Batches:
+    """Runs what is wanted as rows of batches, at most `rows` in each, those of like length together.
+
+    If memory runs out, later batches have half as many rows times length, down to a row alone.
+    """
+
+    def __init__(self, rows: int):
+        self.rows = rows
+        self.most = None                                    # rows times length that fit; None: never too many so far
+
+    def run(self, items: list, length: Callable, work: Callable, progress: bool = False):
+        """Yield (item, its result) for each item; work(items) gives a list of results.
+
+        `length` gives the length of an item in some unit. The result is InputError if an item does not fit alone.
+        """
+        left = sorted(items, key=length, reverse=True)
+        with tqdm(total=len(left), unit="call", leave=False, disable=not progress) as bar:
+            while left:
+                longest = max(1, length(left[0]))
+                rows = min(self.rows, len(left), max(1, (self.most or longest * self.rows) // longest))
+                try:
+                    with enough_memory():
+                        results = work(left[:rows])
+                except OutOfMemory as error:
+                    # Only the text is kept: the frames of an exception hold tensors.
+                    results = [InputError(str(error))] if rows == 1 else None
+                if results is None:
+                    if self.most is None:
+                        print(f"out of memory with {rows} rows in a batch: going on with fewer", file=sys.stderr)
+                    self.most = rows * longest // 2
+                    continue
+                yield from zip(left[:rows], results, strict=True)
+                left = left[rows:]
+                bar.update(rows)
+
+
+def together(constructions: list[tuple[Callable, Memory]], batches: Batches, work: Callable,
+             progress: bool = False) -> list:
+    """The results of constructions, each called as construct(ask); an InputError in place of one that failed.
+
+    `work` answers a list of calls in one batch. Raises OutputError if a file cannot be written.
+    """
+    results = {}                                            # the number of a construction -> its result
+
+    def run(n: int) -> list:
+        """Call a construction. Returns what it wants next."""
+        construct, memory = constructions[n]
+        try:
+            results[n] = construct(memory.ask)
+            memory.done()
+        except Wanted as error:
+            return [(n, call) for call in error.args[0]]
+        except OutputError:
+            raise
+        except InputError as error:
+            results[n] = InputError(str(error))
+        return []
+
+    with contextlib.ExitStack() as stack:
+        for _, memory in constructions:
+            stack.enter_context(memory.held)
+        while len(results) < len(constructions):
+            wanted = [item for n in range(len(constructions)) if n not in results for item in run(n)]
+            for (n, call), answer in batches.run(wanted, lambda item: len(json.dumps(item[1])),
+                                                 lambda items: work([call for _, call in items]), progress):
+                if isinstance(answer, InputError):
+                    results[n] = answer
+                else:
+                    constructions[n][1].keep(call, answer)
+    return [results[n] for n in range(len(constructions))]
