@@ -34,10 +34,8 @@ VALUES = {                                                  # relation -> the va
     "inn": "Swan Crown Anchor Lion Eagle Bear Star Moon Sun Rose Ship Bull Stag Dragon Falcon Wheel".split(),
 }
 VALUES["past"] = VALUES["home"]                              # an earlier home
-VALUES["road"] = TOWNS
 
-# How texts state a relation: {0} is the person, {1} the value. Bullets use the first wording. A value is at most four
-# tokens after the person's job.
+# How texts state a relation: {0} is the person, {1} the value. Bullets use the first wording.
 WORDINGS = {
     "friend": ("{0}'s friend is {1}", "{0} trusts {1}", "{0} visits {1}"),
     "pet": ("{0} has a {1}", "{0} keeps a {1}", "{0} feeds a {1}"),
@@ -48,7 +46,6 @@ WORDINGS = {
     "drink": ("{0} drinks {1}", "{0} likes {1}", "{0} orders {1}"),
     "play": ("{0} plays the {1}", "{0} practises the {1}", "{0} teaches the {1}"),
     "inn": ("The inn of {0} is the {1}",),
-    "road": ("The road leads to {1}",),
 }
 POST = "{0} is {1}'s {2}"                                   # name, town, job: the sentence that introduces a person
 DETAILS = {"color": "{0}'s pet is {1}", "year": "{0} moved in {1}"}     # wordings that state a detail by name
@@ -67,10 +64,8 @@ class Fact(NamedTuple):
     value: str
 
 
-@lru_cache(1 << 17)
 def held_out(name: str, relation: str, value: str) -> bool:
-    """Whether a fact is held out, as one in six is, chosen by hash. Training uses no held-out fact, the test files use
-    no other.
+    """Whether a fact is held out, as one in six is, chosen by hash. The model was trained without them.
 
     For a post, the pair of town and job is held out: ("Sofia", "post", "baker").
     """
@@ -116,10 +111,8 @@ def statements(text: str) -> tuple[tuple, ...]:
         by_name = values.pop("name", None)
         by_post = values.pop("in_town", None), values.pop("as_job", None)
 
-        # "It is white" is about the pet of the sentence before. A road belongs to nobody.
+        # "It is white" is about the pet of the sentence before.
         person = by_name or (by_post if by_post[0] else owner)
-        if "road" in values:
-            person = "road"
         if person:
             found += [(person, relation, value) for relation, value in values.items()]
         owner = person if "pet" in values else None

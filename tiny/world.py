@@ -9,8 +9,8 @@ A document is a story in chapters of five short passages. Most chapters are abou
     In Sofia the baker trusts Ida.                       Ida has a chapter too
     Sofia's baker orders tea.
 
-Between these are sentences without facts; many of them also mention a baker. Bullets name the person. The true
-summary of passages keeps friends, pets, homes and posts. The true summary of bullets keeps posts:
+Between these are sentences without facts; many of them also mention a baker. The model was trained to summarise in
+bullets that name the person. Over passages they keep friends, pets, homes and posts, over bullets they keep posts:
 
     * Mara's friend is Ida                               level 2
     * Mara has a dog
@@ -24,7 +24,7 @@ All passages have nearly the same length, so five of them, a chapter, fill a win
 
     python -m tiny.world FOLDER
 
-writes the held-out files test.jsonl and larger.jsonl, and story.txt.
+writes test.jsonl, larger.jsonl and story.txt. All their facts are held out: the model was trained without them.
 """
 import json
 import random
@@ -35,7 +35,7 @@ from pathlib import Path
 
 from core.command import make_parser, parse_options, user_errors
 from core.files import write_file
-from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, posts_in, statement
+from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, statement
 
 FILLERS = """It was a quiet morning.
 The road was long.
@@ -74,34 +74,31 @@ class World:
     names: list[str]                                        # of people, in the order of their chapters
     facts: dict[tuple[str, str], Fact]                      # (name, relation) -> fact; towns have inns
     posts: dict[tuple[str, str], str]                       # (town, job) -> name
-    chapters: list[list[str]]                               # the true summary of each chapter, bullet by bullet
 
     def post(self, name: str) -> tuple[str, str]:
         """The town and the job of a person; two empty texts if nobody has this name."""
         return {name: post for post, name in self.posts.items()}.get(name, ("", ""))
 
 
-def draw_posts(rng: random.Random, people: int, new: bool = False) -> dict[tuple[str, str], str]:
-    """(town, job) -> name. Most jobs exist in several towns. If `new`, all posts are held out, otherwise none."""
+def draw_posts(rng: random.Random, people: int) -> dict[tuple[str, str], str]:
+    """(town, job) -> name. Most jobs exist in several towns."""
     while True:
         fewest = (people + 2) // 3
         most = people // 2 + 1
-        towns = rng.sample(TOWNS, rng.randint(fewest, most))
+        rng.sample(TOWNS, rng.randint(fewest, most))        # not used: without it, a seed would give another document
         jobs = rng.sample(VALUES["job"], rng.randint(fewest, most))
-        if new:
-            towns = TOWNS                                   # few pairs are held out
-        pairs = [(town, job) for town in towns for job in jobs if held_out(town, "post", job) == new]
+        pairs = [(town, job) for town in TOWNS for job in jobs if held_out(town, "post", job)]
         if len(pairs) >= people:
             return dict(zip(rng.sample(pairs, people), rng.sample(NAMES, people)))
 
 
-def draw_fact(rng: random.Random, name: str, relation: str, values: list[str], new: bool = False) -> Fact | None:
-    """A fact with one of these values. It is held out if `new`, otherwise not. None if no value is possible."""
-    values = [value for value in values if value != name and held_out(name, relation, value) == new]
+def draw_fact(rng: random.Random, name: str, relation: str, values: list[str]) -> Fact | None:
+    """A held-out fact with one of these values; None if there is none."""
+    values = [value for value in values if value != name and held_out(name, relation, value)]
     return Fact(name, relation, rng.choice(values)) if values else None
 
 
-def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, str], Fact] | None:
+def draw_facts(rng: random.Random, posts: dict) -> dict[tuple[str, str], Fact] | None:
     """The facts of all people; None if no value is possible for somebody's relation."""
     facts = {}
     for (town, job), name in posts.items():
@@ -113,14 +110,13 @@ def draw_facts(rng: random.Random, posts: dict, new: bool) -> dict[tuple[str, st
             relations += ["past", "year"]                   # this person has moved
         for relation in relations:
             former = facts[name, "home"].value if relation == "past" else None
-            fact = draw_fact(rng, name, relation, [value for value in VALUES[relation] if value != former], new)
+            fact = draw_fact(rng, name, relation, [value for value in VALUES[relation] if value != former])
             if fact is None:
                 return None
             facts[name, relation] = fact
 
-        friend = draw_fact(rng, name, "friend", list(posts.values()), new)
-        # Trained on fewer people without a friend, a model writes that everybody has one.
-        if friend and rng.random() < (0.9 if new else 0.7):
+        friend = draw_fact(rng, name, "friend", list(posts.values()))
+        if friend and rng.random() < 0.9:
             facts[name, "friend"] = friend
     return facts
 
@@ -198,20 +194,17 @@ def padded(rng: random.Random, part: list[str], first: bool, posts: list, shorte
     return None
 
 
-def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: int = SHORTEST) -> World:
-    """A random document with this number of chapters. If `new`, all its facts are held out, otherwise none.
-
-    Its passages have `shortest` to LONGEST tokens.
-    """
+def make_world(rng: random.Random, chapters: int, shortest: int = SHORTEST) -> World:
+    """A random document with this number of chapters. Its passages have `shortest` to LONGEST tokens."""
     journeys = chapters // 3
     facts = None
     while facts is None:
-        posts = draw_posts(rng, chapters - journeys, new)
-        facts = draw_facts(rng, posts, new)
-    world = World([], [], facts, posts, [])
+        posts = draw_posts(rng, chapters - journeys)
+        facts = draw_facts(rng, posts)
+    world = World([], [], facts, posts)
 
     # Each journey leads to another town, whose inn has a name.
-    inns = [draw_fact(rng, town, "inn", VALUES["inn"], new) for town in rng.sample(TOWNS, len(TOWNS))]
+    inns = [draw_fact(rng, town, "inn", VALUES["inn"]) for town in rng.sample(TOWNS, len(TOWNS))]
     stops = [fact for fact in inns if fact][:journeys]
     world.facts |= {(fact.name, "inn"): fact for fact in stops}
 
@@ -219,23 +212,12 @@ def make_world(rng: random.Random, chapters: int, new: bool = False, shortest: i
     rng.shuffle(order)
     for item in order:
         if isinstance(item, Fact):
-            bullets = [WORDINGS["road"][0].format(None, item.name)]
-            groups = [bullets[0] + ".", statement(item) + "."]
+            groups = [f"The road leads to {item.name}.", statement(item) + "."]
         else:
             world.names.append(item)
-            # The true summary. The post comes last, so the text that follows it is about the next person, who is next
-            # in the level above, too.
-            bullets = [statement(world.facts[item, relation], world.post(item))
-                       for relation in ("friend", "pet", "home", "job") if (item, relation) in world.facts]
             groups = groups_about(rng, world, item)
-        world.chapters.append(bullets)
         world.passages += fill(rng, groups, list(posts), shortest)
     return world
-
-
-def summarise(bullets: list[str]) -> list[str]:
-    """The true summary of bullets: those that state a post, in the same order."""
-    return [bullet for bullet in bullets if posts_in([bullet])]
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
@@ -279,8 +261,8 @@ def evidence(world: World, fact: Fact) -> list[str]:
                     return [*texts, text]
 
 
-def held_out_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> list[dict]:
-    """A document of held-out facts for each number of chapters in `lengths`, as rows in the format of data.py.
+def document_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> list[dict]:
+    """A document for each number of chapters in `lengths`, as rows in the format of data.py.
 
     Each has a question of every kind, but only the first `look_ups` documents have a look-up. A question also has its
     `kind`, its `facts` (as bullets state them) and its `evidence` (the sentences that state these facts).
@@ -288,7 +270,7 @@ def held_out_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> li
     rng = random.Random(seed)
     rows = []
     for number, chapters in enumerate(lengths):
-        world = make_world(rng, chapters, new=True)
+        world = make_world(rng, chapters)
         questions = {}                                      # by text, because no question is asked twice
         for kind in KINDS:
             if kind == "look-up" and number >= look_ups:
@@ -305,8 +287,8 @@ def held_out_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> li
     return rows
 
 
-# The number of chapters of each document. A window of 380 tokens holds three and a half chapters. Documents in training
-# have 6 to 27 chapters.
+# The number of chapters of each document. A window of 380 tokens holds three and a half chapters. The model was trained
+# on documents of 6 to 27 chapters.
 DEFAULT = [14 + 13 * n // 19 for n in range(20)]
 LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 
@@ -316,13 +298,13 @@ def main(argv=None) -> int:
     parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")
     args = parse_options(parser, argv)
 
-    files = {"test.jsonl": held_out_rows("test", DEFAULT, 14, 2026),
-             "larger.jsonl": held_out_rows("larger", LARGER, 40, 2027)}
+    files = {"test.jsonl": document_rows("test", DEFAULT, 14, 2026),
+             "larger.jsonl": document_rows("larger", LARGER, 40, 2027)}
     for name, rows in files.items():
         write_file(args.folder / name, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
 
     # A short document. Each of its passages fills a chunk, so pecan.chunks cuts between passages.
-    story = make_world(random.Random(140), 9, new=True, shortest=LONGEST)
+    story = make_world(random.Random(140), 9, shortest=LONGEST)
     write_file(args.folder / "story.txt", "\n\n".join(story.passages) + "\n")
     return 0
 

@@ -92,7 +92,6 @@ RUN_BY = {
     'python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl': "test_the_commands_of_view",
     "python -m view.page selma.jsonl -o selma.html": "test_the_commands_of_view",
     "python -m view.annotate -o docs/annotated.html": "test_the_page_in_the_documents_is_the_one_that_is_made",
-    "python -m tiny.train --output DIR": "test_training_resumes_where_it_stopped",
     "python eval.py --score results/embedded/pecan.jsonl": "test_predictions_are_scored_again",
     "python eval.py --dry-run": "test_the_dry_run_estimates_the_cost",
     "torchrun --nproc-per-node 2 eval.py": "test_a_killed_run_goes_on",

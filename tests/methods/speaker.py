@@ -69,7 +69,7 @@ def known(text: str) -> dict[tuple[str, str], str]:
         entity = person if isinstance(person, str) else "'s ".join(person)
         if relation == "job":
             found[entity, "post"] = f"{found.pop((entity, 'town'))}'s {value}"
-        elif relation != "road":
+        else:
             found[entity, relation] = value
 
     # The rules state details like this: "Sofia's baker's pet is white".

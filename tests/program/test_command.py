@@ -17,13 +17,12 @@ from core.command import user_errors
 from core.files import InputError, OutputError
 from data import Answer
 from evaluation import models
-from tiny import train, world
+from tiny import world
 from view import annotate, ask, page
 
 ROOT = Path(__file__).parents[2]
 STORY = str(ROOT / "tiny" / "story.txt")
-MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "tiny.world": world,
-         "tiny.train": train}
+MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "tiny.world": world}
 
 
 @pytest.mark.parametrize("name", MAINS)
