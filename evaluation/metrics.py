@@ -54,68 +54,57 @@ def f1(prediction: str, answers: list[str]) -> float:
 OPTIONS = ("options", "gold")                                    # their fields in a row
 
 
-# An option's letter alone. "a" and "I" before another word are words themselves, unless that word may follow a letter.
-LETTER = r"(?<!\w)(?<!\w['’])(?!(?-i:[AaIi]\s+(?!(?:is|because|since|as|and|n?or|but)\b)[a-z]))[{}](?!['’]?\w)"
+# An option's letter that stands alone. "A dog" and "I think" begin with a word.
+LETTER = r"(?<!\w)(?<!\w')(?!(?:(?<![a-z,] )A|I) +(?!(?:is|and|n?or|but|because|since|as)\b)\w)[{}](?!'?\w)"
+SMALL = r"(?m)^[^\w\n]{0,9}[a-z](?=[.:)\]*]|\s*$)|\([a-z]\)"             # in lower case only if it is marked
 
-# What stands between the letters of "A, B or (C)".
-JOINT = r"[\s*)\]]{0,4}(?:[,/&]|\b(?:and|n?or)\b)(?:[\s*(\[]|\b(?:and|n?or|maybe|perhaps|possibly|option)\b){0,6}"
+# From here on, capitals are the letters of options and all else is in lower case. "A, B or option (C)" becomes "ABC".
+JOINT = r"(?<=[A-Z])(?:[ ,/&*()\[\]]|\b(?:and|n?or|option)\b)+(?=[A-Z])"
 
-# What a reply says before letters that it denies, and after them.
-NOT = (r"(?:\b(?:not|cannot|neither|nor|never|than|instead of|rules? out|eliminat(?:e|ing)|unlike|except)\b|n['’]t\b)"
-       r"(?:\s+(?:be|either|the|options?|choice|answer|correct|right|think|believe|that|it|it['’]s|is)\b){0,5}[\s*(\[\"]{1,4}")
-WRONG = (r"[\s*)\]\"]{0,4}(?:\([^()\n]{0,99}\))?(?:"
-         r"\s{0,4}[:=-]\s{0,4}(?-i:no|wrong|incorrect|false)\b|\s{1,4}(?:cannot|\w{1,9}n['’]t|contradicts?)\b|"
-         r"(?:\s{1,4}(?:is|are|was|were|be|seems?|looks?|can|could|does|do|would|to|both|all|also|the|an?|\w{1,12}ly)\b)"
-         r"{1,5}\s{1,4}(?:not|never|wrong|incorrect|false|un(?:supported|likely|true)|excluded|eliminated|ruled out|"
-         r"impossible)\b)")
+# What denies a letter, and what ends a clause; a verdict alone, as in "A. Wrong.", belongs to the clause before it.
+DENIAL = (r"\b(?:not|never|neither|cannot|than|instead of|except|wrong|incorrect|false|no\W*$|un(?:supported|likely)|"
+          r"eliminat\w+|ruled? out|contradicts?)\b|n't\b|[✗✘❌]")
+CLAUSE = (r"(\n|(?:[.!?;,:]|\s[-–—]\s|\b(?:and|but|so|because|since|as|while|though|although)\b)"
+          r"(?![^\w\n]{0,9}(?:(?:no|not|wrong|incorrect|false)\b[^\w\n]{0,9}(?:[.;,\n]|\Z)|[✗✘❌])))")
 
-# What it says behind a letter that it affirms.
-RIGHT = r"[\s*)\]\"]{1,4}is\s(?:(?:clearly|probably|most|likely|the|one)\s){0,4}(?:correct|right|best|answer)\b"
-
-# "A. No. B: False (C) ❌": a verdict after each letter. If an option itself says so, it is no verdict.
-VERDICT = r"(?:(?:no|wrong|incorrect|false)\b|[✗✘❌])"
-JUDGED = rf"[.:=*()\s–-]{{0,6}}{VERDICT}\s{{0,4}}(?:[.;)\n]|\Z)"
+FORMS = (r"^\W*(?:A\W+(?=[A-Z]))?([A-Z]+)(?=\W*$|\s*[^\w\s,])",              # C   (C) he did   C: he did   A: C
+         r"([A-Z]+)\W{1,4}is (?:\w+ ){0,2}(?:correct|right|best|answer)\b",      # A is plausible, but C is the best
+         r"\b(?:answer|option|choice)[^.!?]{0,99}?([A-Z]+)",                     # the answer is C
+         r"([A-Z]+)")                                                           # I think it is C
 
 
 def option_of(prediction: str, options: list[str]) -> int | None:
     """The place of the one option that a prediction names; None if it names none or several.
 
-    Letters that the reply denies do not count ("not A", "A or B is wrong"). Then the first of these forms that occurs
-    decides. The papers do not say how they match replies.
-
-        an option's text alone (as F1 compares words)   He wanted revenge.
-        letters after "answer" in its sentence          The answer is C.   **Answer:** (C)
-        letters at the start, marked or alone           C) He wanted revenge   C: he did   C   (no list from A on)
-        letters before "is right"                       A is plausible, but C is the best.
-        letters after "option" or "choice"              Option C is the best one.
-        letters in brackets                             I say (C)
-        one option's text inside the reply              He wanted revenge, I think.
-        capital letters alone                           I think it is C.
+    An option's text counts as its letter. A denial ("not A", "A and B are wrong") takes away the nearest letters of its
+    clause, and a list of all options names none. Then the first line that has a letter decides, by the first of the
+    FORMS that it has. The papers do not say how they match replies.
     """
     letters = string.ascii_uppercase[:len(options)]
-    letter = LETTER.format(letters)
-    several = f"{letter}(?:{JOINT}{letter}){{0,25}}+"
-    wrong = WRONG if any(re.match(f"(?i){VERDICT}", option) for option in options) else f"(?:{WRONG}|{JUDGED})"
-    reply = prediction
-    for mark, option in zip(letters, options):              # a letter with its text behind it is that letter
-        reply = re.sub(rf"(?i)(\b{mark}(?! \w)[\W_]{{1,6}}){re.escape(option.strip('. '))}(?!\w)", r"\1", reply)
-    reply = re.sub(f"(?i){NOT}{several}|{several}{wrong}", "", reply)
-    forms = [rf"(?i)(?:\banswer\b[^.!?\n]{{0,99}}?|\A(?:Q[.:].*\n+)?A[.:](?! *\n)\s*\(?)[\s*]{{0,9}}({several})",
-             rf"(?i)\A\W*(?!A\b.*\n\W*B[.:)])({several})(?=\s*(?:[^\w\s,]|\n|\Z))",
-             rf"(?i)({several}){RIGHT}",
-             rf"(?i)\b(?:option|choice)\b[^.!?\n]{{0,99}}?({several})", rf"(?i)\(({several})\)"]
-    by_form = [re.findall(f"(?i){letter}", " ".join(re.findall(form, reply))) for form in forms]
+    reply, *texts = [text.replace("’", "'") for text in (prediction, *options)]
+    for text, letter in sorted(zip(texts, letters), key=lambda pair: -len(pair[0])):        # one may contain another
+        reply = re.sub(rf"(?i)(?<!\w){re.escape(text.strip(' .')) or '(?!)'}(?!\w)", f"({letter})", reply)
 
-    said, kept, *texts = [f" {' '.join(words(re.sub('[‘’“”]', '', text)))} " for text in (prediction, reply, *options)]
-    alone = [letters[n] for n, text in enumerate(texts) if text == said and text.strip()]
-    inside = [n for n, text in enumerate(texts) if text.strip() and text in kept]
-    longest = [letters[n] for n in inside if not any(texts[n] != texts[m] and texts[n] in texts[m] for m in inside)]
+    reply = re.sub(SMALL, lambda found: found[0].upper(), reply)
+    reply = re.sub(f"(?s)({LETTER.format(letters)})|.", lambda found: found[1] or found[0].lower(), reply)
+    reply = "".join(map(without_denied, re.split(CLAUSE, re.sub(JOINT, "", reply))))
 
-    for found in (alone, *by_form, longest, re.findall(letter, reply)):
-        named = {letter.upper() for letter in found}
-        if named:
-            return letters.index(named.pop()) if len(named) == 1 else None
+    whole_list = r"\n+".join(rf"[^\w\n]{{0,9}}{letter}+[^\w\s,].*" for letter in letters)
+    for line in re.sub(f"(?m)^{whole_list}", "", reply).split("\n"):
+        for form in FORMS:
+            named = {*"".join(re.findall(form, line))}
+            if named:
+                return letters.index(named.pop()) if len(named) == 1 else None
     return None
+
+
+def without_denied(clause: str) -> str:
+    """A clause with blanks for the letters that it denies. Of two that are equally near, the one behind is meant."""
+    letters = [found.span() for found in re.finditer("[A-Z]+", clause)]
+    for no in re.finditer(DENIAL, clause) if letters else ():
+        start, end = min(letters, key=lambda span: (max(span[0] - no.end(), no.start() - span[1]), -span[0]))
+        clause = clause[:start] + " " * (end - start) + clause[end:]
+    return clause
 
 
 def accuracy(rows: list[dict]) -> dict:
