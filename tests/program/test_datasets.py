@@ -123,17 +123,19 @@ def test_narrativeqa(tmp_path):
         Dataset(folder)
 
 
+FRAMES = "if (window!= top)\ntop.location.href=location.href\n"     # IMSDb's script
+
+
 @pytest.mark.parametrize("story, wanted", [
-    ("var x = 1;\nvar y;\n \nThe mill.", "The mill."), ("\n\nfunction f() {\n}\n\nThe\n\nmill.", "The mill."),
-    ("<!-- document.write(1) --> The mill.", "The mill."), ("variable <b> winds\n\nblow", "variable <b> winds blow"),
-    ("var x without an end", "var x without an end"),
-    ("<pre><h4>CHAPTER I</h4>Ann left.</p>Bob<hr>and<td>Ol<i>af<td>&amp;<dd>I<blockquote>s<b>a</b>ng<unknown>!",
-     "CHAPTER I Ann left. Bob and Olaf & I sang!"),
-    ("<CENTER>CHAPTER I</CENTER>Ann<BR>&lt;left&gt;", "CHAPTER I Ann <left>"),
-    ("<html>a<b &eacute;<p>Ann<![foo bar]> left<!-- <p> -->.", "a<b é Ann left."),
+    (f"\n{FRAMES}// -->\nThe mill.", "The mill."), (f"<!-- /* Break-out */\n\n{FRAMES}// --> The mill.", "The mill."),
+    (f"<pre><script>\n<b><!--\n</b>{FRAMES}<b>// -->\n</b></script>The mill.", "The mill."),
+    ("if (window) winds blow", "if (window) winds blow"), ("variable <b> winds\n\nblow", "variable <b> winds blow"),
+    ("<pre><h4>CHAPTER I</h4>Ann left.</p>Bob<hr>and<td>Ol<i>af<td>&amp;<dd>I<blockquote>s<b>a</b>ng<unknown>",
+     "CHAPTER I Ann left. Bob and Olaf & I sang"),
+    ("<CENTER>CHAPTER I</CENTER>Ann<BR>&lt;left&gt;<!-- <p> -->", "CHAPTER I Ann <left>"),
     (" " * 4900 + "<pre>mill<br>wind", "mill wind"), ("<b>INT. MILL</b> <a name='x>y'>Ann</a>", "INT. MILL Ann"),
-    ("<p>The<img alt=\"1 > 0\" src=x> mill.<br title=\">\">Ann <a href=\"x>Lee</a> said \"go\"</p>",
-     "The mill. Ann Lee said \"go\""), ("x " * 2500 + "<pre>", "x " * 2500 + "<pre>")],
+    ("<p>The<img alt=\"1 > 0\" src=x> mill.<br title=\">\">Ann", "The mill. Ann"),
+    ("x " * 2500 + "<pre>", "x " * 2500 + "<pre>")],
     ids=lambda text: text[:9])
 def test_the_text_of_a_story(story, wanted):
     assert plain_text(story, Report("n"), "a").split() == wanted.split()
@@ -181,7 +183,7 @@ def test_a_defect_costs_what_has_it_and_is_counted(tmp_path):
 
 @pytest.mark.parametrize("good, bad", [
     (MUSIQUE, {"answerable": False}), (MUSIQUE, {"answer_aliases": "Ann"}), (MUSIQUE, {"question": "x\ud83d"}),
-    *((QUALITY, {"questions": [QUALITY["questions"][0] | {"gold_label": gold}]}) for gold in (0, 9, True)),
+    *((QUALITY, {"questions": [QUALITY["questions"][0] | {"gold_label": gold}]}) for gold in (0, 9)),
     (LONGBENCH, {"dataset": "dureader"})])
 def test_a_row_of_another_form_is_skipped(tmp_path, good, bad):
     assert Dataset(write(tmp_path / "x.jsonl", good, "{", good | bad)).report.questions == 1
