@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from core.disk import hash_of
 from core.files import TEXTS, InputError, Rule, check_values, enough_memory, open_bytes, parse_json, reading
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
@@ -90,11 +91,22 @@ class Answer:
 class Method(Protocol):
     """A method answers questions about a document that it has prepared once."""
 
-    def file_name(self, document: Document) -> str | None:
-        """The name, without an ending, under which the prepared graph is kept on disk.
+    any_code = False              # take graphs that another code has built
 
-        None (the default) if nothing is kept.
-        """
+    def identity(self, document: Document) -> dict | None:
+        """What a prepared graph depends on besides the code; None (the default) if nothing is kept."""
+
+    def code(self) -> str | None:
+        """The code that a prepared graph depends on; None if nobody knows it (core.code)."""
+
+    def wanted(self, document: Document) -> dict:
+        """What the head of a kept graph must say."""
+        return self.identity(document) | ({} if self.any_code else {"code": self.code()})
+
+    def file_name(self, document: Document) -> str | None:
+        """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
+        identity = self.identity(document)
+        return f"{hash_of(identity)}-{self.code()}" if identity and self.code() else None
 
     def prepare_all(self, documents: list[Document], paths: list,
                     progress: bool = False) -> "list[Prepared | InputError]":

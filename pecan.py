@@ -45,7 +45,8 @@ from typing import NamedTuple
 
 import torch
 
-from core.disk import file_name, node_vectors, read_graph, write_graph
+from core.code import code_of_graphs, code_of_method
+from core.disk import node_vectors, read_kept, write_kept
 from core.files import InputError
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
@@ -624,14 +625,12 @@ class Pecan(Method):
         settings = resolve(llama.folder, llama.config.max_length, options=settings)
         return cls(llama, load_encoder(encoder, llama), settings)
 
-    def identity(self, document: Document) -> dict:
-        """What a graph depends on. It is the head of the graph's file."""
+    def identity(self, document):
         return {"document": document.hash, "model": self.builder.fingerprint,
                 "settings": self.construction.construction_settings()}
 
-    def file_name(self, document: Document) -> str:
-        """The name under which this document's graph is kept: a hash of document, building model and settings."""
-        return file_name(**self.identity(document))
+    def code(self):
+        return code_of_method(type(self)) and code_of_graphs()
 
     def prepare_all(self, documents, paths, progress=False):
         """Load the graph of each document, or build it and write it to its path. Then embed its nodes.
@@ -657,14 +656,14 @@ class Pecan(Method):
 
     def graph(self, document: Document, path: str | Path | None, summaries_of=summarise) -> Graph:
         """The graph at `path`, or a new one, which is written there."""
-        identity = self.identity(document)
         if path is not None and Path(path).exists():
-            stored = read_graph(path, **identity)
+            stored = read_kept(path, self.wanted(document))
             return Graph([Node(**node) for node in stored["nodes"]], stored["edges"], stored["flops"])
 
         graph = build(self.builder, document, self.construction, summaries_of)
         if path is not None:
-            write_graph(path, identity | {"flops": graph.flops}, list(map(vars, graph.nodes)), graph.edges)
+            write_kept(path, self.identity(document) | {"code": self.code()},
+                       {"flops": graph.flops, "nodes": list(map(vars, graph.nodes)), "edges": graph.edges})
         return graph
 
     def embedded(self, graph: Graph, path: str | Path | None) -> Prepared:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from baselines.common import Baseline, Reply, replies_to, scaled
-from core.disk import file_name
-from core.files import InputError, read_json, reading, write_json
+from core.code import code_of_method
+from core.disk import read_kept, write_kept
+from core.files import InputError, reading
 from core.settings import Settings
 from core.text import split
 from core.together import Memory, together
@@ -22,7 +23,6 @@ from llama import Llama
 from pecan import MARKER
 
 ATTEMPTS = 3                      # a prompt is asked so often at most
-FORMAT = 8                        # of the files; a new one when replies are read in another way
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -170,14 +170,13 @@ class Agent(Baseline):
             replies[n] = reply
         return [replies[n] for n in range(len(calls))]
 
-    def construction(self, document: Document) -> dict:
-        """The settings that decide what is built from a document. All lengths follow from these."""
-        return {"method": type(self).__name__, "format": FORMAT, "chunk": self.settings.chunk,
-                "window": self.settings.window}
+    def identity(self, document: Document) -> dict:
+        """What is built depends on; its file says so. All lengths follow from the settings."""
+        return {"method": type(self).__name__, "document": document.hash, "model": self.model.fingerprint,
+                "settings": self.settings.construction_settings()}
 
-    def file_name(self, document: Document) -> str:
-        """The name on disk of what this model builds from this document with these settings."""
-        return file_name(document.hash, self.model.fingerprint, self.construction(document))
+    def code(self) -> str | None:
+        return code_of_method(type(self))
 
     def prepare_all(self, documents, paths, progress=False):
         """Load what was built of each document, or build it and write it to its path; then make it ready.
@@ -192,18 +191,14 @@ class Agent(Baseline):
 
     def content(self, document: Document, path: str | Path | None, ask) -> dict:
         """What was built of a document: from `path`, or built, with replies by `ask`, and written there."""
-        name = self.file_name(document)
         if path is not None and Path(path).exists():
-            content = read_json(path)
-            if content.get("of") != name:
-                raise InputError(f"{path}: is of another document, model or settings; choose another name")
-            return content
+            return read_kept(path, self.wanted(document))
 
         self.begin(ask)
-        content = {"of": name} | self.build(document)
+        content = self.build(document)
         content |= {"counts": self.counts, "flops": self.spent}
         if path is not None:
-            write_json(path, content)
+            write_kept(path, self.identity(document) | {"code": self.code()}, content)
         return content
 
     def made_ready(self, content: dict, where) -> Prepared | InputError:

@@ -275,10 +275,10 @@ def pages_of(reply: str, number: int, most: int) -> list[int]:
 class JERR(Agent):
     """Write synopses and a graph once. For a question: search, look up chunks, answer from synopses and chunks."""
 
-    def construction(self, document):
+    def identity(self, document):
         """Chunks are shorter if a question has options."""
         options = any(has_options(question.text) for question in document.questions)
-        return super().construction(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
+        return super().identity(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
 
     def build(self, document):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""

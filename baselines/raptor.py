@@ -135,8 +135,8 @@ class Raptor(Tree):
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
         self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - self.length(PROMPT) - self.limit)
 
-    def construction(self, document):
-        return super().construction(document) | {"encoder": self.encoder.fingerprint}
+    def identity(self, document):
+        return super().identity(document) | {"encoder": self.encoder.fingerprint}
 
     def cluster(self, texts: tuple[str, ...]) -> list[list[int]]:
         """The clusters of a layer's texts."""

@@ -1,37 +1,22 @@
-"""What is kept on disk for one document: its graph, the replies of a construction that was interrupted, and vectors.
+"""What is kept on disk for one document, and how we know that it still is what it was.
 
-    GRAPH.json                      the graph (write_graph describes it), or a baseline's tree
-    GRAPH.json.summaries            the replies so far; removed with GRAPH.json.lock when the graph is complete
-    GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder's fingerprint
+    GRAPH.json                      the graph, or a baseline's tree
+    GRAPH.json.summaries            the replies so far (core.together); removed when the graph is complete
+    GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder and its code
 
-Files hold plain values; pecan.Graph gives them their meaning.
+Each file says what it is of, and by which code it was made; and it holds a hash of itself, so a file that was damaged
+or changed is noticed before a wrong number comes out of it. Files hold plain values; pecan.Graph gives them their
+meaning.
 """
 import contextlib
 import hashlib
 import json
-from collections import Counter
 from pathlib import Path
 
 import torch
 
-from core.files import (
-    COUNT,
-    NUMBER,
-    InputError,
-    OutputError,
-    Rule,
-    check_values,
-    read_json,
-    read_noted,
-    reading,
-    write_file,
-    write_tensors,
-)
-
-FORMAT = "pecan graph 5"
-
-GRAPH = {"flops": NUMBER, "nodes": Rule((list,), "a list that is not empty", bool), "edges": Rule((list,), "a list")}
-NODE = {"level": COUNT, "text": Rule((str,), "a text that is not empty", bool)}
+from core.code import code_of_vectors
+from core.files import InputError, OutputError, read_json, read_noted, reading, write_file, write_tensors
 
 
 def hash_of(*content) -> str:
@@ -39,83 +24,69 @@ def hash_of(*content) -> str:
     return hashlib.sha256(json.dumps(content, allow_nan=False).encode()).hexdigest()[:16]
 
 
-def file_name(document: str, model: str, settings: dict) -> str:
-    """The name, without an ending, of the graph of this document, this building model and these settings."""
-    return hash_of(FORMAT, document, model, settings)
+def sealed(content: dict) -> dict:
+    """The content with its hash."""
+    return {"hash": hash_of(content), **content}
 
 
-# --- the graph ------------------------------------------------------------------------------------------------------
+def unsealed(content: dict, where) -> dict:
+    """The content that was sealed, without the hash. InputError, which begins with `where`, if it has changed since."""
+    content = dict(content)
+    if content.pop("hash", None) != hash_of(content):
+        raise InputError(f"{where}: has changed since it was written, or is no such file")
+    return content
 
-def write_graph(path: str | Path, head: dict, nodes: list[dict], edges: list[tuple[int, int, float]]):
-    """Write a graph as readable JSON, one line for each node and each edge; OutputError if that fails.
 
-        {"format": ..., "document": sha256, "model": fingerprint, "settings": {...}, "flops": ...,    head
-         "nodes": [{"level": 1, "text": "..."}, ...],                a node's place is its id; levels come in order
-         "edges": [[i, j, e_ij], ...]}                               from node i down to node j; rows sum to 1
+def write_kept(path: str | Path, of: dict, content: dict):
+    """Write a graph or a tree as JSON that people can read: a line for each item of a list.
+
+        {"hash": ..., "document": sha256, "model": fingerprint, "settings": {...}, "code": ...,          what it is of
+         "flops": ..., "nodes": [{"level": 1, "text": "..."}, ...],         a node's index is its id; levels come in order
+         "edges": [[i, j, e_ij], ...]}                                      from node i down to node j; rows sum to 1
     """
-    text = json.dumps({"format": FORMAT, **head}, indent=0, allow_nan=False).removesuffix("\n}")
-    for key, rows in (("nodes", nodes), ("edges", edges)):
-        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
-        text += f',\n"{key}": [\n' + ",\n".join(lines) + "\n]"
-    write_file(path, text + "\n}\n")
+    def text(value):
+        items = value if isinstance(value, list) else ()
+        lines = ",\n".join(json.dumps(item, ensure_ascii=False, allow_nan=False) for item in items)
+        return f"[\n{lines}\n]" if items else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+    keys = [f"{json.dumps(key)}: {text(value)}" for key, value in sealed(of | content).items()]
+    write_file(path, "{\n" + ",\n".join(keys) + "\n}\n")
 
 
-def read_graph(path: str | Path, **wanted) -> dict:
-    """The values that write_graph wrote. `wanted` has values that the head must have.
-
-    Raises InputError if the file is damaged, or if it is the graph of another document, another model or other
-    settings.
-    """
+def read_kept(path: str | Path, of: dict | None = None) -> dict:
+    """The values that write_kept wrote. InputError if the file is damaged, or if it is of something else than `of`."""
     with reading(path, "not a complete graph", "; remove it, and it is built again, or choose another name"):
-        raw = read_json(path)
-        if raw.get("format") != FORMAT:
-            raise InputError(f"{path}: format is {raw.get('format')!r:.60}, this version reads {FORMAT!r}")
-        check_values(raw, GRAPH, f"{path}: ")
-        for name, value in wanted.items():
-            if raw[name] != value:
-                raise InputError(f"{path}: is of another {name}: {raw[name]}, not {value}")
+        content = unsealed(read_json(path), path)
+        for name, value in (of or {}).items():
+            if content.get(name) != value:
+                raise InputError(f"{path}: is of another {name}: {content.get(name)}, not {value}")
+    return content
 
-        for i, node in enumerate(raw["nodes"]):
-            check_values(node, NODE, f"{path}: node {i}: ")
-            if node.keys() != NODE.keys():
-                raise InputError(f"{path}: node {i} has the keys {[*node]}; it must have {[*NODE]}")
-        levels = [node["level"] for node in raw["nodes"]]
-        if any(b - a not in (0, 1) for a, b in zip([0, *levels], levels)):
-            raise InputError(f"{path}: levels do not rise from 1 one by one")
-
-        sums = Counter()                                    # of the edges of each node
-        for i, j, weight in raw["edges"]:
-            numbers = type(i) is type(j) is int and type(weight) in (int, float)
-            if not (numbers and 0 <= j < i < len(levels) and levels[i] == levels[j] + 1 and weight > 0):
-                raise InputError(f"{path}: edge {[i, j, weight]!r:.60} does not lead one level down, weight above 0")
-            sums[i] += weight
-        for i, total in sums.items():
-            if abs(total - 1) > 1e-4:
-                raise InputError(f"{path}: the edges of node {i} sum to {total:.6f}, not to 1")
-    return raw
-
-
-# --- vectors --------------------------------------------------------------------------------------------------------
 
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
     """An encoder's vectors of a graph's nodes [|V|, D], and the FLOPs they cost; kept in PATH.ENCODER.vectors.
 
-    A file of other texts, or one that cannot be read, is replaced. Nothing is kept in a folder that cannot be written,
+    A file of other texts, or one that has changed, is replaced. Nothing is kept in a folder that cannot be written,
     such as one with others' graphs.
     """
-    texts_hash = hash_of(texts)
-    file = path and Path(f"{path}.{hash_of(encoder.fingerprint)}.vectors")
+    file = path and Path(f"{path}.{hash_of(encoder.fingerprint, code_of_vectors())}.vectors")
     if file:
         with contextlib.suppress(InputError), reading(file):
             tensors, note = read_noted(file)
-            stored_hash, flops = note.split()
-            if stored_hash == texts_hash:
-                return tensors["vectors"], int(flops)
+            flops = int(note.split()[0])
+            if note == note_of(texts, tensors["vectors"], flops):
+                return tensors["vectors"], flops
 
     flops_before = encoder.flops
-    vectors = encoder.encode(texts)
+    vectors = encoder.encode(texts).contiguous()
     flops = encoder.flops - flops_before
     if file:
         with contextlib.suppress(OutputError):
-            write_tensors(file, {"vectors": vectors.contiguous()}, f"{texts_hash} {flops}")
+            write_tensors(file, {"vectors": vectors}, note_of(texts, vectors, flops))
     return vectors, flops
+
+
+def note_of(texts: list[str], vectors: torch.Tensor, flops: int) -> str:
+    """FLOPs, and a hash of all."""
+    content = hashlib.sha256(vectors.numpy().tobytes()).hexdigest()
+    return f"{flops} {hash_of(texts, list(vectors.shape), str(vectors.dtype), content, flops)}"

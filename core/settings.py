@@ -29,6 +29,9 @@ RULES = {
 }
 
 
+STAGE_2 = "confidence", "patience", "attention", "similarity", "fixed_nodes", "answer_tokens"
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a run may choose. The defaults are the paper's for Llama-3.1-8B, where it gives one.
@@ -57,19 +60,13 @@ class Settings:
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
 
-    def reader_settings(self) -> dict:
-        """The settings that every method shares, PECAN or not."""
-        return {name: getattr(self, name) for name in ("chunk", "window", "answer_tokens")}
+    def answer_settings(self) -> dict:
+        """The settings that may change an answer: all but `batch`."""
+        return {name: value for name, value in asdict(self).items() if name != "batch"}
 
     def construction_settings(self) -> dict:
-        """The settings that change a graph."""
-        return {name: getattr(self, name) for name in ("chunk", "window", "summary_share", "tree")}
-
-    def search_settings(self) -> dict:
-        """The settings that change PECAN's answers: all but `batch`."""
-        settings = asdict(self)
-        del settings["batch"]
-        return settings
+        """The settings that may change a graph. What is not named as stage 2 counts as stage 1."""
+        return {name: value for name, value in self.answer_settings().items() if name not in STAGE_2}
 
 
 def resolve(folder: Path, max_length: int, paper: dict | None = None, options: dict | None = None,

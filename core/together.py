@@ -13,8 +13,17 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from core.disk import hash_of
-from core.files import InputError, OutOfMemory, OutputError, append_line, complete_lines, enough_memory, lock, reading
+from core.disk import hash_of, sealed, unsealed
+from core.files import (
+    InputError,
+    OutOfMemory,
+    OutputError,
+    append_line,
+    complete_lines,
+    enough_memory,
+    lock,
+    parse_json,
+)
 
 
 class Wanted(Exception):
@@ -24,10 +33,14 @@ class Wanted(Exception):
 class Memory:
     """The answers to the calls of one construction, in PATH.summaries if it has a path, until it is done.
 
-    `name` is a hash of all that the answers depend on besides the call. Only one process may build at PATH.
+    `name` is a hash of all that the answers depend on besides the call; None if that is not known, and nothing may be
+    kept. Only one process may build at PATH.
     """
 
-    def __init__(self, name: str, path: str | Path | None):
+    def __init__(self, name: str | None, path: str | Path | None):
+        if path is not None and name is None:
+            raise InputError(f"{path}: a method from outside of the project keeps nothing on disk, because its code is "
+                             "not known; leave the path out")
         self.name = name
         self.path = path
         self.answers = None                                 # hash of a call -> its answer; None before the first call
@@ -50,20 +63,21 @@ class Memory:
         return [self.answers[hash_of(self.name, call)] for call in calls]
 
     def begin(self):
-        """Lock PATH, and read the answers of an interrupted construction. A torn line is asked for again."""
+        """Lock PATH, and read the answers of an interrupted construction. What a damaged line held is asked again."""
         self.answers = {}
         if self.path is not None:
             self.held.enter_context(lock(self.path))
-            if self.file.exists():
-                with reading(self.file, "not the summaries of an interrupted construction",
-                             "; remove the file, and the graph is built from the start"):
-                    self.answers = dict(map(json.loads, complete_lines(self.file)))
+            for line in complete_lines(self.file) if self.file.exists() else ():
+                with contextlib.suppress(InputError):
+                    row = unsealed(parse_json(line, self.file, dict), self.file)
+                    self.answers[row["call"]] = row["answer"]
 
     def keep(self, call, answer):
         """Write an answer to the disk before returning."""
         call = hash_of(self.name, call)
         if self.path is not None:
-            append_line(self.file, json.dumps([call, answer], ensure_ascii=False, allow_nan=False))
+            row = sealed({"call": call, "answer": answer})
+            append_line(self.file, json.dumps(row, ensure_ascii=False, allow_nan=False))
         self.answers[call] = answer
 
     def done(self):

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pecan
-from core.disk import hash_of, read_graph
+from core.disk import hash_of, read_kept
 from core.files import InputError, reading, sha256, write_file, writing
 from data import json_lines
 from view.recorder import watching
@@ -59,7 +59,7 @@ def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
 
 
 def read_traces(path: str | Path) -> list[dict]:
-    """The traces in a file, in order, each with what its graph's file holds (disk.write_graph) in `graph`.
+    """The traces in a file, in order, each with what its graph's file holds (disk.write_kept) in `graph`.
 
     InputError names the line or the graph file that has changed since.
     """
@@ -75,7 +75,7 @@ def read_traces(path: str | Path) -> list[dict]:
             file = Path(path).parent / row["graph"]["file"]
             if sha256([file]) != row["graph"]["hash"]:
                 raise InputError(f"{file}: is not the graph of {place}: its hash is different")
-            row["graph"] |= read_graph(file)
+            row["graph"] |= read_kept(file)
         traces.append(row)
     if not traces:
         raise InputError(f"{path}: holds no trace")

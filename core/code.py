@@ -1,0 +1,54 @@
+"""Hashes of the code: a number belongs to the code that made it, so every file that is kept names that code.
+
+Files count byte by byte, as they are when the program starts. What stands above a heading of pecan.py does not need
+what stands below it; so the headings are the boundaries, and no list of names is kept by hand. A changed comment
+changes a hash, too. That costs a rebuild, never a wrong number.
+"""
+import hashlib
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = {file.relative_to(ROOT).as_posix(): file.read_bytes()
+           for pattern in ("*.py", "[!.]*/*.py") for file in sorted(ROOT.glob(pattern))}
+BELOW = "llama.py", "data.py", "core/", "model/"            # what every method stands on
+CONVERSATION = "\n# --- the conversation"
+STAGE_2 = "\n# --- stage 2"
+
+
+def code_hash(*beginnings: str, upto: str) -> str:
+    """16 digits of the sha256 of the files whose paths have these beginnings, and of pecan.py up to a heading.
+
+    ValueError if pecan.py has no such heading.
+    """
+    source = SOURCES["pecan.py"]
+    parts = [source[:source.index(upto.encode())]]
+    parts += [content for path, content in SOURCES.items() if path.startswith((*BELOW, *beginnings))]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+
+
+def code_of_graphs() -> str:
+    """The code of a graph: stage 1. It needs nothing of the conversation and the search."""
+    return code_hash(upto=CONVERSATION)
+
+
+def code_of_vectors() -> str:
+    """The code of an encoder's vectors."""
+    return code_hash("encoders/", upto=CONVERSATION)
+
+
+def code_of_method(kind: type) -> str | None:
+    """The code of a method's answers, and of what a compared method builds: the files of its classes, with companions
+    such as mkrag_prompts.py, and what all methods share.
+
+    None if a class stands outside of the project: then nobody knows the code, and nothing may be kept.
+    """
+    beginnings = {"encoders/"}
+    for base in kind.__mro__:
+        if base.__module__ not in ("builtins", "typing"):
+            file = Path(getattr(sys.modules[base.__module__], "__file__", None) or "/").resolve()
+            path = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
+            if path not in SOURCES:
+                return None
+            beginnings.add(path.removesuffix(".py"))
+    return code_hash(*beginnings, upto=STAGE_2)
