@@ -445,7 +445,8 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
 class Search:
     """The search for one query, with its node cache, its visited nodes S and their relevance r.
 
-    Creating it reads the prompt up to the first node.
+    Creating it reads the prompt up to the first node. Then `answer` does all the rest; or `start` and `next` go step by
+    step, and r, c, E and z can be read, or changed, after each.
     """
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
@@ -453,6 +454,7 @@ class Search:
         self.tokenizer = model.tokenizer
         self.graph = graph
         self.settings = settings
+        self.E = graph.E                                                  # [|V|, |V|]
         self.c = c.double()                                               # [|V|]
         self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)       # [|V|]
         self.visited: list[int] = []                                      # S, node ids in the order they were read
@@ -470,6 +472,11 @@ class Search:
         self.cache = Cache(model, 1, settings.window)
         self.spent_before = model.spent()
         model.read(self.cache, [prompt])
+
+    @property
+    def z(self) -> torch.Tensor:
+        """The retrieval score of every node now [|V|] (equation 1)."""
+        return self.E.T @ self.r
 
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
@@ -558,7 +565,7 @@ class Search:
 
         The paper does not say: ties go to the lower id, and nodes that no longer fit the window are passed over.
         """
-        z, score = final_scores(self.graph.E, self.r, self.c, self.settings.attention, self.settings.similarity)
+        z, score = final_scores(self.E, self.r, self.c, self.settings.attention, self.settings.similarity)
 
         possible = self.lengths <= self.room                                               # [|V|]
         possible[self.visited] = False
@@ -675,10 +682,14 @@ class Pecan(Method):
     def answer(self, prepared: Prepared, question: str) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""
         flops_before = self.encoder.flops
-        c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
-        answer = Search(self.model, prepared.graph, question, c, self.settings).answer()
+        answer = self.search(prepared, question).answer()
         answer.flops += self.encoder.flops - flops_before
         return answer
+
+    def search(self, prepared: Prepared, question: str) -> Search:
+        """The search for a question, before it has visited a node."""
+        c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
+        return Search(self.model, prepared.graph, question, c, self.settings)
 
 
 if __name__ == "__main__":

@@ -40,9 +40,9 @@ def unsealed(content: dict, where) -> dict:
 def write_kept(path: str | Path, of: dict, content: dict):
     """Write a graph or a tree as JSON that people can read: a line for each item of a list.
 
-        {"hash": ..., "document": sha256, "model": fingerprint, "settings": {...}, "code": ...,          what it is of
-         "flops": ..., "nodes": [{"level": 1, "text": "..."}, ...],         a node's index is its id; levels come in order
-         "edges": [[i, j, e_ij], ...]}                                      from node i down to node j; rows sum to 1
+        {"hash": ..., "document": sha256, "model": fingerprint, "settings": {...}, "code": ...,   what it is of
+         "flops": ..., "nodes": [{"level": 1, "text": "..."}, ...],     a node's index is its id; levels come in order
+         "edges": [[i, j, e_ij], ...]}                                  from node i down to node j; rows sum to 1
     """
     def text(value):
         items = value if isinstance(value, list) else ()

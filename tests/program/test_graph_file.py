@@ -1,14 +1,18 @@
 """What is kept of a document: its graph, the summaries of an interrupted construction, and the vectors of its nodes."""
 import json
+import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save
 
 import pecan
-from core.disk import kept, node_vectors, read_graph
+from core.disk import node_vectors, read_kept
 from core.files import InputError
+from core.together import Memory, Wanted
 from data import Document
 from encoders.token_mean import TokenMean
 from pecan import Pecan
@@ -28,9 +32,8 @@ def prepare(tiny, settings, document, monkeypatch):
             if call.batches == end:
                 raise KeyboardInterrupt
             call.batches += 1
-            model.flops += 7
-            return [[(f"{id(model)} {limit} {tree} {texts[0][:20]}", [0.0] * (len(texts) - 1) + [1.0]),
-                     ("Theo", [0.0] * len(texts))] for texts in batch]
+            return [([(f"{id(model)} {limit} {tree} {texts[0][:20]}", [0.0] * (len(texts) - 1) + [1.0]),
+                      ("Theo", [0.0] * len(texts))], 7) for texts in batch]
         monkeypatch.setattr(pecan, "summarise", summarise)
         method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=1, **changes), builder)
         return method.prepare(Document("d", of), path)
@@ -70,10 +73,12 @@ def test_a_second_builder_is_refused(tmp_path):
     """It is refused whatever it builds. The first goes on and leaves no file; then another may build."""
     path = tmp_path / "g.json"
     for construction in ("a", "b"):
-        with kept(path, construction, None):
-            with pytest.raises(InputError, match="g.json: another run is writing there; wait for it"):
-                with kept(path, "a", None):
-                    pass
+        first, second = Memory(construction, path), Memory("a", path)
+        with pytest.raises(Wanted):
+            first.ask(["?"])
+        with pytest.raises(InputError, match="g.json: another run is writing there; wait for it"):
+            second.ask(["?"])
+        first.done()
         assert not list(tmp_path.iterdir())
 
 
@@ -90,20 +95,49 @@ def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path):
             prepare(path, **other)
 
 
-@pytest.mark.parametrize("key, i, value", [
-    ("nodes", 0, {"level": 2, "text": "Ann"}), ("nodes", 1, {"level": 1, "text": ""}), ("nodes", 1, {"text": "Ann"}),
-    ("nodes", 1, {"level": 1, "text": "Ann", "x": 1}), ("edges", 0, [0, 1, 1.0]), ("edges", 0, [99, 0, 1.0]),
-    ("edges", 0, [15, 0, .5]), ("edges", 0, [15, False, 1.0]), ("edges", 0, [15, 0, "x"]), (None, "nodes", []),
-    (None, "edges", {})], ids=str)
-def test_a_damaged_graph_is_refused(prepare, tmp_path, key, i, value):
-    """Levels rise from 1, nodes have a text, edges lead one level down and sum to 1 for each node."""
+def test_a_kept_file_that_was_damaged_is_never_used(prepare, tiny, tmp_path):
+    """A bit, a digit, a cut, a line: a graph is refused, vectors and summaries are made again. 40 of each kind."""
     path = tmp_path / "g.json"
-    prepare(path)
-    graph = json.loads(path.read_text())
-    (graph[key] if key else graph)[i] = value
-    path.write_text(json.dumps(graph))
-    with pytest.raises(InputError, match="g.json: .*(node|edge|level).*; remove it, and it is built again"):
-        read_graph(path)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(path, most=3)
+    summaries = Path(f"{path}.summaries").read_bytes()
+    built = prepare(path)
+    vectors, = tmp_path.glob("*.vectors")
+    rng = random.Random(0)
+
+    def damaged(content: bytes) -> bytes:
+        """The content with one damage that is more than white space."""
+        lines = content.splitlines(keepends=True)
+        at = rng.randrange(len(content))
+        number = rng.choice([m.start() for m in re.finditer(rb"[0-9]", content)])
+        line = rng.randrange(len(lines))
+        return rng.choice([
+            content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1:], content[:at],
+            content[:number] + b"%d" % ((content[number] - 47) % 10) + content[number + 1:],
+            b"".join(lines[:line] + lines[line + 1:]), b"".join(lines[:line] + 2 * [lines[line]] + lines[line + 1:])])
+
+    good = path.read_bytes(), vectors.read_bytes()
+    refused = 0
+    for _ in range(40):
+        path.write_bytes(damaged(good[0]))
+        try:
+            assert json.loads(path.read_bytes()) == json.loads(good[0]) and read_kept(path)
+        except (ValueError, AssertionError):
+            with pytest.raises(InputError, match="g.json: .*; remove it, and it is built again"):
+                read_kept(path)
+            refused += 1
+    assert refused > 30
+    path.write_bytes(good[0])
+
+    for _ in range(40):
+        vectors.write_bytes(damaged(good[1]))
+        assert torch.equal(prepare(path, most=0).index, built.index)
+
+    for _ in range(40):
+        path.unlink()
+        Path(f"{path}.summaries").write_bytes(damaged(summaries))
+        prepare(path)
+        assert path.read_bytes() == good[0]
 
 
 def test_vectors_are_kept_with_the_graph(tiny, tmp_path):

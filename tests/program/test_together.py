@@ -1,0 +1,115 @@
+"""Documents that are built together equal documents built alone, also after kills and when memory runs out."""
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import pecan
+from core.files import InputError
+from core.together import Batches, Memory, together
+from data import EMBEDDED, Document, read_jsonl
+from encoders.token_mean import TokenMean
+from pecan import Pecan
+
+
+@pytest.fixture(scope="module")
+def documents():
+    """The first chapters of three documents of the embedded set, of different lengths."""
+    return [Document(document.id, document.passages[:n])
+            for document, n in zip(read_jsonl(EMBEDDED), (40, 25, 15), strict=False)]
+
+
+@pytest.fixture(scope="module")
+def alone(tiny, settings, documents):
+    """The graph of each document, from one group at a time."""
+    method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=1))
+    return [method.prepare(document).graph for document in documents]
+
+
+def assert_equal(graphs, wanted):
+    """The same nodes and FLOPs. Rows that run beside others round differently, so edges are equal to 1e-6."""
+    for graph, other in zip(graphs, wanted, strict=True):
+        assert (graph.nodes, graph.flops) == (other.nodes, other.flops)
+        assert [edge[:2] for edge in map(tuple, graph.edges)] == [edge[:2] for edge in map(tuple, other.edges)]
+        assert [e for _, _, e in graph.edges] == pytest.approx([e for _, _, e in other.edges], abs=1e-6)
+
+
+@pytest.mark.parametrize("rows", [2, 16])
+def test_documents_that_share_batches_equal_documents_alone(tiny, settings, documents, alone, spy, rows):
+    calls = spy("summarise", pecan)
+    method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=rows))
+    assert_equal([prepared.graph for prepared in method.prepare_all(documents, [None] * 3)], alone)
+    together = [len(batch) for (_, batch, *_), _ in calls]
+    assert max(together) == rows and sum(together) > 3 * len(together) / 2, together
+
+
+def test_killed_at_every_batch_it_goes_on(tiny, settings, documents, alone, tmp_path, monkeypatch):
+    """No group is summarised twice. What is left on disk are graphs and vectors."""
+    summarise = pecan.summarise
+    paths = [tmp_path / f"{document.id}.json" for document in documents]
+    made = []
+    kills = 0
+
+    def once(model, batch, limit, tree):
+        if made and made[-1] is None:
+            raise KeyboardInterrupt
+        made.extend([*map(tuple, batch), None])
+        return summarise(model, batch, limit, tree)
+
+    monkeypatch.setattr(pecan, "summarise", once)
+    while True:
+        try:
+            prepared = Pecan(tiny, TokenMean(tiny), replace(settings, batch=4)).prepare_all(documents, paths)
+            break
+        except KeyboardInterrupt:
+            made.pop()
+            kills += 1
+    assert_equal([each.graph for each in prepared], alone)
+    assert kills > 4 and len(made) - 1 == len({*made[:-1]})
+    assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".vectors"}
+
+
+def test_a_document_that_fails_stops_no_other(tiny, settings, documents, alone):
+    method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=8))
+    one, blank, two = method.prepare_all([documents[0], Document("blank", [" "]), documents[1]], [None] * 3)
+    assert_equal([one.graph, two.graph], alone[:2])
+    assert isinstance(blank, InputError) and "blank" in str(blank)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+def test_out_of_memory_halves_the_batch(capsys):
+    """16, 8 and 4 rows of length 10 do not fit, 2 do; then 20 rows of length 1. One row of length 1,000 never fits: it
+    alone has no result. That fewer rows run is said once."""
+    sizes = []
+
+    def work(items):
+        sizes.append(len(items))
+        if sum(items) > 30:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [-item for item in items]
+
+    batches = Batches(16)
+    results = dict(enumerate(result for _, result in batches.run([10] * 20, lambda item: item, work)))
+    assert sizes[:4] == [16, 8, 4, 2] and set(sizes[4:]) == {2} and set(results.values()) == {-10}
+
+    sizes.clear()
+    found = list(batches.run([1000] + [1] * 40, lambda item: item, work))
+    assert [item for item, result in found if isinstance(result, InputError)] == [1000]
+    assert sizes[0] == 1 and max(sizes) > 1, "one long row is no reason to run others alone"
+    assert capsys.readouterr().err.count("out of memory") == 1
+
+
+def test_only_a_call_that_does_not_fit_alone_fails_its_construction():
+    def work(calls):
+        if len("".join(calls)) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [json.dumps(call) for call in calls]
+
+    def asks(*calls):
+        return (lambda ask: [ask([call]) for call in calls]), Memory("x", None)
+
+    one, two, three = together([asks("ab", "cd"), asks("ef", "far too long"), asks("gh")], Batches(4), work)
+    assert (one, three) == ([['"ab"'], ['"cd"']], [['"gh"']])
+    assert isinstance(two, InputError) and "out of memory" in str(two)
