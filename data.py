@@ -5,7 +5,7 @@ evaluation/layouts.py reads the layouts of the paper's data sets. Your own data 
     {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
 
 `text` is one long text. A list of texts, `passages`, can replace it; no chunk then mixes two passages. A missing id is
-made from the place of the line or the question.
+made from the number of the line or the question.
 """
 import codecs
 import hashlib
@@ -25,12 +25,11 @@ ID = Rule((str, int), "a text or a whole number")
 WORDS = Rule((str,), "a text that is not blank", str.strip)
 PASSAGES = Rule((list,), "a non-empty list of texts, none of them blank",
                 lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts))
-DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), "a list of objects")}
+DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), "a list of objects",
+                                              lambda rows: all(isinstance(row, dict) for row in rows))}
 QUESTION_RULES = {"id": ID, "question": WORDS, "answers": TEXTS}
 
-# For a question with options. A reply may name an option by its letter; `gold` is the place of the right option.
-OPTION_RULES = {"options": Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26),
-              "gold": Rule((int,), "the place of an option, from 0 on", lambda n: n >= 0)}
+OPTIONS = Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26)      # named by their letters
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Prepared:
 class Answer:
     """A method's answer to a question, and its cost."""
     text: str
-    nodes: list[int]              # places in Prepared.texts, in the order they were read (LongLLMLingua: ranks)
+    nodes: list[int]              # indices in Prepared.texts, in the order they were read (LongLLMLingua: ranks)
     flops: int
     tokens: int                   # prompt, nodes, checks and answer
     end: str = "read"             # why reading ended, a key of ENDS
@@ -142,13 +141,8 @@ class Method(Protocol):
 
 def read_text(path: str | Path) -> Document:
     """A text file as a document without questions; InputError if it is missing, empty or not UTF-8 text."""
-    with reading(path):
-        content = Path(path).read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the document to plain text") from None
-
+    with reading(path, "cannot be read as UTF-8 text"):
+        text = Path(path).read_bytes().decode("utf-8-sig")
     if "\0" in text or text.startswith(("%PDF-", "{\\rtf")):
         raise InputError(f"{path}: a binary file, PDF or RTF; convert the document to plain text")
     if not text.strip():
@@ -156,7 +150,7 @@ def read_text(path: str | Path) -> Document:
     return Document(Path(path).name, [text])
 
 
-def json_lines(path) -> Iterator[tuple[int, dict]]:
+def json_lines(path: Path) -> Iterator[tuple[int, dict]]:
     """Yield the number and the object of each line that is not blank, of a file on disk or in a zip file.
 
     A byte order mark is no content. A gzipped file is unpacked. InputError names the line, or the file if it cannot be
@@ -169,9 +163,8 @@ def json_lines(path) -> Iterator[tuple[int, dict]]:
                 yield number, parse_json(line, f"{path}, line {number}", dict)
 
 
-def read_jsonl(path) -> list[Document]:
+def read_jsonl(path: Path) -> list[Document]:
     """The documents of a JSON lines file, on disk or in a zip file. InputError names the line and what is wrong."""
-    path = Path(path) if isinstance(path, str) else path
     documents = []
     seen = set()                                            # (kind, id)
     for number, row in json_lines(path):
@@ -188,12 +181,12 @@ def read_jsonl(path) -> list[Document]:
     return documents
 
 
-def check_options(values: dict, place: str):
-    """Raise InputError, which begins with `place`, if the options or the place of the right one are impossible."""
-    check_values(values, OPTION_RULES, place)
-    if values["gold"] >= len(values["options"]):
-        raise InputError(f"{place}gold is {values['gold']}, but there are only {len(values['options'])} options, "
-                         "numbered from 0")
+def check_options(values: dict, prefix: str):
+    """Raise InputError, which begins with `prefix`, for impossible options or an impossible index of the right one."""
+    check_values(values, {"options": OPTIONS}, prefix)
+    indices = range(len(values["options"]))
+    check_values(values, {"gold": Rule((int,), f"the index of an option, at most {indices[-1]}", indices.__contains__)},
+                 prefix)
 
 
 def _document(row: dict, where: str) -> Document:
@@ -205,8 +198,6 @@ def _document(row: dict, where: str) -> Document:
 
     document = Document(str(row["id"]), [row["text"]] if "text" in row else row["passages"])
     for n, question in enumerate(row["questions"]):
-        if not isinstance(question, dict):
-            raise InputError(f"{where}: question {n} is {question!r:.60}; it must be an object")
         question = {"id": f"{document.id}-{n}"} | question
         check_values(question, QUESTION_RULES, f"{where}: question {n}: ")
         extra = {key: value for key, value in question.items() if key not in QUESTION_RULES}

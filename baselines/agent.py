@@ -275,7 +275,7 @@ class TreeNode(NamedTuple):
 
 
 class Tree(Agent):
-    """A tree of summaries. A node's id is its place in the list of nodes, and levels come in order."""
+    """A tree of summaries. A node's id is its index in the list of nodes, and levels come in order."""
 
     def ready(self, content):
         nodes = [TreeNode(*row) for row in content["nodes"]]

@@ -30,9 +30,9 @@ def scaled(tokens: int, settings: Settings) -> int:
 
 
 def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
-    """The places of the `most` highest scores, best first; ties go to the lower place.
+    """The indices of the `most` highest scores, best first; ties go to the lower index.
 
-    `scores` is a list, or a dict from places. `among`: only these places (None: all).
+    `scores` is a list, or a dict from indices. `among`: only these indices (None: all).
     """
     return sorted(range(len(scores)) if among is None else among, key=lambda i: (-scores[i], i))[:most]
 
@@ -166,7 +166,7 @@ class Baseline(Method):
         return room_for_nodes(tokenizer, question_prompt(tokenizer, question), self.settings)
 
     def lines_that_fit(self, texts: list[str], order: Iterable[int], room: int) -> dict[int, list[int]]:
-        """Place -> line, as token ids, of the texts at these places. A text that does not fit is skipped."""
+        """Index -> line, as token ids, of the texts at these indices. A text that does not fit is skipped."""
         lines = {}
         for i in order:
             line = line_ids(self.model.tokenizer, texts[i])

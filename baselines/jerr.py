@@ -204,7 +204,7 @@ def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
 class TreeSearch:
     """Monte Carlo tree search for the nodes (texts) whose paths along edges [a, b, relations] hold the keywords.
 
-    A node is in the tree at most once, with visits N and rewards W. The root is ROOT, the last place of each list; the
+    A node is in the tree at most once, with visits N and rewards W. The root is ROOT, the last index of each list; the
     nodes that no edge leads to are below it.
     """
 

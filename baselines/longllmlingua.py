@@ -140,7 +140,7 @@ class LongLLMLingua(Baseline):
             cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
 
-            # A hidden state predicts the next token, so the states are one place earlier than `asked`.
+            # A hidden state predicts the next token, so the states are one position before `asked`.
             for h, ids in zip(hidden, rows):
                 means.append(losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item())
         return means

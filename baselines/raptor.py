@@ -78,7 +78,7 @@ def reduce(vectors: np.ndarray, neighbours: int) -> np.ndarray:
 def mixture(points: np.ndarray) -> list[list[int]]:
     """Soft clusters of points [n, d]: the components of a Gaussian mixture.
 
-    The number of components is the one with the least BIC. A cluster is the places of its members.
+    The number of components is the one with the least BIC. A cluster is the indices of its members.
     """
     from sklearn.mixture import GaussianMixture
     with warnings.catch_warnings():
@@ -95,15 +95,15 @@ def mixture(points: np.ndarray) -> list[list[int]]:
 def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int]]:
     """Clusters of a layer's nodes, none of more than `most` tokens, sorted.
 
-    vectors [n, D] and tokens [n] are the nodes' embeddings and lengths. A cluster is a list of places in the layer, in
+    vectors [n, D] and tokens [n] are the nodes' embeddings and lengths. A cluster is a list of indices in the layer, in
     document order.
     """
     found = []
     for members in mixture(reduce(vectors, int(math.sqrt(len(vectors) - 1)))):
-        # Cluster a second time, inside this cluster. The new places are places in `members`.
+        # Cluster a second time, inside this cluster. The new indices count in `members`.
         inside = [range(len(members))] if len(members) <= SMALL else mixture(reduce(vectors[members], NEIGHBOURS))
-        for places in inside:
-            cluster = [members[place] for place in places]
+        for part in inside:
+            cluster = [members[i] for i in part]
             lengths = [tokens[i] for i in cluster]
 
             # Too many tokens: cluster again. If that would not help, cut in document order.
@@ -111,7 +111,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
                 parts = clusters(vectors[cluster], lengths, most)
             else:
                 parts = pack(lengths, most)
-            found += [[cluster[place] for place in part] for part in parts]
+            found += [[cluster[i] for i in part] for part in parts]
     return sorted(found)
 
 

@@ -1,7 +1,6 @@
 """What the command lines share: --help, checked options, and errors that a user can correct."""
 import argparse
 import contextlib
-import os
 import sys
 
 from core.files import InputError, OutputError, enough_memory
@@ -9,12 +8,9 @@ from core.files import InputError, OutputError, enough_memory
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 
 
-def make_parser(prog: str, text: str | None) -> argparse.ArgumentParser:
-    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples.
-
-    The text is a docstring, which `python -OO` removes.
-    """
-    lines = (text or "\n").splitlines()
+def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
+    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples."""
+    lines = text.splitlines()
     examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
     return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -37,21 +33,17 @@ def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> ar
 def user_errors(main, note: str = "") -> int:
     """Run a command line and return its exit code.
 
-    An error that the user can correct prints one line on stderr and gives exit code 2. An interruption gives 130.
-    `note` ends the line after an interruption, or if a file could not be written.
+    What the user can correct is no bug and needs no traceback: it prints one line on stderr and gives exit code 2. An
+    interruption gives 130. `note` ends the line after an interruption, or if a file could not be written.
     """
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")          # None if the shell has closed it
     try:
         with enough_memory():
-            if sys.stdout is None:
-                raise OutputError("standard output is closed: nobody would see the answer")
-
-            # A terminal need not know every character of an answer. It then shows the number of the character. A pipe
-            # gets each answer at once, as a terminal does, so a kill loses none.
+            # A terminal need not know every character of an answer. It then shows the character's number. A pipe gets
+            # each answer at once, as a terminal does, so a kill loses none.
             with contextlib.suppress(AttributeError):           # no terminal, but a notebook
                 sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
             code = main()
-            sys.stdout.flush()
+            print(end="", flush=True)                           # here, where a full disk is an error like others
             return code
 
     except (InputError, OSError) as error:

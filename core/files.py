@@ -66,11 +66,12 @@ def enough_memory():
 # --- reading --------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
-def reading(place, wanted: str = "cannot be read", remedy: str = ""):
-    """Turn every error in the block into an InputError. It begins with `place`, unless it was one or memory ran out.
+def reading(where, wanted: str = "cannot be read", remedy: str = ""):
+    """Turn every error in the block into an InputError: nobody can list what libraries raise for damaged files.
 
-    `wanted` says what the file should be. `remedy` says what to do; an InputError of the block gets it too. All kinds
-    of errors are caught, because nobody can list the kinds that libraries raise for damaged files.
+    Its message is "WHERE: WANTED (what the error said)REMEDY". `where` is the file, maybe with a line, `wanted` says
+    what it should be, and `remedy` what to do. An InputError of the block only gets the remedy, and so does a lack of
+    memory.
     """
     try:
         with enough_memory():
@@ -78,25 +79,20 @@ def reading(place, wanted: str = "cannot be read", remedy: str = ""):
     except InputError as error:
         raise InputError(f"{error}{remedy}") from None
     except Exception as error:
-        raise InputError(f"{place}: {wanted} ({one_line(error)}){remedy}") from None
+        raise InputError(f"{where}: {wanted} ({one_line(error)}){remedy}") from None
 
 
-def parse_json(text: str | bytes, place, kind: type | None = None):
-    """The value in a JSON text. InputError, which begins with `place`, if it is not of this kind (None: any).
+def parse_json(text: str | bytes, where, kind: type | None = None):
+    """The value in a JSON text. InputError, which begins with `where`, if it is not of this kind (None: any).
 
-    Also rejects NaN, Infinity and lone surrogates.
+    We write again what we have read, so what could not be written is refused here: NaN, infinite numbers, and halves of
+    a character (lone surrogates).
     """
-    def refuse(constant):
-        raise ValueError(f"{constant} is no number in JSON")
-
-    with reading(place, "not valid JSON"):
-        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = json.loads(text, parse_constant=refuse)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-
-    if kind is not None and not isinstance(value, kind):
-        raise InputError(f"{place}: holds a {type(value).__name__}, not a {kind.__name__}")
+    with reading(where, "not valid JSON"):
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        if not isinstance(value, kind or object):
+            raise InputError(f"{where}: holds a {type(value).__name__}, not a {kind.__name__}")
     return value
 
 
@@ -145,14 +141,14 @@ TEXT = Rule((str,), "a text")
 TEXTS = Rule((list,), "a non-empty list of texts", lambda texts: texts and all(isinstance(text, str) for text in texts))
 
 
-def check_values(values: dict, rules: dict[str, Rule], place: str = ""):
-    """Raise InputError for the first value that is missing or breaks its rule; the message begins with `place`."""
+def check_values(values: dict, rules: dict[str, Rule], prefix: str = ""):
+    """Raise InputError for the first value that is missing or breaks its rule; `prefix` begins the message."""
     for name, rule in rules.items():
         if name not in values:
-            raise InputError(f"{place}key {name!r} is missing")
+            raise InputError(f"{prefix}key {name!r} is missing")
         value = values[name]
         if type(value) not in rule.types or not rule.holds(value):
-            raise InputError(f"{place}{name} is {value!r:.60}; it must be {rule.words}")
+            raise InputError(f"{prefix}{name} is {value!r:.60}; it must be {rule.words}")
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -189,11 +185,11 @@ def write_tensors(path: Path, tensors: dict, note: str = ""):
 
 
 def read_noted(path: Path) -> tuple[dict, str]:
-    """The tensors and the note that write_tensors wrote; InputError if the file cannot be read.
+    """The tensors and the note that write_tensors wrote.
 
     The tensors are copies: Windows replaces no file while tensors still lie in it.
     """
-    with reading(path, "not a readable safetensors file"), safe_open(path, framework="pt") as stored:
+    with safe_open(path, framework="pt") as stored:
         return {name: stored.get_tensor(name).clone() for name in stored.keys()}, stored.metadata()["note"]
 
 
@@ -222,7 +218,7 @@ def lock(path: str | Path):
         try:
             held.acquire(timeout=0)
         except Timeout:
-            raise InputError(f"{path}: another run is writing there; wait for it, or choose another place") from None
+            raise InputError(f"{path}: another run is writing there; wait for it, or choose another name") from None
 
     try:
         yield

@@ -88,7 +88,7 @@ def resolve(folder: Path, max_length: int, paper: dict | None = None, options: d
     checkpoint = read_if_there(path)
     unknown = checkpoint.keys() - RULES
     if unknown:
-        raise InputError(f"{path}: unknown setting {sorted(unknown)[0]}")
+        raise InputError(f"{path}: unknown setting {sorted(unknown)[0]}; settings are {', '.join(RULES)}")
     check_values(checkpoint, {name: RULES[name] for name in checkpoint}, f"{path}: ")
 
     paper = dict(paper or {})

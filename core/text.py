@@ -37,9 +37,9 @@ def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
 
 
 def _middle(word: str) -> int:
-    """The place nearest to the middle of a word at which a character begins; 0 if it has one character only."""
-    for place in sorted(range(len(word) - 1, 0, -1), key=lambda place: abs(place - len(word) // 2)):
-        mark = unicodedata.category(word[place]).startswith("M")
-        if not mark and "\u200d" not in word[place - 1:place + 1]:         # the joiner of pictures
-            return place
+    """The index nearest to the middle of a word at which a character begins; 0 if it has one character only."""
+    for i in sorted(range(len(word) - 1, 0, -1), key=lambda i: abs(i - len(word) // 2)):
+        mark = unicodedata.category(word[i]).startswith("M")
+        if not mark and "\u200d" not in word[i - 1:i + 1]:                 # the joiner of pictures
+            return i
     return 0

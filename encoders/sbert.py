@@ -15,11 +15,36 @@ import torch.nn.functional as F
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 
-from core.files import COUNT, POSITIVE, InputError, Rule, check_values, parse_json, read_if_there, read_json, reading
+from core.files import InputError, parse_json, read_if_there, read_json, reading
 from encoders.token_mean import TokenMean
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
-from model.tokenizer import WITHOUT_RULES
+
+
+def load_encoder(name: str | None, model: Llama):
+    """The BERT or MPNet in the folder or hub repository `name`, on `model`'s device. InputError for other kinds.
+
+    Without a name, the mean of `model`'s own embeddings.
+    """
+    if name is None:
+        return TokenMean(model)
+    path = locate(name) / "config.json"
+    model_type = read_json(path).get("model_type")
+    encoder = {"bert": Bert, "mpnet": MPNet}.get(str(model_type))
+    if encoder is None:
+        raise InputError(f"{path}: model_type {model_type!r} is not implemented; 'bert' and 'mpnet' are")
+    return encoder(path.parent, model.device)
+
+
+def load_towers(names: list[str] | None, model: Llama):
+    """The two encoders of Dragon (Lin et al. 2023), of questions and of passages.
+
+    Both are BERTs. Their vector is the last hidden state of [CLS], not normalised, for a dot product. Without names,
+    the mean of `model`'s own embeddings replaces both; it is not normalised either.
+    """
+    if names is None:
+        return (TokenMean(model, unit=False),) * 2
+    return tuple(Bert(name, model.device, pooling="cls", unit=False) for name in names)
 
 
 def similarities(vectors, query):
@@ -36,8 +61,6 @@ def similarities(vectors, query):
 
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
-RULES = {**dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                          "max_position_embeddings"), COUNT), "layer_norm_eps": POSITIVE}
 NEITHER_POOLING_NEEDS = r"pooler\..*|embeddings\.position_ids"
 
 
@@ -69,32 +92,26 @@ class Encoder:
         self.fingerprint = f"{self.pooling} {fingerprint(folder)}"
 
         path = folder / "config.json"
-        with reading(folder, "not a sentence encoder"):
+        with reading(path, "not the config.json of an encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
-            divisor = Rule((int,), "a divisor of hidden_size", lambda n: n > 0 and raw["hidden_size"] % n == 0)
-            check_values(raw, RULES | {"num_attention_heads": divisor}, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
             self.eps = float(raw["layer_norm_eps"])
+            if raw["hidden_size"] % self.heads:
+                raise InputError(f"{path}: num_attention_heads is {self.heads}; it must be a divisor of hidden_size")
+            shapes = self.shapes(raw)
 
-        with reading(folder / "tokenizer.json", "not a readable tokenizer"):
-            self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        _normalise(folder, self.tokenizer)
-        self.lower = bool(_given(folder / "sentence_bert_config.json").get("do_lower_case"))
-
-        # A sentence is cut at max_seq_length, or where the positions end.
-        longest = raw["max_position_embeddings"] - self.first_position
-        self.tokenizer.enable_truncation(min(_max_length(folder, self.tokenizer, longest), longest))
-        self.tokenizer.enable_padding()
-        if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
-            raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
-
+        # All sizes but the number of heads are sizes of tensors, so a wrong one is found here.
         file = folder / "model.safetensors"
         stored = read_tensors(file, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
         self.weights = {name.removeprefix(self.prefix): tensor for name, tensor in stored.items()}
-        with reading(path):
-            check_shapes(file, self.weights, self.shapes(raw))
+        check_shapes(file, self.weights, shapes)
+
+        self.tokenizer = _tokenizer(folder, raw["max_position_embeddings"] - self.first_position)
+        self.lower = _given(folder / "sentence_bert_config.json").get("do_lower_case", False)
+        if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
+            raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
@@ -221,109 +238,74 @@ class MPNet(Encoder):
         return super().shapes(raw) | {"encoder.relative_attention_bias.weight": (BUCKETS, self.heads)}
 
     def bias(self, T):
-        place = torch.arange(T, device=self.device)
-        buckets = relative_buckets(place - place[:, None])                                 # [T, T], query by key
+        position = torch.arange(T, device=self.device)
+        buckets = relative_buckets(position - position[:, None])                           # [T, T], query by key
         return self.weights["encoder.relative_attention_bias.weight"][buckets].permute(2, 0, 1)
 
 
 # --- the other files of an encoder's folder -------------------------------------------------------------------------
 
+# What a pooling's config.json may say -> the way of pooling. sentence-transformers 6 writes one key.
+POOLINGS = {"pooling_mode_mean_tokens: True": "mean", "pooling_mode: mean": "mean",
+            "pooling_mode_cls_token: True": "cls", "pooling_mode: cls": "cls"}
+
+
 def _pooling(folder: Path) -> str:
     """"mean" or "cls", as the config.json of the pooling says; "mean" without that file.
 
-    It is in 1_Pooling, or where modules.json says. InputError for modules that we do not implement.
+    It is in 1_Pooling, or where modules.json says. InputError for modules and for pooling that we do not implement.
     """
     path = folder / "1_Pooling" / "config.json"
     order = folder / "modules.json"
     if order.exists():
         with reading(order, "must list modules, each with its type and path"):
-            modules = parse_json(order.read_bytes(), order, list)
-            kinds = [module["type"].split(".")[-1] for module in modules]
-            paths = [module["path"] for module in modules]
-            if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or paths[0]:
-                raise InputError(f"{order}: modules {kinds} in {paths} are not implemented; only Transformer in '', "
-                                 "Pooling and Normalize are, in this order")
-            path = folder / paths[1] / "config.json"
-            read_json(path)                                  # it must be there
+            modules = {module["type"].split(".")[-1]: module["path"]
+                       for module in parse_json(order.read_bytes(), order, list)}
+            if [*modules] not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) \
+                    or modules["Transformer"]:
+                raise InputError(f"{order}: modules {modules} are not implemented; only Transformer in '', Pooling and "
+                                 "Normalize are, in this order")
+            path = folder / modules["Pooling"] / "config.json"
 
-    raw = _given(path) or {"pooling_mode": "mean"}
-    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    modes = {names.get(key, key) for key, on in raw.items() if key.startswith("pooling_mode_") and on}
-    if "pooling_mode" in raw:                                # sentence-transformers 6 writes one key
-        modes.add(str(raw["pooling_mode"]))
-    if modes not in ({"mean"}, {"cls"}):
-        raise InputError(f"{path}: pooling by {sorted(modes)} is not implemented; only 'mean' or 'cls' is")
-    return modes.pop()
+    raw = read_json(path) if order.exists() or path.exists() else {"pooling_mode": "mean"}
+    said = [f"{key}: {value}" for key, value in raw.items() if key.startswith("pooling_mode") and value]
+    ways = {POOLINGS.get(words) for words in said}
+    if ways not in ({"mean"}, {"cls"}):
+        raise InputError(f"{path}: {', '.join(said) or 'no pooling'} is not implemented; only 'mean' or 'cls' is")
+    return ways.pop()
 
 
-def _normalise(folder: Path, tokenizer: tokenizers.Tokenizer):
-    """Make BERT's normaliser anew, from the options of tokenizer_config.json, as transformers' BERT and MPNet do.
+ANY_TOKENIZER = "PreTrainedTokenizer", "TokenizersBackend"      # transformers' classes without rules of their own
 
-    A folder that names a class for any tokenizer keeps the normaliser of tokenizer.json.
+
+def _tokenizer(folder: Path, longest: int) -> tokenizers.Tokenizer:
+    """The tokenizer of the folder, which cuts a sentence at max_seq_length, and at `longest` tokens at the latest.
+
+    Like transformers' BERT and MPNet it makes BERT's normaliser anew, from the options of tokenizer_config.json; only a
+    folder that names a class for any tokenizer keeps the normaliser of tokenizer.json. InputError for prompts, and if
+    long sentences lose their beginning.
     """
+    path = folder / "config_sentence_transformers.json"
+    given = _given(path)
+    check_implemented(path, given, {"prompts": dict.fromkeys(given.get("prompts", ()), "")})
     path = folder / "tokenizer_config.json"
     given = _given(path)
-    name = given.get("tokenizer_class") or _given(folder / "config.json").get("tokenizer_class")
-    if isinstance(tokenizer.model, WordPiece) and str(name).removesuffix("Fast") not in WITHOUT_RULES:
-        with reading(path):
+    check_implemented(path, given, {"truncation_side": "right"})
+
+    with reading(folder / "tokenizer.json", "not a readable tokenizer"):
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    with reading(folder, "its tokenizer cannot be used"):
+        name = given.get("tokenizer_class") or _given(folder / "config.json").get("tokenizer_class")
+        if isinstance(tokenizer.model, WordPiece) and str(name).removesuffix("Fast") not in ANY_TOKENIZER:
             tokenizer.normalizer = BertNormalizer(True, given.get("tokenize_chinese_chars", True),
                                                   given.get("strip_accents"), given.get("do_lower_case", True))
 
-
-def _max_length(folder: Path, tokenizer: tokenizers.Tokenizer, longest: int) -> int:
-    """The most tokens of a sentence, `longest` unless the folder says so.
-
-    InputError for prompts, if long texts lose their beginning, and if tokenizer.json normalises otherwise than the
-    other files say.
-    """
-    with reading(folder, "not a sentence encoder"):
-        path = folder / "config_sentence_transformers.json"
-        given = _given(path)
-        no_prompts = dict.fromkeys(given.get("prompts") or (), "")
-        check_implemented(path, given, {"default_prompt_name": None, "prompts": no_prompts})
-
-        def changes(text):
-            return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(text) != text
-
-        special = tokenizer.num_special_tokens_to_add(False)
-        length = Rule((int,), f"above {special}, the special tokens", lambda n: n > special)
-        made = {"do_lower_case": changes("A"), "strip_accents": changes("é"), "tokenize_chinese_chars": changes("東"),
-                "truncation_side": "right"}
-        path = folder / "tokenizer_config.json"
-        check_implemented(path, _given(path), made)
-        for name, key in (("tokenizer_config.json", "model_max_length"),
-                          ("sentence_bert_config.json", "max_seq_length")):
-            longest = _given(folder / name).get(key, longest)
-            check_values({key: longest}, {key: length}, f"{folder / name}: ")
-    return longest
+        most = _given(folder / "sentence_bert_config.json").get("max_seq_length") or given.get("model_max_length")
+        tokenizer.enable_truncation(min(most or longest, longest))
+        tokenizer.enable_padding()
+    return tokenizer
 
 
 def _given(path: Path) -> dict:
     """The values of a JSON file, except null; {} without the file."""
     return {key: value for key, value in read_if_there(path).items() if value is not None}
-
-
-def load_encoder(name: str | None, model: Llama):
-    """The BERT or MPNet in the folder or hub repository `name`, on `model`'s device. InputError for other kinds.
-
-    Without a name, the mean of `model`'s own embeddings.
-    """
-    if name is None:
-        return TokenMean(model)
-    path = locate(name) / "config.json"
-    model_type = read_json(path).get("model_type")
-    encoder = {"bert": Bert, "mpnet": MPNet}.get(str(model_type))
-    if encoder is None:
-        raise InputError(f"{path}: model_type {model_type!r} is not implemented; 'bert' and 'mpnet' are")
-    return encoder(path.parent, model.device)
-
-
-def load_towers(names: list[str] | None, model: Llama):
-    """The two encoders of Dragon (Lin et al. 2023), of questions and of passages.
-
-    Both are BERTs. Their vector is the last hidden state of [CLS], not normalised, for a dot product. Without names,
-    the mean of `model`'s own embeddings replaces both; it is not normalised either.
-    """
-    if names is None:
-        return (TokenMean(model, unit=False),) * 2
-    return tuple(Bert(name, model.device, pooling="cls", unit=False) for name in names)

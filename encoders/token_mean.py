@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from core.files import NUMBER, Rule, check_values, read_json
+from core.files import read_json, reading
 from llama import Llama
 
 COUNTS = "token_counts.json"      # in a checkpoint's folder: how often each token occurs in some texts
@@ -72,11 +72,7 @@ def token_weights(model: Llama) -> torch.Tensor:
     if not path or not path.exists():
         return torch.ones(len(table), device=table.device)
 
-    values = read_json(path)
-    rule = Rule((list,), f"a list of {len(table)} whole numbers from 0 to below 1e30, not all 0",
-                lambda counts: len(counts) == len(table) and any(counts) and
-                all(type(n) is int and NUMBER.holds(n) for n in counts))
-    check_values(values, {"counts": rule}, f"{path}: ")
-    counts = torch.tensor(values["counts"], dtype=torch.float64)
+    with reading(path, f"counts must be {len(table)} numbers"):
+        counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64).view(len(table))
     p = counts / counts.sum()
     return (RARE / (RARE + p)).float().to(table.device)

@@ -63,7 +63,6 @@ RULES = {
     "rope_type": Rule((str,), "'default' or 'llama3'", lambda kind: kind in ("default", "llama3")),
 }
 HEAD_WIDTH = Rule((int,), "an even number above 0, because RoPE rotates pairs", lambda n: COUNT.holds(n) and n % 2 == 0)
-ROPE = dict.fromkeys(("rope_scaling", "rope_parameters"), Rule((dict, type(None)), "an object"))
 ROPE_NAMES = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor",     # ours -> config.json's
               "original": "original_max_position_embeddings"}
 LLAMA3 = dict.fromkeys(ROPE_NAMES.values(), POSITIVE) | {"original_max_position_embeddings": COUNT}
@@ -82,7 +81,6 @@ def read_config(folder: str | Path) -> Config:
         if str(kind) not in KINDS:
             raise InputError(f"{path}: model_type is {kind!r:.60}; only {', '.join(KINDS)} are implemented")
         given = KINDS[kind] | given
-        check_values({"rope_scaling": None, "rope_parameters": None} | given, ROPE, f"{path}: ")
         values = _with_rope({key: value for key, value in given.items() if value is not None})
         check_implemented(path, values, IMPLEMENTED | {"architectures": [f"{kind.capitalize()}ForCausalLM"]})
         check_values(values, RULES, f"{path}: ")
@@ -96,9 +94,8 @@ def read_config(folder: str | Path) -> Config:
 
         # Mistral's attention may slide: it reaches back sliding_window tokens. Up to that length nothing slides.
         max_length = values["max_position_embeddings"]
-        if kind == "mistral" and "sliding_window" in values:
-            check_values(values, {"sliding_window": COUNT}, f"{path}: ")
-            max_length = min(max_length, values["sliding_window"])
+        if kind == "mistral":
+            max_length = min(max_length, values.get("sliding_window", max_length))
 
     biased = ["q_proj", "k_proj", "v_proj"] if kind == "qwen2" or values["attention_bias"] else []
     if values["attention_bias"]:
@@ -119,7 +116,7 @@ def read_config(folder: str | Path) -> Config:
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
         rope={name: values[key] for name, key in ROPE_NAMES.items()} if scaled else None,
-        eos=_end_of_sequence(path.parent, given, values["vocab_size"]),
+        eos=_end_of_sequence(path.parent, given),
         dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"),
         biased=tuple(biased))
 
@@ -144,7 +141,7 @@ def _with_rope(given: dict) -> dict:
     return values | {key: given.get(key) or values.get(key, values["max_position_embeddings"])}
 
 
-def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, ...]:
+def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
     """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none."""
     path = folder / "generation_config.json"
     eos = read_if_there(path).get("eos_token_id")
@@ -153,9 +150,8 @@ def _end_of_sequence(folder: Path, given: dict, vocabulary: int) -> tuple[int, .
         eos = given.get("eos_token_id")
 
     tokens = eos if isinstance(eos, list) else [] if eos is None else [eos]
-    if not all(type(token) is int and 0 <= token < vocabulary for token in tokens):
-        raise InputError(f"{path}: eos_token_id is {eos!r:.60}; it must be a whole number from 0 to {vocabulary - 1} "
-                         "or a list of them")
+    if not all(type(token) is int for token in tokens):
+        raise InputError(f"{path}: eos_token_id is {eos!r:.60}; it must be the id of a token, or a list of ids")
     return tuple(tokens)
 
 
@@ -184,12 +180,12 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_shapes(place, tensors: dict[str, torch.Tensor], wanted: dict[str, tuple]):
+def check_shapes(file, tensors: dict[str, torch.Tensor], wanted: dict[str, tuple]):
     """Raise InputError for the first tensor that is missing or unknown, or whose shape config.json contradicts."""
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in [*wanted, *found]:
         if found.get(name) != wanted.get(name):
-            raise InputError(f"{place}: tensor {name} is {found.get(name, 'missing')}; config.json wants "
+            raise InputError(f"{file}: tensor {name} is {found.get(name, 'missing')}; config.json wants "
                              f"{wanted.get(name, 'no such tensor')}")
 
 
@@ -282,16 +278,15 @@ def choose_device(device: str = "auto", dtype: str = "auto",
     """The device and dtype to run in.
 
     Device "auto" takes cuda, then mps, then cpu. Dtype "auto" takes `stored`, the dtype of the stored weights, on cuda,
-    and float32 elsewhere. Raises InputError for a device that cannot be used and an unknown dtype.
+    and float32 elsewhere. Both are tried; InputError if they cannot compute here.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    with reading(f"device {device!r}", "cannot be used here"):
-        chosen = torch.device(device)
-        torch.zeros(1, device=chosen).item()
-
     if dtype == "auto":
-        dtype = stored if chosen.type == "cuda" and stored in DTYPES else "float32"
+        dtype = stored if device.startswith("cuda") and stored in DTYPES else "float32"
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r} is unknown; choose from {', '.join(DTYPES)}")
-    return chosen, getattr(torch, dtype)
+    with reading(f"device {device!r} with dtype {dtype!r}", "cannot be used here"):
+        chosen = torch.device(device), getattr(torch, dtype)
+        torch.zeros(1, device=chosen[0], dtype=chosen[1]).softmax(0).item()
+    return chosen

@@ -333,7 +333,7 @@ MUTATIONS = {name: (file, *change, test) for file, tests in BUGS.items() for tes
              for name, change in bugs.items()}
 
 
-def place_of(test: str) -> str:
+def argument_of(test: str) -> str:
     """The test as an argument of pytest; its file is in one of the rooms."""
     file, name = test.split("::")
     path, = (ROOT / "tests").glob(f"*/{file}")
@@ -343,7 +343,7 @@ def place_of(test: str) -> str:
 def main(wanted: list[str]) -> int:
     """Run the bugs, as many at once as there are processors (at most 8), and print what became of each."""
     chosen = {name: bug for name, bug in MUTATIONS.items() if not wanted or any(word in name for word in wanted)}
-    calls = [(name, change, [place_of(test)]) for name, (*change, test) in chosen.items()]
+    calls = [(name, change, [argument_of(test)]) for name, (*change, test) in chosen.items()]
     if not wanted:                                             # in a copy without any bug, nothing may fail
         calls.insert(0, ("no bug", None, sorted({test for _, _, (test,) in calls})))
 

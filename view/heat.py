@@ -16,11 +16,11 @@ def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style:
     replies = []
     edges = []
     with (watching(pecan, "information_points", lambda _, tokenizer, ids, *rest: replies.append(ids)),
-          watching(pecan, "edge_weights", lambda e, a, places: edges.append((e.tolist(), a[places].tolist(), places)))):
+          watching(pecan, "edge_weights", lambda e, a, x: edges.append((e.tolist(), a[x].tolist(), x)))):
         group = summarise_again(model, graph, node, settings)
 
     points = sorted({i for i, j, _ in graph.edges if j in group})
     tokens = pieces(model.tokenizer, replies[0])
-    bullets = [(i, e, [(tokens[x], row) for x, row in zip(places, rows)])
-               for i, (e, rows, places) in zip(points, edges, strict=True)]
+    bullets = [(i, e, [(tokens[x], row) for x, row in zip(written, rows)])
+               for i, (e, rows, written) in zip(points, edges, strict=True)]
     return fill_in("heat.html.jinja", group=[(j, graph.nodes[j].text) for j in group], bullets=bullets, style=style)

@@ -165,7 +165,7 @@ def test_graph_invariants(graph, document, tiny, settings):
         assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
 
     def echo(_, batch, *__):
-        return [[(text, [1.0] * len(texts)) for text in texts] for texts in batch]
+        return [([(text, [1.0] * len(texts)) for text in texts], 0) for texts in batch]
     assert build(tiny, Document("d", ["Ann has a cat."]), settings, echo).nodes == [Node(1, "Ann has a cat.")]
 
 
@@ -199,17 +199,6 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
         first += len(spans)
     assert ip == len(graph.nodes)
     assert (graph.E.to_dense() - wanted).abs().max() < rounding(tiny)
-
-
-def test_batches_of_groups_change_nothing(tiny, document, graph, settings, spy):
-    """A batch has as many groups as the setting says. A group costs the same, alone or in a batch."""
-    calls = spy("summarise", pecan)
-    for most in (2, 1):
-        again = build(tiny, document, replace(settings, batch=most), pecan.summarise)
-        assert max(len(batch) for (_, batch, *_), _ in calls) == most
-        assert again.nodes == graph.nodes and again.flops == graph.flops
-        assert (again.E.to_dense() - graph.E.to_dense()).abs().max() < rounding(tiny)
-        calls.clear()
 
 
 def test_the_smallest_window(tiny, settings):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import tokenizers
 import torch
-from folders import change, write
+from folders import change, read, write
 from oracle import relative, write_checkpoint
 from safetensors.torch import load_file, save_file
 from test_checkpoint import change_tensors
@@ -149,7 +149,7 @@ def test_null_is_not_set(folder, copy, tiny):
 
 @pytest.mark.parametrize("options", [
     {}, *({name: False} for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")),
-    {"do_lower_case": False, "strip_accents": True}, *({"tokenizer_class": name} for name in (
+    {"do_lower_case": False, "strip_accents": True}, *({"tokenizer_class": name, "do_lower_case": True} for name in (
         "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"))])
 @pytest.mark.parametrize("normalizer", [tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False),
                                         tokenizers.normalizers.NFC()])
@@ -210,31 +210,31 @@ def test_names_may_have_a_prefix(kind, folder, copy, tiny):
 NORM = "encoder.layer.1.output.LayerNorm.weight"
 
 
+def one_word_more(folder):
+    vocabulary = VOCABULARY | {"more": len(VOCABULARY)}
+    change(folder, "tokenizer.json", model=read(folder, "tokenizer.json")["model"] | {"vocab": vocabulary})
+
+
 # Each row: a change to a checkpoint, and the error's text as a regular expression.
 @pytest.mark.parametrize("damage, words", [
     (partial(change, model_type="distilbert"), "config.json: model_type 'distilbert' is not implemented"),
     (partial(change, position_embedding_type="relative_key", relative_attention_num_buckets=16),    # BERT's, MPNet's
      "(position_embedding_type is 'relative_key'; only 'absolute'|num_buckets is 16; only 32)"),
     (partial(change, intermediate_size=None), "key 'intermediate_size' is missing"),
-    *((partial(change, **{key: value}), f"config.json: {key} is {value!r}; it must be")
+    *((partial(change, **{key: value}), "config.json") for value in (0, "3")
       for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                  "max_position_embeddings", "layer_norm_eps") for value in (0, -1, "3")),
+                  "max_position_embeddings")),
     (partial(change, num_attention_heads=5), "num_attention_heads is 5; it must be a divisor"),
     *((partial(write, name=name, content=content), words) for name, content, words in (
-        ("sentence_bert_config.json", {"max_seq_length": 2}, "bert_config.json: max_seq_length is 2"),
-        ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_seq_length is '9'"),
-        *(("tokenizer_config.json", {key: True}, f"tokenizer_config.json: {key} is True") for key in (
-            "do_lower_case", "strip_accents", "tokenize_chinese_chars", "truncation_side", "model_max_length")),
+        ("tokenizer_config.json", {"truncation_side": "left"}, "tokenizer_config.json: truncation_side is 'left'"),
         ("config_sentence_transformers.json", {"prompts": {"query": "q: "}}, "prompts is {'query': 'q: '"),
-        ("config_sentence_transformers.json", {"prompts": {"query": ""}, "default_prompt_name": "query"},
-         "default_prompt_name is 'query'"),
         ("tokenizer.json", "[", "not a readable tokenizer"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "1_Pooling.*pooling_mode_max_tokens"),
-        *(("1_Pooling/config.json", {"pooling_mode_mean_tokens": True} | more, "'cls', 'mean'") for more in (
-            {"pooling_mode_cls_token": True}, {"pooling_mode": "cls"})),
+        *(("1_Pooling/config.json", {"pooling_mode_mean_tokens": True} | more, "mean_tokens: True, pooling_mode")
+          for more in ({"pooling_mode_cls_token": True}, {"pooling_mode": "cls"})),
         *(("modules.json", content, "modules.json: ") for content in ("{}", "[1]", "[")))),
     (partial(change, num_hidden_layers=2), r"encoder.layer.2.\S+ is \(.*wants no such tensor"),
-    (partial(change, vocab_size=max(VOCABULARY.values())), "vocab_size is .*, and the tokenizer has larger ids"),
+    (one_word_more, "vocab_size is .*, and the tokenizer has larger ids"),
     (partial(change_tensors, changes={NORM: None}), f"{NORM} is missing"),
     *((partial(modules, kinds=kinds, Transformer=""), f"modules.json: modules .*{kinds[-1]}")
       for kinds in (["Transformer", "Pooling", "Dense"], ["Transformer", "WeightedLayerPooling"], ["Transformer"])),
@@ -279,10 +279,9 @@ def test_rare_tokens_count_more(tmp_path):
     assert encoder.weights[6:9].tolist() == pytest.approx([1, .5, .003 / 1.0])
     assert encoder.fingerprint != alike.fingerprint
 
-    for bad in (counts[1:], [counts], [0] * len(counts), 3, [-1, *counts[1:]], ["1", *counts[1:]]):
-        write(tmp_path / "copy", "token_counts.json", {"counts": bad})
-        with pytest.raises(InputError, match="token_counts.json: counts is .*; it must be a list of 480"):
-            TokenMean(copy)
+    write(tmp_path / "copy", "token_counts.json", {"counts": counts[1:]})
+    with pytest.raises(InputError, match="token_counts.json: counts must be 480 numbers"):
+        TokenMean(copy)
 
 
 def test_equal_vectors_have_equal_similarities(tiny):

@@ -13,7 +13,7 @@ GOOD = {"id": "first", "text": "t", "questions": [QUESTION]}
 
 def test_both_forms_of_a_document(tmp_path):
     """Without an id, the line's number in the file is in it. A question may have the id of its document. A byte order
-    mark and empty lines do no harm."""
+    mark and blank lines do no harm."""
     rows = [{"text": "t", "questions": [QUESTION | {"kind": "easy"}]},
             {"id": 2, "passages": ["a", "b"], "questions": [QUESTION | {"id": 2}]}]
     path = tmp_path / "mine.jsonl"
@@ -65,9 +65,8 @@ def test_a_wrong_line_is_named(tmp_path, line):
     assert str(error.value).startswith(f"{path}, line 2: ") and len(str(error.value)) < 600
 
 
-@pytest.mark.parametrize("content, words", [(b" \n", "is empty"), (b"Ann\xff\xfe\x00", "not UTF-8 text .byte 3"),
-                                            (b"PK\x03\x04\x00\x00", "binary"), (b"%PDF-1.4\n1 0 obj", "PDF"),
-                                            (b"{\\rtf1 Ann}", "RTF"), (None, "cannot be read")])
+@pytest.mark.parametrize("content, words", [(b" \n", "is empty"), (b"Ann\xff\xfe", "as UTF-8 text .*in position 3"),
+                                            (None, "as UTF-8 text .No such file")])
 def test_a_document_that_is_not_text(tmp_path, content, words):
     path = tmp_path / "d.txt"
     path.write_bytes("\ufeffÉlan".encode())                  # a byte order mark is no text

@@ -7,16 +7,16 @@ import re
 import mutations
 import pytest
 from mutant import ROOT
-from mutations import MUTATIONS, main, place_of
+from mutations import MUTATIONS, argument_of, main
 
 
-def test_every_bug_has_its_place_and_its_test():
+def test_every_bug_has_its_line_and_its_test():
     """Each has exactly one. A change of the sources or the tests that breaks this is noticed in seconds."""
     for name, (file, old, new, test) in MUTATIONS.items():
         count = (ROOT / file).read_text(encoding="utf-8").count(old)
         assert count == 1 and new != old, f"{name}: {file} holds {old!r} {count} times"
-        place, function = place_of(test).split("::")
-        assert f"\ndef {function}(" in (ROOT / place).read_text(encoding="utf-8"), f"{name}: no {test}"
+        path, function = argument_of(test).split("::")
+        assert f"\ndef {function}(" in (ROOT / path).read_text(encoding="utf-8"), f"{name}: no {test}"
 
 
 @pytest.mark.slow
