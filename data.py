@@ -69,8 +69,7 @@ class Prepared:
     flops: int = 0                # what preparing cost, the construction of a graph included
     graph: object = None          # what was built: PECAN's graph, a tree, pairs
     index: object = None          # finds texts: their vectors [n, D], word counts or token ids
-    calls: int = 0                # replies asked for, by methods that can refuse one
-    refused: int = 0
+    counts: dict[str, int] = field(default_factory=dict)       # what only this kind of method counts, while preparing
 
 
 @dataclass
@@ -83,8 +82,7 @@ class Answer:
     end: str = "read"             # why reading ended, a key of ENDS
     cut: bool = False             # the document did not fit the window and was cut
     trace: list = field(default_factory=list)         # its steps: pecan.Step, or the replies of a baseline
-    calls: int = 0                # replies asked for before the answer
-    refused: int = 0              # replies without the form that was asked for
+    counts: dict[str, int] = field(default_factory=dict)       # what only this kind of method counts, for this answer
 
 
 class Method(Protocol):

@@ -16,26 +16,23 @@ import argparse
 import contextlib
 import json
 import platform
-import re
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
+from core.code import VERSION
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, OutputError, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
 from evaluation.datasets import Dataset
-from evaluation.methods import COMPARE, METHODS, Run, plan, planned, settle
+from evaluation.methods import METHODS, TABLES, Run, pairs, plan, settle
 from evaluation.models import add_model_options, unloaded
-from evaluation.runner import Runner, Team
+from evaluation.runner import Runner, Team, set_aside
 from model.checkpoint import locate, read_config
 
-ROOT = Path(__file__).resolve().parent     # eval.py may be a link
-VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
 DEFAULT_METHODS = "pecan", "bm25", "whole"     # if neither --method nor --table chooses others
 NOTE = "F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps.\nFLOPs are counted, not timed."
 LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that were cut;\n"
@@ -45,7 +42,7 @@ LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that
 # --- parse ----------------------------------------------------------------------------------------------------------
 
 def parse(argv) -> argparse.Namespace:
-    """The options; InputError if they contradict each other. `methods` names those to run; if empty, the table's."""
+    """The options, and `rows`, the rows to run; InputError if options contradict each other."""
     parser = make_parser("eval.py", __doc__)
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     parser.add_argument("--dataset", nargs="+", default=[str(EMBEDDED)], metavar="PATH",
@@ -53,15 +50,16 @@ def parse(argv) -> argparse.Namespace:
                              "hf://datasets/OWNER/NAME[@REVISION]/FILE[:TASK] (default: the embedded set)")
     parser.add_argument("--method", help=f"one or several of {','.join(METHODS)} (default: "
                                          f"{','.join(DEFAULT_METHODS)}; for --table 1 or systems its rows)")
-    parser.add_argument("--table", choices=tables.TABLES,
+    parser.add_argument("--table", choices=[name for name in TABLES if name],
                         help="a table or figure of the paper, or the systems of other papers")
     parser.add_argument("--searcher", action="append", default=[], metavar="DIR",
                         help="for --table 2: another checkpoint; it searches its own graphs and those of --model")
     parser.add_argument("--dragon", nargs=2, metavar=("QUESTIONS", "PASSAGES"),
                         help="Dragon's two encoders (default: the mean of the model's own embeddings)")
     parser.add_argument("--scorer", metavar="DIR", help="checkpoint of LongLLMLingua's scorer (default: the model)")
-    parser.add_argument("--top", type=int, help="how much the Top-X methods retrieve (default: the paper's number, or "
-                                                "the number that costs as much as PECAN)")
+    parser.add_argument("--top", type=int, help="how much the rows with an X read: Top-X methods (default: the paper's "
+                                                "number, or the number that costs as much as PECAN), and PECAN without "
+                                                "progress control in Table 3")
     parser.add_argument("--dry-run", action="store_true", help="print what the run would cost, and stop; with --table "
                                                                "A4, at the paper's lengths, next to its figures")
     parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
@@ -76,22 +74,21 @@ def parse(argv) -> argparse.Namespace:
     add_model_options(parser)
     args = parse_options(parser, argv)
 
-    # A table decides some options itself.
-    decided = {"patience": args.table == "patience", "nodes": args.table, "without": args.table,
-               "method": args.table not in COMPARE, "builder": args.table == "2"}
-    for option, by_table in decided.items():
-        if by_table and getattr(args, option) not in (None, []):
+    rows, decided = TABLES[args.table]
+    for option in decided:
+        if getattr(args, option) not in (None, []):
             raise InputError(f"--{option} cannot be chosen with --table {args.table}: the table decides what is run")
-
-    known = COMPARE.get(args.table, {})
-    args.methods = args.method.split(",") if args.method else known if args.table else DEFAULT_METHODS
-    for method in args.methods:
-        if method not in known:
-            raise InputError(f"--method {method}: unknown here; choose from {', '.join(known)}")
     if (args.table == "2") != bool(args.searcher):
         raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
-    if args.top is not None and not any(METHODS[name].top_k == "X" for name in args.methods):
-        raise InputError(f"--top {args.top} is for Top-X methods (their names end in -x), and none of them is run")
+
+    known = {row.name: row for row in (pairs(args.model, args.searcher) if args.searcher else rows)}
+    names = args.method.split(",") if args.method else known if args.table else DEFAULT_METHODS
+    for name in names:
+        if name not in known:
+            raise InputError(f"--method {name}: unknown here; choose from {', '.join(known)}")
+    args.rows = [row for row in known.values() if row.name in names]
+    if args.top is not None and not any(row.top_k == "X" for row in args.rows):
+        raise InputError(f"--top {args.top} is for rows with an X, such as bm25-x, and none of them is run")
     if args.pictures:
         pictures.check(args.table)
     return args
@@ -108,22 +105,14 @@ def score_files(args: argparse.Namespace):
     """Print the metrics of prediction files, ours or LongBench's."""
     scores = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
     columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
-    rows = [[path, *tables.measured(scores[path], columns)] for path in scores]
+    rows = [[path, *tables.cells(scores[path], columns)] for path in scores]
     output(args, scores, tables.as_text(tables.Table("", ["predictions", *columns], rows)))
-
-
-def commit() -> str | None:
-    """The commit of this code, with "-dirty" behind it if files were changed; None outside of a git checkout."""
-    with contextlib.suppress(OSError):
-        command = ["git", "--git-dir=.git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None
-    return None
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
     """Write results, table and pictures; print the table and the unanswered questions."""
-    everything = {"version": VERSION, "commit": commit(), "python": platform.python_version(),
-                  "torch": torch.__version__, "data": results, "not answered": failures}
+    everything = {"python": platform.python_version(), "torch": torch.__version__, "data": results,
+                  "not answered": failures}
     suffix = f"-{args.table}" if args.table else ""
     path = Path(args.output) / f"results{suffix}.json"
     write_json(path, everything)
@@ -137,8 +126,8 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             picture = path.with_name(f"picture{suffix}-{dataset}")
             pictures.draw(args.table, dataset, results[dataset]["runs"], picture)
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
-    refused = [f"{run['label']} on {name}: {run['refused']} of {run['calls']} replies had no usable form"
-               for name in results for run in results[name]["runs"].values() if run["refused"]]
+    refused = [f"{run['label']} on {name}: {tables.COLUMNS['refused'](run)} replies had no usable form"
+               for name in results for run in results[name]["runs"].values() if run["counts"].get("refused")]
     notes = {None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE])
     output(args, everything, text, *notes, *refused, f"Results: {path}")
 
@@ -151,7 +140,7 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
     If a run fails, the others go on. InputError if all fail, OutputError if the disk is full.
     """
     failures = []
-    pecan = {}                                                   # data set -> the rows of PECAN's run
+    pecan = {}                                               # data set -> the rows of PECAN's run, which comes first
     for run in runs:
         name = run.dataset.name
         done = results[name]["runs"]
@@ -160,19 +149,13 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
         except OutputError:
             raise
         except InputError as error:
-            failures.append(f"{run.label} on {name}: {error}")
+            failures.append(f"{run.row.label} on {name}: {error}")
             continue
 
         failures += reasons
-        done[run.row.name] = found = {"label": run.label, "setup": setup} | metrics.summary(rows)
-
-        # PECAN's run comes first; the others are compared with it.
         if run.row.name == "pecan":
             pecan[name] = rows
-        elif name in pecan:
-            found["difference"] = metrics.difference(rows, pecan[name])
-        if name in pecan:
-            found["ratio"] = found["flops"] / done["pecan"]["flops"]
+        done[run.row.name] = {"label": run.row.label, "setup": setup} | metrics.summary(rows, pecan.get(name))
 
     if runs and not any(entry["runs"] for entry in results.values()):
         raise InputError(failures[0])
@@ -189,13 +172,12 @@ def main(argv=None) -> int:
     results = {dataset.name: {"report": asdict(dataset.report), "runs": {}} for dataset in datasets}
     if len(results) < len(datasets):
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one")
-    runs = plan(args, datasets)
+    runs = plan(args, datasets, args.rows)
     if args.dry_run and args.table == "A4":
         output(args, *cost.at_published_lengths(read_config(locate(args.model))), cost.PUBLISHED)
         return 0
     if args.dry_run:
-        pairs = [[planned(args, dataset, METHODS[name]) for name in ("pecan", "whole")] for dataset in datasets]
-        output(args, *cost.dry_run(pairs), cost.NOTE)
+        output(args, *cost.dry_run(args, datasets), cost.NOTE)
         return 0
 
     team = Team()
@@ -203,7 +185,9 @@ def main(argv=None) -> int:
         team.first(lambda: held.enter_context(lock(Path(args.output) / "results")))
         if team.rank == 0:
             print(*(line for dataset in datasets for line in dataset.report.lines()), sep="\n", file=sys.stderr)
-        failures = do_all(runs, Runner(team, runs if args.overwrite else []), results)
+        if args.overwrite:
+            team.first(lambda: set_aside(runs))
+        failures = do_all(runs, Runner(team), results)
         if args.table == "A3":
             _, tokenizer = unloaded(args.model)
             for dataset in datasets:

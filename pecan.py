@@ -50,7 +50,7 @@ from core.disk import node_vectors, read_kept, write_kept
 from core.files import InputError
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
-from core.together import Batches, Memory, together
+from core.together import Batches, Memory, rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
 from llama import Cache, Llama, Segment, flops_of_reply, length_of
@@ -619,7 +619,7 @@ class Pecan(Method):
         self.settings = settings
         self.builder = builder or model
         self.construction = construction or settings
-        self.batches = Batches(self.construction.batch)
+        self.batches = Batches(rows(self.construction.batch, self.builder.device.type))
 
     @classmethod
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from core.files import InputError, enough_memory
 from core.settings import Settings
 from core.text import fill, split
-from core.together import Batches
+from core.together import Batches, rows
 from data import Answer, Document, Method, Prepared
 from llama import Cache, Llama, Segment, flops_of_reply, ids_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
@@ -74,7 +74,7 @@ class Baseline(Method):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
-        self.batches = Batches(settings.batch)
+        self.batches = Batches(rows(settings.batch, model.device.type))
 
     def prepare_all(self, documents, paths, progress=False):
         found = []

@@ -132,11 +132,11 @@ class LongLLMLingua(Baseline):
         return self.drop(kept, question)
 
     def rank(self, units: list[list[int]], question: str) -> list[float]:
-        """Mean -log p of question and hint after each unit (token ids); `batch` units run together."""
+        """Mean -log p of question and hint after each unit (token ids), in batches."""
         asked = self.scorer.tokenizer.encode("\n" + question + HINT)
         means = []
-        for first in range(0, len(units), self.settings.batch):
-            rows = [[*self.start, *unit, *asked] for unit in units[first:first + self.settings.batch]]
+        for first in range(0, len(units), self.batches.rows):
+            rows = [[*self.start, *unit, *asked] for unit in units[first:first + self.batches.rows]]
             cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
 

@@ -4,16 +4,28 @@ Files count byte by byte, as they are when the program starts. What stands above
 what stands below it; so the headings are the boundaries, and no list of names is kept by hand. A changed comment
 changes a hash, too. That costs a rebuild, never a wrong number.
 """
+import contextlib
 import hashlib
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
 SOURCES = {file.relative_to(ROOT).as_posix(): file.read_bytes()
            for pattern in ("*.py", "[!.]*/*.py") for file in sorted(ROOT.glob(pattern))}
 BELOW = "llama.py", "data.py", "core/", "model/"            # what every method stands on
 CONVERSATION = "\n# --- the conversation"
 STAGE_2 = "\n# --- stage 2"
+
+
+def commit() -> str | None:
+    """The commit of this code, with "-dirty" behind it if files were changed; None outside of a git checkout."""
+    with contextlib.suppress(OSError):
+        command = ["git", "--git-dir=.git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None
+    return None
 
 
 def code_hash(*beginnings: str, upto: str) -> str:

@@ -20,9 +20,10 @@ PAPER = {
 
 # The range of each setting.
 RULES = {
-    **dict.fromkeys(("chunk", "window", "patience", "answer_tokens", "batch"), COUNT),
+    **dict.fromkeys(("chunk", "window", "patience", "answer_tokens"), COUNT),
     **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
-    "fixed_nodes": Rule((int, type(None)), COUNT.words, lambda n: n is None or COUNT.holds(n)),
+    **dict.fromkeys(("fixed_nodes", "batch"),
+                    Rule((int, type(None)), COUNT.words, lambda n: n is None or COUNT.holds(n))),
     "confidence": Rule((int, float), "a number of at least 0 and below 1", lambda x: 0 <= x < 1),
     "summary_share": Rule((int, float), "a number above 0 and below 1 (without room for a summary, no level is built)",
                           lambda x: 0 < x < 1),
@@ -53,7 +54,7 @@ class Settings:
     answer_tokens: int = 128      # length limit of an answer
 
     # not part of the method: changes memory and the last bits of rounding
-    batch: int = 8                # groups of a level that run together
+    batch: int | None = None      # rows that run together (None: core.together.rows)
 
     def __post_init__(self):
         check_values(vars(self), RULES)

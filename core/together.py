@@ -87,6 +87,14 @@ class Memory:
         self.held.close()
 
 
+def rows(batch: int | None, device: str) -> int:
+    """The rows of a batch. Rows round differently in other batches, so the default is fixed for a kind of device.
+
+    On a GPU a step takes about the same time for any number of rows; 16 are as fast as more on a processor.
+    """
+    return batch or (32 if device == "cuda" else 16)
+
+
 class Batches:
     """Runs what is wanted as rows of batches, at most `rows` in each, those of like length together.
 

@@ -1,12 +1,11 @@
-"""Every method that can be run, the rows of every table, and the plan: the runs that a command line asks for.
+"""Every method that can be run, the rows of every table, and the runs that a command line asks for.
 
-To register a baseline, add its Row to SYSTEMS. The plan is made before weights are loaded, except for one number: how
-much a run reads may depend on PECAN's run, and `settle` sets this number after PECAN's run.
+To register a baseline, add its Row to SYSTEMS. Runs are planned before weights are loaded, except for one number: how
+much a run reads may depend on PECAN's run, and `settle` sets this number after it.
 """
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,191 +23,175 @@ from core.files import InputError, read_json
 from core.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
 from evaluation import paper
 from evaluation.datasets import Dataset
-from evaluation.models import Checkpoints, chosen_settings, unloaded
+from evaluation.models import chosen_settings, unloaded
 from llama import flops_of, length_of
 from model.checkpoint import locate, read_config
 from pecan import Pecan, answer_turn, node_line, question_prompt
 
-# --- methods --------------------------------------------------------------------------------------------------------
-
-def pecan(model, encoder, builder, settings, construction=None):
-    """Pecan, with its arguments in the order in which the method of a row is called."""
-    return Pecan(model, encoder, settings, builder, construction)
-
+# --- rows -----------------------------------------------------------------------------------------------------------
 
 class Row(NamedTuple):
-    """A row of a table: a method, and the settings that make it this row."""
+    """A row of a table: how its method is made, and what else makes it this row."""
     name: str                     # for --method and for the file of answers
     label: str                    # as in the paper's tables
-    method: Callable = pecan      # called with model, what the row uses, settings, then construction or top_k if given
-    uses: tuple[str, ...] = ("encoder", "builder")           # attributes of Models besides the model; these are PECAN's
-    top_k: int | str | None = None                           # how much is retrieved; "X": for about PECAN's cost
+    # (Models, Run) -> data.Method
+    make: Callable = lambda models, run: Pecan(models.model, models.encoder, run.settings, models.builder,
+                                               run.construction)
+    top_k: int | str | None = None       # how many texts are read (None: the method decides); "X": see `settle`
+    paper_x: dict = {}            # data set -> the paper's X
+    tokens: int | None = None     # of a text that counts for X, before scaling; None: X nodes of PECAN's graph
     paper: dict = {}              # the paper's settings for this row; options win
     changes: dict = {}            # settings that no option changes
     checkpoints: dict = {}        # instead of the command line's (Table 2)
 
-    @property
-    def is_pecan(self) -> bool:
-        return self.method is pecan
-
 
 PECAN = Row("pecan", "PECAN")
+WHOLE = Row("whole", "whole document", lambda models, run: Whole(models.model, run.settings),
+            paper={"window": WHOLE_DOCUMENT})
+GARLIC = Row("garlic", "GARLIC", changes={"confidence": 0.5})    # it has no t_p: the likelier word decides
+CHUNKS = {"paper_x": paper.TOP_X["chunks"], "tokens": 300}
 TOP_5 = (
-    Row("bm25", "BM25 Top-5", BM25, (), 5),
-    Row("sbert", "SBERT Top-5", Dense, ("encoder", "encoder"), 5),
-    Row("dragon", "Dragon Top-5", Dense, ("question_tower", "passage_tower"), 5),
-    Row("raptor-ct", "RAPTOR-CT Top-5", Raptor, ("encoder",), 5),
+    Row("bm25", "BM25 Top-5", lambda models, run: BM25(models.model, run.settings, run.top_k), 5, **CHUNKS),
+    Row("sbert", "SBERT Top-5", lambda models, run: Dense(models.model, models.encoder, models.encoder, run.settings,
+                                                          run.top_k), 5, **CHUNKS),
+    Row("dragon", "Dragon Top-5", lambda models, run: Dense(models.model, models.question_tower, models.passage_tower,
+                                                            run.settings, run.top_k), 5, **CHUNKS),
+    Row("raptor-ct", "RAPTOR-CT Top-5", lambda models, run: Raptor(models.model, models.encoder, run.settings,
+                                                                   run.top_k), 5, paper.TOP_X["nodes"], 100),
 )
-TABLE_1 = {row.name: row for row in (
+TABLE_1 = (
     *TOP_5[:3],
-    Row("memwalker", "MeMWalker", MeMWalker, ()),
-    Row("raptor-tt", "RAPTOR-TT", partial(Raptor, collapsed=False), ("encoder",), 5),
+    Row("memwalker", "MeMWalker", lambda models, run: MeMWalker(models.model, run.settings)),
+    Row("raptor-tt", "RAPTOR-TT", lambda models, run: Raptor(models.model, models.encoder, run.settings, run.top_k,
+                                                             collapsed=False), 5),
     TOP_5[3],
-    Row("longllmlingua", "LongLLMLingua", LongLLMLingua, ("scorer",)),
+    Row("longllmlingua", "LongLLMLingua", lambda models, run: LongLLMLingua(models.model, models.scorer, run.settings)),
     *(row._replace(name=f"{row.name}-x", label=row.label.replace("Top-5", "Top-X"), top_k="X") for row in TOP_5),
-    Row("whole", "whole document", Whole, (), paper={"window": WHOLE_DOCUMENT}),
-    PECAN,
-    # GARLIC has no t_p: the likelier word decides, whatever --confidence says.
-    Row("garlic", "GARLIC", changes={"confidence": 0.5}),
-)}
-
+    WHOLE, PECAN, GARLIC,
+)
 # PECAN, GARLIC, and systems of other papers that are not in Table 1.
-SYSTEMS = {row.name: row for row in (
+SYSTEMS = (
+    PECAN, GARLIC,
+    Row("graphreader", "GraphReader", lambda models, run: GraphReader(models.model, run.settings)),
+    Row("mkrag", "MKRAG (reconstruction)", lambda models, run: MKRAG(models.model, models.encoder, run.settings)),
+    Row("jerr", "JERR (reconstruction)", lambda models, run: JERR(models.model, run.settings)),
+)
+METHODS = {row.name: row for row in (PECAN, *TABLE_1, *SYSTEMS)}
+
+# Table 3. Without progress control X is the number of nodes that GARLIC gives (4.4).
+ABLATIONS = (
     PECAN,
-    TABLE_1["garlic"],
-    Row("graphreader", "GraphReader", GraphReader, ()),
-    Row("mkrag", "MKRAG (reconstruction)", MKRAG, ("encoder",)),
-    Row("jerr", "JERR (reconstruction)", JERR, ()),
-)}
-METHODS = {"pecan": PECAN} | TABLE_1 | SYSTEMS
-COMPARE = {None: METHODS, "1": TABLE_1, "systems": SYSTEMS}      # tables whose rows --method may choose from
+    Row("pecan-without-attention", "w/o Attention-Guided Retrieval", changes={"attention": False}),
+    Row("pecan-without-progress", "w/o Dynamic Progress Control",
+        lambda models, run: Pecan(models.model, models.encoder, replace(run.settings, fixed_nodes=run.top_k),
+                                  models.builder, run.construction), "X", paper.FIXED_NODES),
+    Row("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
+    Row("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False}),
+)
+PATIENCE = tuple(Row(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
+                 for n in range(1, 9))
+
+# --table (None: without it) -> its rows, and the options that it decides itself. --method chooses some of the rows,
+# unless the table decides that, too. Table 2's rows are `pairs`.
+SOME_ROWS = "nodes", "without"
+ALL_ROWS = *SOME_ROWS, "method"
+TABLES = {
+    None: (METHODS.values(), ()),
+    "1": (TABLE_1, SOME_ROWS),
+    "2": ((), (*ALL_ROWS, "builder")),
+    "3": (ABLATIONS, ALL_ROWS),
+    "A3": ((), ALL_ROWS),
+    "A4": ((PECAN, WHOLE), ALL_ROWS),
+    "patience": (PATIENCE, (*ALL_ROWS, "patience")),
+    "nodes": ((PECAN,), ALL_ROWS),
+    "systems": (SYSTEMS, SOME_ROWS),
+}
 
 
-# --- the rows of the tables -----------------------------------------------------------------------------------------
+def pairs(model: str, searchers: list[str]) -> tuple[Row, ...]:
+    """The rows of Table 2: `model` alone, then each searcher on its own graphs and on the graphs of `model`."""
+    def name_of(checkpoint):             # the last part of a folder's or repository's name, without a @revision
+        return Path(checkpoint if Path(checkpoint).is_dir() else checkpoint.partition("@")[0]).name
 
-def rows_of(table: str | None, dataset: str = "", model: str = "", searchers: list[str] = ()) -> list[Row]:
-    """The rows of a table for a data set; all methods if `table` is None. Table 2 compares `model` and `searchers`.
-
-    Without progress control, Table 3 reads the number of nodes that GARLIC gives (4.4). For other data sets the number
-    is open (None): it becomes as many as PECAN reads on average. The paper chose its number in the same way.
-    """
-    if table in COMPARE:
-        return list(COMPARE[table].values())
-    if table == "2":
-        names = list(map(name_of, (model, *searchers)))
-        if len(set(names)) < len(names):
-            raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
-
-        # `model` alone, then each searcher on its own graphs and on the graphs of `model`.
-        pairs = [(model, model), *((builder, searcher) for searcher in searchers for builder in (searcher, model))]
-        return [Row("pecan" if searcher == model else f"pecan-{name_of(builder)}-{name_of(searcher)}",
-                    f"{name_of(builder)} + {name_of(searcher)}",
-                    checkpoints={"model": searcher, "builder": None if builder == searcher else builder})
-                for builder, searcher in pairs]
-
-    if table == "3":
-        return [PECAN,
-                Row("pecan-without-attention", "w/o Attention-Guided Retrieval", changes={"attention": False}),
-                Row("pecan-without-progress", "w/o Dynamic Progress Control",
-                    changes={"fixed_nodes": paper.FIXED_NODES.get(dataset)}),
-                Row("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
-                Row("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False})]
-
-    if table == "patience":
-        return [Row(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
-                for n in range(1, 9)]
-    return {"A3": [], "A4": [PECAN, METHODS["whole"]], "nodes": [PECAN]}[table]
+    if len({*map(name_of, (model, *searchers))}) <= len(searchers):
+        raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
+    built = [(model, model), *((builder, searcher) for searcher in searchers for builder in (searcher, model))]
+    return tuple(Row("pecan" if searcher == model else f"pecan-{name_of(builder)}-{name_of(searcher)}",
+                     f"{name_of(builder)} + {name_of(searcher)}",
+                     checkpoints={"model": searcher, "builder": None if builder == searcher else builder})
+                 for builder, searcher in built)
 
 
-def name_of(model: str) -> str:
-    """The last part of a folder's or repository's name, without a @revision."""
-    return Path(model).name if Path(model).is_dir() else Path(model.partition("@")[0]).name
-
-
-# --- the plan -------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------------------------
 
 class Run(NamedTuple):
-    """One method over one data set."""
+    """One row over one data set."""
     dataset: Dataset
     row: Row
-    label: str
-    checkpoints: Checkpoints
+    options: argparse.Namespace          # the command line's, with the row's checkpoints
     settings: Settings
-    construction: Settings | None                            # the builder's, if another model builds the graphs
-    top_k: int | str | None       # how much is retrieved; None: the method decides
-    file: Path                    # of the answers
-    graphs: Path                  # folder of the documents' graphs and trees
+    construction: Settings | None        # the builder's, if another model builds the graphs
+    top_k: int | str | None              # as the row's; "X" is still open
+    file: Path                           # of the answers
+    graphs: Path                         # folder of the documents' graphs and trees
 
 
-def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
-    """The runs that the command line asks for, PECAN's first, because others may depend on its cost.
+def plan(args: argparse.Namespace, datasets: list[Dataset], rows: list[Row]) -> list[Run]:
+    """The runs of some rows, PECAN's first, because others may depend on its cost.
 
-    InputError for a wrong checkpoint or setting.
+    InputError for a wrong checkpoint or setting: it is found now, not after hours.
     """
-    for checkpoint in filter(None, (args.encoder, args.scorer, *(args.dragon or ()))):
-        read_json(locate(checkpoint) / "config.json")            # a wrong name is found now, not after hours
-    return [planned(args, dataset, row) for dataset in datasets
-            for row in sorted(rows_of(args.table, dataset.name, args.model, args.searcher),
-                              key=lambda row: row != PECAN)
-            if not args.methods or row.name in args.methods]
+    for checkpoint in (args.encoder, args.scorer, *(args.dragon or ())):
+        if checkpoint:
+            read_json(locate(checkpoint) / "config.json")
 
+    runs = []
+    for dataset in datasets:
+        for row in sorted(rows, key=lambda row: row.name != "pecan"):
+            if row.make is PECAN.make:
+                changes = [f"w/o {name}" for name in args.without]
+                changes += [f"{args.nodes} nodes"] if args.nodes else []
+                changes += ["graphs of any code"] if args.any_code else []
+                row = row._replace(label=", ".join([row.label, *changes]))
 
-def planned(args: argparse.Namespace, dataset: Dataset, row: Row) -> Run:
-    checkpoints = Checkpoints(*(getattr(args, name) for name in Checkpoints._fields))._replace(**row.checkpoints)
-    label = row.label
-    if row.is_pecan:
-        label += "".join(f", w/o {name}" for name in args.without)
-        label += f", {args.nodes} nodes" if args.nodes else ""
+            # Each model has its own settings, and its window may not exceed the length that it was made for.
+            options = argparse.Namespace(**vars(args) | row.checkpoints)
+            sources = PAPER.get(dataset.name, {}) | row.paper, chosen_settings(args), row.changes
+            settings, construction = (name and resolve(locate(name), read_config(locate(name)).max_length, *sources)
+                                      for name in (options.model, options.builder))
 
-    # The window may not exceed the length that the models were made for: the model and, of PECAN, the builder.
-    names = [checkpoints.model, row.is_pecan and checkpoints.builder]
-    folders = [locate(name) for name in names if name]
-    lengths = [read_config(folder).max_length for folder in folders]
-    sources = PAPER.get(dataset.name, {}) | row.paper, chosen_settings(args), row.changes
-    settings = resolve(folders[0], min(lengths), *sources)
-    construction = resolve(folders[1], lengths[1], *sources) if len(folders) > 1 else None
-
-    top_k = row.top_k
-    if top_k == "X":
-        top_k = args.top or (paper.TOP_X[dataset.name][row.method is Raptor] if dataset.name in paper.TOP_X else "X")
-    output = Path(args.output)
-    return Run(dataset, row, label, checkpoints, settings, construction, top_k,
-               output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs"))
-
-
-def is_open(run: Run) -> bool:
-    """Whether a number of the run depends on PECAN's result."""
-    return run.top_k == "X" or "fixed_nodes" in run.row.changes and run.settings.fixed_nodes is None
+            top_k = args.top or row.paper_x.get(dataset.name, "X") if row.top_k == "X" else row.top_k
+            output = Path(args.output)
+            runs.append(Run(dataset, row, options, settings, construction, top_k,
+                            output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs")))
+    return runs
 
 
 def settle(run: Run, pecan: dict | None) -> Run:
-    """The run with the number that depends on PECAN; `pecan` is the summary of PECAN's run on the same data set.
+    """The run with its X, if neither --top nor the paper gave it; `pecan` is the summary of PECAN's run on these data.
 
     A Top-X search costs as much as a PECAN search or a little more, as in the paper (Table 1 and its caption): X is the
-    least number of full chunks, or of RAPTOR's full nodes, whose prompt costs at least that. (The paper's TFLOPs give
-    the paper's X on all four data sets; of RAPTOR's nodes they give 20, 41, 11, 20 instead of 20, 42, 12, 22.)
-    The number is part of the file's name, because it changes with the number of documents. InputError if PECAN was not
-    run.
+    least number of full chunks, or of RAPTOR's full nodes, whose prompt costs at least that. (With Llama-3.1's
+    tokenizer the paper's TFLOPs give the paper's X on all four data sets; of RAPTOR's nodes they give 20, 40, 10, 20
+    instead of 20, 42, 12, 22.) Without progress control, X is PECAN's mean number of nodes; the paper chose its number
+    in the same way.
+
+    X is part of the file's name, because it changes with the number of documents. InputError if PECAN was not run.
     """
-    if not is_open(run):
+    if run.top_k != "X":
         return run
     if pecan is None:
-        raise InputError(f"{run.label} depends on PECAN's run, which gave no result: run PECAN too, or, for Top-X, "
-                         "choose X with --top")
+        raise InputError(f"{run.row.label} depends on PECAN's run, which gave no result: run PECAN too, or choose X "
+                         "with --top")
 
-    if run.top_k == "X":
-        config, tokenizer = unloaded(run.checkpoints.model)
-        prompt = length_of([*question_prompt(tokenizer, ""), *answer_turn(tokenizer, 0)])
-        line = length_of(node_line(tokenizer, None, ""))
-        line += scaled(100, run.settings) if run.row.method is Raptor else run.settings.chunk
-
-        amount = 1
-        tokens = prompt + line
+    if run.row.tokens:
+        config, tokenizer = unloaded(run.options.model)
+        line = length_of(node_line(tokenizer, None, "")) + scaled(run.row.tokens, run.settings)
+        tokens = length_of([*question_prompt(tokenizer, ""), *answer_turn(tokenizer, 0)]) + line
+        x = 1
         while flops_of(config, tokens, tokens) < pecan["flops"]:
-            amount += 1
             tokens += line
-        run = run._replace(top_k=amount)
+            x += 1
     else:
-        amount = round(pecan["nodes"])
-        run = run._replace(settings=replace(run.settings, fixed_nodes=amount))
-    return run._replace(file=run.file.with_stem(f"{run.file.stem}-{amount}"))
+        x = round(pecan["nodes"])
+    return run._replace(top_k=x, file=run.file.with_stem(f"{run.file.stem}-{x}"))

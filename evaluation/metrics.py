@@ -156,8 +156,8 @@ def interval(values: list[float]) -> list[float]:
 
     The 2.5th and 97.5th percentile of the means of 1,000 samples, drawn with replacement.
     """
-    places = np.random.default_rng(0).integers(0, len(values), (1000, len(values)))
-    means = np.asarray(values)[places].mean(1)
+    drawn = np.random.default_rng(0).integers(0, len(values), (1000, len(values)))
+    means = np.asarray(values)[drawn].mean(1)
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
@@ -186,22 +186,27 @@ def scores(rows: list[dict]) -> dict:
     return found | accuracy(rows)
 
 
-def summary(rows: list[dict]) -> dict:
-    """The scores of a run's rows, and means with their intervals.
+def summary(rows: list[dict], pecan: list[dict] | None = None) -> dict:
+    """The scores of a run's rows, and means with their intervals; `pecan` are the rows of PECAN's run, to compare with.
 
-    FLOPs, nodes and tokens are means over questions; construction FLOPs are a mean over documents.
+    FLOPs, nodes and tokens are means over questions; construction FLOPs are a mean over documents. `counts` are sums
+    over both.
     """
     documents = list({row["hash"]: row for row in rows}.values())            # one row of each
     found = scores(rows) | {
         "documents": len(documents), "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
         "histogram": dict(sorted(Counter(row["nodes"] for row in rows).items()))}
-
     for name, counted in (("nodes", rows), ("tokens", rows), ("flops", rows), ("construction_flops", documents)):
         found |= with_interval(name, [row[name] for row in counted])
 
-    # Replies that the method asked for, and those it refused, for documents and questions together.
-    for name in ("calls", "refused"):
-        found[name] = sum(row[name] for row in rows) + sum(row[f"construction_{name}"] for row in documents)
+    counts = Counter()
+    for counted in (*(row["counts"] for row in rows), *(row["construction_counts"] for row in documents)):
+        counts.update(counted)
+    found["counts"] = dict(counts)
+
+    if pecan:
+        found["ratio"] = found["flops"] / mean([row["flops"] for row in pecan])
+        found["difference"] = difference(rows, pecan) if rows is not pecan else None
     return found
 
 

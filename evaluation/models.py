@@ -3,7 +3,6 @@ import argparse
 import os
 import sys
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 
@@ -34,12 +33,14 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int, help="groups of nodes summarised together (default: 8; fewer take "
-                                                  "less memory)")
+    parser.add_argument("--batch", type=int, help="rows that run together: summaries, replies, answers (default: 32 on "
+                                                  "a GPU, 16 elsewhere; fewer if memory runs out)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
 
+    parser.add_argument("--any-code", action="store_true",
+                        help="take kept graphs, whichever version of the code has built them")
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first one available)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
                                                         "cuda, float32 elsewhere)")
@@ -91,29 +92,18 @@ def warn_if_unknown(model: Llama, document: Document):
               "only its own small world, choose another with --model", file=sys.stderr)
 
 
-class Checkpoints(NamedTuple):
-    """The folders or hub repositories that a run loads (None: not given), the device and the dtype."""
-    model: str
-    builder: str | None
-    encoder: str | None
-    dragon: list[str] | None
-    scorer: str | None
-    device: str
-    dtype: str
-
-
 class Models:
-    """The models loaded from Checkpoints. LongLLMLingua's scorer is loaded on first use."""
+    """The models that the options of a run name. LongLLMLingua's scorer is loaded on first use."""
 
-    def __init__(self, checkpoints: Checkpoints):
-        self.checkpoints = checkpoints
-        self.model, self.encoder, self.builder = load_models(checkpoints)
-        self.question_tower, self.passage_tower = load_towers(checkpoints.dragon, self.model)
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.model, self.encoder, self.builder = load_models(options)
+        self.question_tower, self.passage_tower = load_towers(options.dragon, self.model)
 
     @cached_property
     def scorer(self) -> Llama:
-        of = self.checkpoints
-        return Llama.load(of.scorer, of.device, of.dtype) if of.scorer else self.model
+        options = self.options
+        return Llama.load(options.scorer, options.device, options.dtype) if options.scorer else self.model
 
 
 def unloaded(name: str) -> tuple[Config, Tokenizer]:

@@ -9,9 +9,6 @@ DATASETS = ("NarrativeQA", "Qasper", "HotpotQA", "MuSiQue")
 OTHER_DATASETS = ("2WikiMultihopQA", "QuALITY", "multifieldqa_en")         # data sets of the other papers' systems
 
 
-# What the Top-X methods retrieve (caption of Table 1): chunks for BM25, SBERT and Dragon, nodes for RAPTOR-CT.
-TOP_X = {"NarrativeQA": (7, 20), "Qasper": (14, 42), "HotpotQA": (4, 12), "MuSiQue": (7, 22)}
-
 # Nodes read without dynamic progress control (GARLIC 4.4).
 FIXED_NODES = {"NarrativeQA": 48, "Qasper": 36, "HotpotQA": 17, "MuSiQue": 30}
 
@@ -19,7 +16,7 @@ FIXED_NODES = {"NarrativeQA": 48, "Qasper": 36, "HotpotQA": 17, "MuSiQue": 30}
 class Figures(NamedTuple):
     """The figures of one method on one data set; `ratio` is its TFLOPs / PECAN's TFLOPs."""
     f1: float
-    rouge_l: float
+    rouge_l: float | None = None
     tflops: float | None = None
     ratio: float | None = None
 
@@ -56,6 +53,12 @@ PECAN            | 61.1 60.2   31.0   1.00 | 49.7 47.9  66.9 1.00 | 43.5 43.5 16
 GARLIC           | 61.1 60.2   31.0   1.00 | 49.7 47.9  66.9 1.00 | 43.5 43.5 16.0 1.00 | 36.9 36.8  30.9 1.00
 """, Figures)
 
+# What the Top-X methods retrieve (caption of Table 1): chunks for BM25, SBERT and Dragon, nodes for RAPTOR-CT.
+TOP_X = table("""
+chunks |  7 | 14 |  4 |  7
+nodes  | 20 | 42 | 12 | 22
+""", int)
+
 # F1. The left model builds the graph, the right one searches it.
 TABLE2 = table("""
 Llama-3.1-8B + Llama-3.1-8B | 61.1 | 49.7 | 43.5 | 36.9
@@ -63,7 +66,7 @@ Llama-3.2-3B + Llama-3.2-3B | 56.7 | 47.6 | 40.0 | 29.8
 Llama-3.1-8B + Llama-3.2-3B | 60.6 | 49.6 | 40.8 | 31.3
 Llama-3.2-1B + Llama-3.2-1B | 28.8 | 33.5 | 27.5 | 15.3
 Llama-3.1-8B + Llama-3.2-1B | 41.8 | 37.2 | 28.5 | 15.6
-""")
+""", Figures)
 
 # F1, ROUGE-L. (In the paper itself, PECAN's ROUGE-L on HotpotQA and MuSiQue differs from Table 1 by 0.1.)
 TABLE3 = table("""
@@ -92,20 +95,20 @@ PECAN Graph Search                 |   31.0 |  66.9 | 16.0 | 30.9
 8 queries per document             |  286.4 |  84.0 | 21.0 | 39.2
 """)
 
-# Whole systems: name -> data set -> (figures, data, model). PECAN and GARLIC are from Table 1, GraphReader from its
+# Whole systems: label -> data set -> (figures, data, model). PECAN and GARLIC are from Table 1, GraphReader from its
 # Tables 2 and 7, JERR from its main results. Most of MKRAG's data sets are Chinese.
 PECAN = {name: (f"F1 {row.f1}", "official file", "Llama-3.1-8B") for name, row in TABLE1["PECAN"].items()}
 GPT_4 = "GPT-4-128k, window 4k"
 SYSTEMS = {
-    "pecan": PECAN,
-    "garlic": PECAN,
-    "graphreader": {"HotpotQA": ("F1 70.0, EM 55.0", "LongBench-E, 300 rows", GPT_4),
+    "PECAN": PECAN,
+    "GARLIC": PECAN,
+    "GraphReader": {"HotpotQA": ("F1 70.0, EM 55.0", "LongBench-E, 300 rows", GPT_4),
                     "MuSiQue": ("F1 47.4, EM 38.0", "LongBench, 200 rows", GPT_4),
                     "NarrativeQA": ("F1 29.8, EM 15.5", "LongBench, 200 rows", GPT_4),
                     "2WikiMultihopQA": ("F1 70.1, EM 59.3", "LongBench-E, 300 rows", GPT_4),
                     "QuALITY": ("F1 14.3, EM 4.3", "without options", GPT_4)},
-    "mkrag": {"multifieldqa_en": ("F1 63.3", "LongBench", "Ernie-3.5-8k")},
-    "jerr": {"MuSiQue": ("F1 50.5", "LongBench, 200 rows", "qwen-plus-128k"),
-             "NarrativeQA": ("F1 26.9", "LongBench, 200 rows", "qwen-plus-128k"),
-             "QuALITY": ("accuracy 86.39", "official dev set", "qwen-plus-128k")},
+    "MKRAG (reconstruction)": {"multifieldqa_en": ("F1 63.3", "LongBench", "Ernie-3.5-8k")},
+    "JERR (reconstruction)": {"MuSiQue": ("F1 50.5", "LongBench, 200 rows", "qwen-plus-128k"),
+                              "NarrativeQA": ("F1 26.9", "LongBench, 200 rows", "qwen-plus-128k"),
+                              "QuALITY": ("accuracy 86.39", "official dev set", "qwen-plus-128k")},
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.files import InputError, optional, writing
 from evaluation import paper
-from evaluation.methods import rows_of
+from evaluation.methods import PATIENCE
 from evaluation.tables import quantity
 
 VERMILION, BLUE, BLACK, SKY = "#d55e00", "#0072b2", "#000000", "#56b4e9"
@@ -62,7 +62,7 @@ def paint_nodes(figure, dataset: str, runs: dict):
 
 def paint_patience(figure, dataset: str, runs: dict):
     """Figure 4: F1 and FLOPs by stop patience."""
-    sweep = {n: runs[row.name] for n, row in enumerate(rows_of("patience"), 1) if row.name in runs}
+    sweep = {n: runs[row.name] for n, row in enumerate(PATIENCE, 1) if row.name in runs}
     top, bottom = figure.subplots(2, sharex=True)
     for axis, name, marker, color in ((top, "f1", "o-", VERMILION), (bottom, "flops", "s--", BLUE)):
         means = [run[name] for run in sweep.values()]

@@ -4,12 +4,13 @@ A question counts as answered only when its line is on disk, so a killed run los
 stopped. Processes share the documents: every process but the first writes its own file METHOD.part-N.jsonl, and at the
 end all answers are in OUTPUT/DATASET/METHOD.jsonl, in the order of the questions.
 """
+import argparse
 import datetime
 import json
 import os
 import re
 import sys
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,13 +19,15 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
+from core.code import VERSION, code_of_method, commit
+from core.disk import sealed, unsealed
 from core.files import (
     FLAG,
     NUMBER,
     TEXT,
     TEXTS,
     InputError,
-    OutputError,
+    Rule,
     append_line,
     check_values,
     complete_lines,
@@ -38,29 +41,18 @@ from core.files import (
 )
 from data import Answer, Document, Method, Prepared, Question
 from evaluation import metrics
-from evaluation.methods import Run, is_open
+from evaluation.methods import Run
 from evaluation.models import Models
+from pecan import Pecan
 
 # --- answers on disk ------------------------------------------------------------------------------------------------
 
 # The fields that every line must have.
-RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": TEXTS,
-         **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops", "calls", "refused", "construction_calls",
-                          "construction_refused"), NUMBER), "cut": FLAG}
-
-
-def prediction(document: Document, question: Question, prepared: Prepared, answer: Answer, graph: str | None) -> dict:
-    """The line of an answer; `graph` names the file of the document's graph."""
-    trace = [{name: value for name, value in asdict(step).items() if name != "candidates"} for step in answer.trace]
-    return {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
-            "prediction": answer.text, "answers": question.answers,
-            "f1": metrics.f1(answer.text, question.answers), "rouge_l": metrics.rouge_l(answer.text, question.answers),
-            "nodes": len(answer.nodes), "tokens": answer.tokens, "flops": answer.flops,
-            "construction_flops": prepared.flops, "graph": graph, "end": answer.end, "cut": answer.cut,
-            "calls": answer.calls, "refused": answer.refused, "construction_calls": prepared.calls,
-            "construction_refused": prepared.refused,
-            **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
-            "trace": trace}
+COUNTS = Rule((dict,), "an object with whole numbers",
+              lambda counts: all(type(n) is int and NUMBER.holds(n) for n in counts.values()))
+RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": TEXTS, "cut": FLAG,
+         **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops"), NUMBER),
+         **dict.fromkeys(("counts", "construction_counts"), COUNTS)}
 
 
 class Predictions:
@@ -73,10 +65,10 @@ class Predictions:
         self.path = path
         self.own = path.with_name(f"{path.stem}.part-{rank}.jsonl") if rank else path
         self.rows = {}                                            # id of the question -> row
-        for place, line in lines_of(path):
-            with reading(place, "not a prediction", "; move the file away, or use --overwrite"):
-                row = parse_json(line, place, dict)
-                check_values(row, RULES, f"{place}: ")
+        for where, line in lines_of(path):
+            with reading(where, "not a prediction", "; move the file away, or use --overwrite"):
+                row = unsealed(parse_json(line, where, dict), where)
+                check_values(row, RULES, f"{where}: ")
             row.pop("trace", None)
             self.rows[row["id"]] = row
 
@@ -94,9 +86,22 @@ class Predictions:
                                  "changed); choose another --output, or --overwrite")
         return True
 
-    def add(self, row: dict):
-        """Write an answer to the disk before returning."""
-        append_line(self.own, json.dumps(row, ensure_ascii=False, allow_nan=False))
+    def add(self, document: Document, question: Question, prepared: Prepared, answer: Answer, graph: str | None):
+        """Score an answer, and write its line to the disk before returning. `graph` names the document's graph file.
+
+        A step's candidates are left out: they would be most of the file.
+        """
+        row = {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
+               "answers": question.answers, "prediction": answer.text,
+               "f1": metrics.f1(answer.text, question.answers),
+               "rouge_l": metrics.rouge_l(answer.text, question.answers),
+               "construction_flops": prepared.flops, "construction_counts": prepared.counts, "graph": graph,
+               **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
+               **asdict(answer), "nodes": len(answer.nodes)}
+        del row["text"]
+        for step in row["trace"]:
+            step.pop("candidates", None)
+        append_line(self.own, json.dumps(sealed(row), ensure_ascii=False, allow_nan=False))
 
     def finish(self, order: list[str]):
         """Put the answers of all processes into one file. The questions of `order` come first, in this order."""
@@ -115,7 +120,7 @@ def answer_files(path: Path) -> list[Path]:
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the place of each answer ("FILE, line N") and its line."""
+    """Yield where each answer is ("FILE, line N") and its line."""
     for file in answer_files(path):
         with reading(file):
             lines = complete_lines(file)
@@ -127,12 +132,12 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 def set_aside(runs: list[Run]):
     """Rename the answers of all runs, and their setups, to NAME.old; InputError if there is a NAME.old already.
 
-    If a run's number is not known yet (methods.settle), answers with any number are renamed.
+    If a run's X is still open (methods.settle), answers with any X are renamed.
     """
     renamed = {}
     for run in runs:
-        number = r"(-\d+)?" if is_open(run) else ""
-        kind = re.escape(run.file.stem) + number + r"(\.part-\d+)?\.(jsonl|setup\.json)"
+        x = r"(-\d+)?" if run.top_k == "X" else ""
+        kind = re.escape(run.file.stem) + x + r"(\.part-\d+)?\.(jsonl|setup\.json)"
         files = [file for file in run.file.parent.glob("*.json*") if re.fullmatch(kind, file.name)]
         if any(file.suffix == ".jsonl" for file in files):
             renamed |= {file: Path(f"{file}.old") for file in files}
@@ -143,19 +148,25 @@ def set_aside(runs: list[Run]):
             file.rename(old)
 
 
-def claim_file(path: Path, setup: dict):
-    """Write the setup of a file of answers; InputError if the file holds answers of another setup."""
+def claim_file(path: Path, setup: dict) -> dict:
+    """Write the setup of a file of answers; InputError if the file holds answers of another setup.
+
+    Returns the setup with the version and the commit that began the file.
+    """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    place = path.with_suffix(".setup.json")
+    file = path.with_suffix(".setup.json")
     if answer_files(path):
-        with reading(place, remedy="; choose another --output, or --overwrite the answers"):
-            before = read_json(place)
+        with reading(file, remedy="; choose another --output, or --overwrite the answers"):
+            before = unsealed(read_json(file), file)
             for name, value in setup.items():
                 if before.get(name) != value:
                     raise InputError(f"{path} holds answers of another {name} ({before.get(name)!s:.80} there, "
                                      f"{value!s:.80} here)")
-    write_json(place, setup)
+        return before
+    setup = {"version": VERSION, "commit": commit()} | setup
+    write_json(file, sealed(setup))
+    return setup
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
@@ -170,14 +181,11 @@ class Team:
     def __init__(self):
         self.rank, self.size, self.local_rank = 0, 1, 0
         if "TORCHELASTIC_RUN_ID" in os.environ:
-            with reading("torchrun's RANK, WORLD_SIZE and LOCAL_RANK", "cannot be used"):
-                self.rank, self.size, self.local_rank = (
-                    int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-                if not 0 <= self.rank < self.size:
-                    raise ValueError(f"there is no process {self.rank} of {self.size}")
-                if self.size > 1:
-                    # The first process to finish waits for the last, however long. If one fails, torchrun ends all.
-                    dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
+            self.rank, self.size, self.local_rank = (
+                int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        if self.size > 1:
+            # The first process to finish waits for the last, however long. If one fails, torchrun ends all.
+            dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
 
     def device(self, wanted: str) -> str:
         """The device of this process. If there are several GPUs, each process takes its own."""
@@ -215,26 +223,32 @@ class Team:
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 class Runner:
-    """Carries out runs; the models of the last one stay in memory. First, the answers of `old` runs are renamed."""
+    """Carries out runs; the models and the method of the last one stay in memory."""
 
-    def __init__(self, team: Team, old: list[Run] = ()):
+    def __init__(self, team: Team):
         self.team = team
-        self.old = old
-        self.models = None
+        self.models = self.method = None
 
-    def setup(self, run: Run) -> dict:
-        """What all answers in a file share: models and settings. Batch, device and number of documents may differ."""
-        here = run.checkpoints._replace(device=self.team.device(run.checkpoints.device))
-        if self.models is None or self.models.checkpoints != here:
-            self.models = None                                    # free them before others are loaded
+    def make(self, run: Run) -> dict:
+        """Load the models and make the method. Returns its setup, which all answers in a file share.
+
+        The setup has the fingerprint of each model that the method holds, and settings. Batch, device and number of
+        documents may differ.
+        """
+        options = argparse.Namespace(**vars(run.options) | {"device": self.team.device(run.options.device)})
+        if self.models is None or self.models.options != options:
+            self.models = self.method = None                      # free them before others are loaded
             with enough_memory():
-                self.models = Models(here)
+                self.models = Models(options)
 
-        used = {name: getattr(self.models, name) for name in ("model", *run.row.uses)}
-        settings = run.settings.search_settings() if run.row.is_pecan else run.settings.reader_settings()
-        if run.construction:
-            settings["construction"] = run.construction.construction_settings()
-        return {name: model and model.fingerprint for name, model in used.items()} | {"top": run.top_k} | settings
+        self.method = method = run.row.make(self.models, run)
+        method.any_code = options.any_code
+        used = {name: part.fingerprint for name, part in vars(method).items() if hasattr(part, "fingerprint")}
+        setup = used | {"code": code_of_method(type(method)), "graphs of any code": options.any_code, "top": run.top_k,
+                        **method.settings.answer_settings()}
+        if isinstance(method, Pecan):
+            setup["construction"] = method.construction.construction_settings()
+        return setup
 
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
         """Answer the open questions. Returns the rows of all answers, their setup, and why answers are missing.
@@ -242,12 +256,8 @@ class Runner:
         Raises InputError if nothing could be answered, OutputError if the output cannot be written.
         """
         team = self.team
-        setup = team.together(lambda: self.setup(run))[0]
-        used = [getattr(self.models, name) for name in ("model", *run.row.uses)]
-        method = run.row.method(*used, run.settings, *filter(None, [run.construction, run.top_k]))
-        team.first(lambda: set_aside(self.old))
-        self.old = []
-        team.first(lambda: claim_file(run.file, setup))
+        setup = team.together(lambda: self.make(run))[0]
+        setup, *_ = team.together(lambda: claim_file(run.file, setup) if team.rank == 0 else None)
         with writing(run.graphs):
             run.graphs.mkdir(parents=True, exist_ok=True)
 
@@ -255,7 +265,7 @@ class Runner:
         predictions = Predictions(run.file, team.rank)
         team.first(lambda: None)
         documents = run.dataset.documents[team.rank::team.size]
-        failed = ChainMap(*team.together(lambda: answer_all(method, documents, predictions, run, team.rank == 0)))
+        failed = ChainMap(*team.together(lambda: answer_all(self.method, documents, predictions, run, team.rank == 0)))
         team.first(lambda: predictions.finish(run.dataset.questions))
 
         # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
@@ -269,32 +279,84 @@ class Runner:
 
 def answer_all(method: Method, documents: list[Document], predictions: Predictions, run: Run,
                shown: bool) -> dict[str, str]:
-    """Answer the open questions, document by document. Returns why others have no answer, by their ids."""
+    """Answer the open questions. Returns why others have no answer, by their ids.
+
+    As many documents run together as a batch has rows. If a document cannot be prepared, its questions stay open. A
+    full disk ends the run.
+    """
     failed = {}
-    bar = tqdm(documents, f"{run.dataset.name}: {run.label}", leave=False, disable=not (shown and sys.stderr.isatty()))
-    for document in bar:
-        left = [question for question in document.questions if not predictions.holds(document, question)]
-        if not left:
-            continue
+    graphs = Counter()                                            # taken, built, unused
+    progress = Progress(run, len(documents), shown)
+    for first in range(0, len(documents), method.batches.rows):
+        some = documents[first:first + method.batches.rows]
+        left = [[question for question in document.questions if not predictions.holds(document, question)]
+                for document in some]
+        paths = [graph_path(method, document, run.graphs) for document in some]
+        for path, open in zip(paths, left):
+            if path and open:
+                graphs["taken" if path.exists() else "built"] += 1
+                graphs["unused"] += sum(other != path for other in of_any_code(path))
+        progress.add(left.count([]))
 
-        # If a document cannot be prepared, its questions stay open. A full disk ends the run.
-        name = method.file_name(document)
-        try:
-            with enough_memory():
-                prepared = method.prepare(document, name and run.graphs / f"{name}.json", progress=not bar.disable)
-        except OutputError:
-            raise
-        except InputError as error:
-            reason = f"document {document.id}, questions left {len(left)}: {error}"
-            failed |= dict.fromkeys((question.id for question in left), reason)
-            continue
+        chosen = [n for n in range(len(some)) if left[n]]
+        prepared = dict(zip(chosen, method.prepare_all([some[n] for n in chosen], [paths[n] for n in chosen])))
+        for n in chosen:
+            if isinstance(prepared[n], InputError):
+                reason = f"document {some[n].id}, questions left {len(left[n])}: {prepared[n]}"
+                failed |= dict.fromkeys((question.id for question in left[n]), reason)
+                progress.add(1)
+                left[n] = []
 
-        for question in left:
-            try:
-                with enough_memory():
-                    answer = method.answer(prepared, question.text)
-            except InputError as error:
-                failed[question.id] = f"question {question.id} of document {document.id}: {error}"
+        asked = [(n, question) for n in chosen for question in left[n]]
+        waiting = Counter(n for n, _ in asked)
+        for k, answer in method.answer_all([(prepared[n], question.text) for n, question in asked]):
+            n, question = asked[k]
+            if isinstance(answer, InputError):
+                failed[question.id] = f"question {question.id} of document {some[n].id}: {answer}"
             else:
-                predictions.add(prediction(document, question, prepared, answer, name))
+                predictions.add(some[n], question, prepared[n], answer, paths[n] and paths[n].stem)
+            waiting[n] -= 1
+            progress.add(waiting[n] == 0)
+
+    progress.close(graphs)
     return failed
+
+
+def graph_path(method: Method, document: Document, folder: Path) -> Path | None:
+    """Where a document's graph is, or will be; None if the method keeps none.
+
+    If graphs of any code are taken, it is the newest of this document, model and settings.
+    """
+    name = method.file_name(document)
+    if name is None:
+        return None
+    path = folder / f"{name}.json"
+    return max(of_any_code(path), key=lambda path: path.stat().st_mtime, default=path) if method.any_code else path
+
+
+def of_any_code(path: Path) -> list[Path]:
+    """The graphs in the same folder of the same document, model and settings, whichever code has built them."""
+    return list(path.parent.glob(f"{path.name.partition('-')[0]}-*.json"))
+
+
+class Progress:
+    """Counts the documents that are done: a bar in a terminal, and a line for each where nobody sees a bar."""
+
+    def __init__(self, run: Run, documents: int, shown: bool):
+        self.what = f"{run.dataset.name}: {run.row.label}"
+        self.documents = documents
+        self.done = 0
+        self.lines = shown and not sys.stderr.isatty()
+        self.bar = tqdm(total=documents, desc=self.what, leave=False, disable=not shown or self.lines)
+
+    def add(self, count: int):
+        self.bar.update(count)
+        self.done += count
+        if self.lines and count:
+            print(f"{self.what}: {self.done} of {self.documents} documents", file=sys.stderr)
+
+    def close(self, graphs: Counter):
+        self.bar.close()
+        if graphs:
+            unused = f"; {graphs['unused']} that another code has built are unused" if graphs["unused"] else ""
+            print(f"{self.what}: graphs: {graphs['taken']} taken, {graphs['built']} built{unused}", file=sys.stderr)

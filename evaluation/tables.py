@@ -4,11 +4,12 @@ Results are data set -> {"runs": name of a run -> its summary}; for Table A3, da
 failed is missing. "not run": not measured. "none": no such number exists. "-": does not apply to this run. Scores are
 percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 """
+import re
 from collections import Counter
 from typing import NamedTuple
 
 from evaluation import paper
-from evaluation.methods import rows_of
+from evaluation.methods import TABLES
 
 NOT_RUN = "not run"
 NONE = "none"
@@ -53,7 +54,7 @@ COLUMNS = {
     "ratio": lambda run: f"{run['ratio']:.2f}x" if "ratio" in run else "-",
     "FLOPs/document": lambda run: quantity(run["construction_flops"]) if run["construction_flops"] else "-",
     "cut": lambda run: f"{run['cut_documents']}/{run['documents']}",
-    "refused": lambda run: f"{run['refused']} of {run['calls']}" if run["calls"] else NONE,
+    "refused": lambda run: "{refused} of {calls}".format(**run["counts"]) if run["counts"].get("calls") else NONE,
     "documents": lambda run: str(run["documents"]),
     "n": lambda run: str(run["n"]),
     "F1 - PECAN": difference,
@@ -64,7 +65,7 @@ COLUMNS |= {"FLOPs": COLUMNS["FLOPs/query"], "graph": COLUMNS["FLOPs/document"],
             "diff": lambda run: difference(run).split(" ")[0]}
 
 
-def measured(run: dict | None, columns: list[str]) -> list[str]:
+def cells(run: dict | None, columns: list[str]) -> list[str]:
     """The cells of a run's summary (None: it was not run)."""
     return [NOT_RUN if run is None else COLUMNS[column](run) for column in columns]
 
@@ -72,15 +73,14 @@ def measured(run: dict | None, columns: list[str]) -> list[str]:
 # --- printed form ---------------------------------------------------------------------------------------------------
 
 def as_text(table: Table) -> str:
-    """The title, then the columns. Bars, and words in the first two columns, are set left; the rest is set right."""
+    """The title, then the columns. Words in the first two columns are set left; the rest is set right."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
         words = n < 2 and not any(cell[:1].isdigit() for cell in column)
-        to_the_left = words or any("#" in cell for cell in column)
         width = max(map(len, column))
-        columns.append([cell.ljust(width) if to_the_left else cell.rjust(width) for cell in column])
+        columns.append([cell.ljust(width) if words else cell.rjust(width) for cell in column])
 
-    lines = ["  ".join(cells) for cells in zip(*columns)]
+    lines = ["  ".join(line) for line in zip(*columns)]
     return "\n".join([table.title, *lines] if table.title else lines)
 
 
@@ -94,7 +94,8 @@ def tables_of(table: str | None, results: dict) -> list[Table]:
     datasets = dict.fromkeys([*results, *others.get(table, paper.DATASETS)])
     if table == "A3":
         return [table_a3(datasets, results)]
-    return [SHOW[table](dataset, results.get(dataset, {"runs": {}})["runs"]) for dataset in datasets]
+    show = {"A4": table_a4, "nodes": nodes}.get(table, lambda *of: compared(table, *of))
+    return [show(dataset, results.get(dataset, {"runs": {}})["runs"]) for dataset in datasets]
 
 
 def overview(dataset: str, runs: dict) -> Table:
@@ -102,80 +103,53 @@ def overview(dataset: str, runs: dict) -> Table:
     columns = ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs", "graph", "cut", "n", "diff"]
     if any("accuracy" in run for run in runs.values()):
         columns.insert(2, "accuracy")
-    return Table(dataset, ["method", *columns], [[run["label"], *measured(run, columns)] for run in runs.values()])
+    return Table(dataset, ["method", *columns], [[run["label"], *cells(run, columns)] for run in runs.values()])
 
 
 # --- one table for each data set ------------------------------------------------------------------------------------
 
-def compared(title: str, header: str, rows: list[tuple], runs: dict) -> Table:
-    """A table of runs. `header` is "LABEL | MEASURED, .. | PUBLISHED, ..".
+# --table -> title, head of the labels, measured columns, published columns, label -> data set -> published figures.
+# Figure 4 is a picture; its numbers for t_n = 1 are in Table 1. Figures of systems name their metric, data and model,
+# because these differ.
+COMPARED = {
+    "1": ("Table 1", "method", "F1, 95 %, ROUGE-L, FLOPs/query, ratio, cut, n, F1 - PECAN",
+          "published F1, ROUGE-L, FLOPs, ratio", paper.TABLE1),
+    "2": ("Table 2", "graph by + search by", "F1, 95 %, n, F1 - first row", "published F1", paper.TABLE2),
+    "3": ("Table 3", "method", "F1, 95 %, ROUGE-L, nodes, FLOPs/query, n, F1 - PECAN", "published F1, ROUGE-L",
+          paper.TABLE3),
+    "patience": ("Figure 4", "stop patience", "F1, 95 %, FLOPs/query, nodes, n, F1 - first row",
+                 "published F1, FLOPs", {"t_n = 1": paper.TABLE1["PECAN"]}),
+    "systems": ("Systems", "system", "F1, 95 %, EM, accuracy, ROUGE-L, FLOPs/query, FLOPs/document, refused, n, "
+                "F1 - PECAN", "published, on, by", paper.SYSTEMS),
+}
+# The cell of each published column, from a row's figures.
+PUBLISHED = {"published F1": "{0.f1:.1f}", "ROUGE-L": "{0.rouge_l:.1f}", "FLOPs": "{0.tflops:.1f}T",
+             "ratio": "{0.ratio:.2f}x", "published": "{0[0]}", "on": "{0[1]}", "by": "{0[2]}"}
 
-    Each row has a label, the name of its run, and the published cells. The measured cells come between them.
+
+def compared(table: str, dataset: str, runs: dict) -> Table:
+    """A table of COMPARED: a row for each run that belongs there, next to the paper's figures.
+
+    Rows that only the paper has come last: in Table 2 the pairs of models that were not run.
     """
-    label, measured_columns, published_columns = (part.split(", ") for part in header.split(" | "))
-    cells = [[text, *measured(runs.get(name), measured_columns), *figures] for text, name, figures in rows]
-    return Table(title, label + measured_columns + published_columns, cells)
+    title, head, *columns, figures = COMPARED[table]
+    measured, published = (names.split(", ") for names in columns)
+    labels = {row.name: row.label for row in TABLES[table][0]} or {name: runs[name]["label"] for name in runs}
+    known = {name: re.sub("Meta-|-Instruct", "", label) for name, label in labels.items()}
+    labels |= {label: label for label in figures if dataset in figures[label] and label not in known.values()}
 
-
-def published(row: dict, dataset: str) -> list[str]:
-    """The published F1, ROUGE-L, FLOPs and ratio of a row. Only Table 1 has the last two."""
-    figures = row.get(dataset)
-    if figures is None:
-        return [NONE] * 4
-    cost = [NONE] * 2 if figures.tflops is None else [f"{figures.tflops:.1f}T", f"{figures.ratio:.2f}x"]
-    return [f"{figures.f1:.1f}", f"{figures.rouge_l:.1f}", *cost]
+    rows = []
+    for name, label in labels.items():
+        found = figures.get(known.get(name, name), {}).get(dataset)
+        rows.append([label_of_whole(dataset) if name == "whole" else label, *cells(runs.get(name), measured),
+                     *(PUBLISHED[column].format(found) if found else NONE for column in published)])
+    return Table(f"{title}, {dataset}", [head, *measured, *published], rows)
 
 
 def label_of_whole(dataset: str) -> str:
     """The label of the whole document's row, with the paper's label if the paper has the data set."""
     cut = f", {paper.CUT[dataset]} % cut" if dataset in paper.CUT else ""
     return "whole document" + (f" (published: Llama-3.1-8B{cut})" if dataset in paper.DATASETS else "")
-
-
-def table1(dataset: str, runs: dict) -> Table:
-    """Methods: F1, ROUGE-L, FLOPs of a query, ratio to PECAN's."""
-    header = ("method | F1, 95 %, ROUGE-L, FLOPs/query, ratio, cut, n, F1 - PECAN | "
-              "published F1, ROUGE-L, FLOPs, ratio")
-    rows = [(label_of_whole(dataset) if row.name == "whole" else row.label, row.name,
-             published(paper.TABLE1[row.label], dataset)) for row in rows_of("1")]
-    return compared(f"Table 1, {dataset}", header, rows, runs)
-
-
-def table2(dataset: str, runs: dict) -> Table:
-    """F1 if one model builds the graph and another searches it. Pairs that only the paper has come last."""
-    figures = {pair: f"{row[dataset]:.1f}" for pair, row in paper.TABLE2.items() if dataset in row}
-    rows = [(run["label"], name, [figures.pop(run["label"].replace("-Instruct", "").replace("Meta-", ""), NONE)])
-            for name, run in runs.items()]
-    rows += [(pair, None, [figure]) for pair, figure in figures.items()]
-    return compared(f"Table 2, {dataset}", "graph by + search by | F1, 95 %, n, F1 - first row | published F1", rows,
-                    runs)
-
-
-def table3(dataset: str, runs: dict) -> Table:
-    """Ablations: F1, ROUGE-L."""
-    header = "method | F1, 95 %, ROUGE-L, nodes, FLOPs/query, n, F1 - PECAN | published F1, ROUGE-L"
-    rows = [(row.label, row.name, published(paper.TABLE3[row.label], dataset)[:2]) for row in rows_of("3")]
-    return compared(f"Table 3, {dataset}", header, rows, runs)
-
-
-def patience(dataset: str, runs: dict) -> Table:
-    """Figure 4: F1 and FLOPs for t_n from 1 to 8.
-
-    The paper prints a picture. Its numbers for t_n = 1 are in Table 1.
-    """
-    header = "stop patience | F1, 95 %, FLOPs/query, nodes, n, F1 - first row | published F1, FLOPs"
-    figures = {"pecan": paper.TABLE1["PECAN"]}
-    rows = [(row.label, row.name, published(figures.get(row.name, {}), dataset)[::2]) for row in rows_of("patience")]
-    return compared(f"Figure 4, {dataset}", header, rows, runs)
-
-
-def systems(dataset: str, runs: dict) -> Table:
-    """Whole systems of several papers. Published figures name their metric, data and model, because these differ."""
-    header = ("system | F1, 95 %, EM, accuracy, ROUGE-L, FLOPs/query, FLOPs/document, refused, n, F1 - PECAN | "
-              "published, on, by")
-    rows = [(row.label, row.name, paper.SYSTEMS.get(row.name, {}).get(dataset, [NONE] * 3))
-            for row in rows_of("systems")]
-    return compared(f"Systems, {dataset}", header, rows, runs)
 
 
 def table_a3(datasets: dict, results: dict) -> Table:
@@ -194,12 +168,12 @@ def table_a4(dataset: str, runs: dict) -> Table:
     """FLOPs: the whole document, construction, search, and both stages per query for 1 to 8 queries a document."""
     whole = runs.get("whole")
     pecan = runs.get("pecan")
-    rows = [[label_of_whole(dataset), *measured(whole, ["FLOPs/query", "n"])],
-            ["PECAN Attention Graph Construction", *measured(pecan, ["FLOPs/document", "documents"])],
-            ["PECAN Graph Search", *measured(pecan, ["FLOPs/query", "n"])]]
+    rows = [[label_of_whole(dataset), *cells(whole, ["FLOPs/query", "n"])],
+            ["PECAN Attention Graph Construction", *cells(pecan, ["FLOPs/document", "documents"])],
+            ["PECAN Graph Search", *cells(pecan, ["FLOPs/query", "n"])]]
     for queries in (1, 2, 4, 8):
         both = pecan and pecan | {"flops": pecan["flops"] + pecan["construction_flops"] / queries}
-        rows.append([f"both, {queries} queries per document", *measured(both, ["FLOPs/query", "n"])])
+        rows.append([f"both, {queries} queries per document", *cells(both, ["FLOPs/query", "n"])])
 
     # The rows are in the paper's order.
     for row, figures in zip(rows, paper.TABLE_A4.values(), strict=True):
@@ -208,21 +182,14 @@ def table_a4(dataset: str, runs: dict) -> Table:
 
 
 def nodes(dataset: str, runs: dict) -> Table:
-    """Figure 3: queries by the number of nodes read, with a bar for each range of five; the longest has 40 signs.
+    """Figure 3: queries by the number of nodes read, in ranges of five.
 
     The paper prints a picture. GARLIC 4.4 has the averages.
     """
     run = runs.get("pecan")
     average = f"{paper.FIXED_NODES[dataset]} (GARLIC)" if dataset in paper.FIXED_NODES else NONE
-    rows = [["average", *measured(run, ["nodes"]), "", average]]
+    rows = [["average", *cells(run, ["nodes"]), average]]
     counts = Counter(n // 5 for n in Counter(run["histogram"]).elements()) if run else Counter()
-    for place in range(max(counts, default=-1) + 1):
-        bar = "#" * -(-40 * counts[place] // max(counts.values()))       # rounded up: one query shows
-        rows.append([f"{5 * place}-{5 * place + 4}", str(counts[place]), bar, NONE])
-    return Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)
-
-
-# --table -> the function that makes a data set's table.
-SHOW = {"1": table1, "2": table2, "3": table3, "A4": table_a4, "patience": patience, "nodes": nodes,
-        "systems": systems}
-TABLES = [*SHOW, "A3"]
+    for n in range(max(counts, default=-1) + 1):
+        rows.append([f"{5 * n}-{5 * n + 4}", str(counts[n]), NONE])
+    return Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "published"], rows)

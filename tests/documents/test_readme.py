@@ -93,7 +93,7 @@ RUN_BY = {
     "python -m view.page selma.jsonl -o selma.html": "test_the_commands_of_view",
     "python -m view.annotate -o docs/annotated.html": "test_the_page_in_the_documents_is_the_one_that_is_made",
     "python eval.py --score results/embedded/pecan.jsonl": "test_predictions_are_scored_again",
-    "python eval.py --dry-run": "test_the_dry_run_estimates_the_cost",
+    "python eval.py --dry-run": "test_a_real_run_costs_what_the_dry_run_says",
     "torchrun --nproc-per-node 2 eval.py": "test_a_killed_run_goes_on",
     "python tests/benchmark.py --short": "test_the_benchmark_in_its_short_form",
 }

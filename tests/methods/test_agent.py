@@ -41,14 +41,14 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
         prepared = method.prepare(document, path, progress=batch == 4)
         assert ("replies" in capsys.readouterr().err) == (batch == 4)
         assert said and prepared.flops == sum(flops for flops, _ in said) + vector * len(prepared.texts)
-        assert isinstance(method, Tree) or prepared.calls == len(said) >= prepared.refused > 0
+        assert isinstance(method, Tree) or prepared.counts["calls"] == len(said) >= prepared.counts["refused"] > 0
         again = METHODS[name](tiny, method.settings).prepare(document, path)
-        assert (again.flops, again.calls, again.refused) == (prepared.flops, prepared.calls, prepared.refused)
+        assert (again.flops, again.counts) == (prepared.flops, prepared.counts)
 
         said.clear()
         answer = method.answer(prepared, question)
         assert capsys.readouterr().err == ""
-        assert answer.calls == len(answer.trace) == len(said) - (answer.end == "read")
+        assert answer.counts["calls"] == len(answer.trace) == len(said) - (answer.end == "read")
         assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said) + vector, sum(n for _, n in said))
         found.append((answer, path.read_text()))
     assert found[0] == found[1]
@@ -72,7 +72,7 @@ def test_refused_replies_are_asked_for_again(tiny, settings):
     assert method.ask_until("", ["a", "b", "c"], digits, "Say a number.") == [[], ["2"], ["5"]]
     again = reminder("Say a number.")
     assert script.heard == ["a", "b", "c", f"{again}a", f"{again}c", f"{again}a"] and not script.replies
-    assert (len(method.trace), method.refused) == (6, 4)
+    assert (len(method.trace), method.counts["refused"]) == (6, 4)
 
 
 def test_what_does_not_fit_is_left_out(tiny, settings):

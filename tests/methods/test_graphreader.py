@@ -158,7 +158,7 @@ def walk(method):
         graph = FactGraph(facts)
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
         one.run()
-        assert not script.replies and len(script.heard) == len(one.actions) + method.refused
+        assert not script.replies and len(script.heard) == len(one.actions) + method.counts["refused"]
         return one
     return go
 
@@ -187,7 +187,7 @@ def walk(method):
     ("x > y > read_chunk([6]) > search_more() > termination()", [6], 2)])
 def test_branches_of_a_walk(walk, actions, read, refused):
     one = walk("Never Too Loud", *map(said, actions.split(" > ")))
-    assert (one.read, one.method.refused) == (read, refused)
+    assert (one.read, one.method.counts["refused"]) == (read, refused)
 
 
 def test_notebooks_of_a_walk(walk):
@@ -226,7 +226,7 @@ def test_walks_do_not_see_each_other(method):
                     said("read_chunk([1, 0])"), said("search_more()"), said("termination()"), "Analyze: x")
     method.chunk = 3                                        # so that each passage is a chunk
     answer = method.answer(method.prepare(Document("story", ["road.", "town."])), "Which castle?")
-    assert (answer.nodes, answer.calls) == ([1, 0], 8)
+    assert (answer.nodes, answer.counts["calls"]) == ([1, 0], 8)
     assert "1. Casa Loma\n2. none" in script.heard[-1] and "Notebook: none" in script.heard[6]
 
 
@@ -247,6 +247,6 @@ def test_it_cannot_run_on_a_small_window(tiny, settings):
     chunk = " ".join(["road."] * 80)                        # 160 tokens, as 2000 shrink to with chunks of 24
     prompt, reply = len(user_turn(tiny.tokenizer, f"{reminder(FORM)}{figures.EXTRACT}\n\n{chunk}")), 1024 * 24 // 300
     method = GraphReader(tiny, replace(settings, window=prompt + reply))
-    assert method.prepare(Document("x", [f"{chunk} {chunk}"])).calls == 6
+    assert method.prepare(Document("x", [f"{chunk} {chunk}"])).counts["calls"] == 6
     with pytest.raises(InputError, match=f"extraction of GraphReader takes {prompt} tokens and its reply {reply}"):
         GraphReader(tiny, replace(settings, window=prompt + reply - 1))

@@ -190,7 +190,7 @@ def test_look_up_refused(tiny, settings):
     answer = method.answer(prepared, "Who is Mara?")
     [synopsis] = prepared.graph["synopses"]
     assert chunk.startswith(synopsis) and len(tiny.tokenizer.encode(f" {synopsis}")) == method.limit
-    assert (prepared.refused, answer.refused, answer.nodes) == (9, 6, []) and not script.replies
+    assert (prepared.counts["refused"], answer.counts["refused"], answer.nodes) == (9, 6, []) and not script.replies
 
 
 @pytest.mark.parametrize("room, pages, lines, nodes", [

@@ -89,7 +89,7 @@ def test_an_echo_of_the_example_is_no_text(method):
     echo = '{"Pierre Curie": {"Events": ["sang"]}, "Ben": {"Relationships": {"Wife": "Marie Curie"}}}'
     Script(method, echo, echo + '{"Ann": {"Events": ["sang"]}}', "Ann | 0.7", "Q: x?\nA: Curie\nQ: Who sang?\nA: Ann")
     prepared = method.prepare(Document("x", ["Ann sang."]))
-    assert (prepared.texts, prepared.refused) == (["Who sang? Ann"], 1)
+    assert (prepared.texts, prepared.counts["refused"]) == (["Who sang? Ann"], 1)
     assert len(entities_of(echo, "Pierre Curie was.")) == 2
     rewritten = "RewriteQ: What did Marie Curie discover?"
     assert decision_of(rewritten, "Who is Ann?") is None != decision_of(rewritten, "Who is Pierre Curie?")
@@ -167,8 +167,8 @@ def test_an_entity_of_300_items_is_built_whole_and_continued(tiny, tmp_path, mon
         method.prepare(document, tmp_path / "m.json")
     kill = 10_000
     prepared = method.prepare(document, tmp_path / "m.json")
-    assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.refused == 0
-    assert len(asked) == len(set(asked)) == prepared.calls
+    assert {f"key {n}? value {n}" for n in range(300)} <= set(prepared.texts) and prepared.counts["refused"] == 0
+    assert len(asked) == len(set(asked)) == prepared.counts["calls"]
     assert "one? more" not in prepared.texts, "no more pairs than lines"
     assert asked[0].count("road.") == 250 and "town." not in asked[0] and list(dict.fromkeys(limits)) == [1024, 512]
 
@@ -228,4 +228,5 @@ def test_ends_of_the_loop(tiny, monkeypatch, replies, read, refused):
     script = Script(method, *replies)
     prepared = Prepared([f"{q} x" for q in QUESTIONS], graph=[(q, "x") for q in QUESTIONS], index=torch.eye(3))
     answer = method.answer(prepared, QUESTIONS[2])
-    assert (answer.nodes, answer.calls, answer.refused) == (read, len(replies), refused) and not script.replies
+    assert answer.nodes == read and answer.counts == {"calls": len(replies), "refused": refused}
+    assert not script.replies

@@ -55,8 +55,8 @@ def conversation(model, name: str, told: str, monkeypatch) -> str:
                         lambda tokenizer, text: list(map(ord, f"\n* {' '.join(text.split())}")))
     script = Script(method, *replies)
     answer = method.answer(method.prepare(STORY), QUESTION)
-    assert not script.replies and answer.refused == 0
-    assert [reply.text for reply in answer.trace] == replies[-answer.calls:]
+    assert not script.replies and answer.counts["refused"] == 0
+    assert [reply.text for reply in answer.trace] == replies[-answer.counts["calls"]:]
 
     parts = [f"=== prompt\n{prompt}\n=== reply\n{reply}\n" for prompt, reply in zip(script.heard, replies, strict=True)]
     return "\n".join([*parts, f"=== the reader gets{read[0]}\n"])
@@ -88,7 +88,7 @@ def test_every_question_of_the_world_is_answered_by_rules(tiny, name, calls):
         prepared = method.prepare(document)
         for question in document.questions:
             answer = method.answer(prepared, question.text)
-            assert [answer.text] == question.answers and answer.refused == 0, f"{question.id}: {answer.trace}"
+            assert [answer.text] == question.answers and answer.counts["refused"] == 0, f"{question.id}: {answer.trace}"
             assert name != "jerr" or any(question.extra["evidence"][-1] in prepared.texts[n] for n in answer.nodes)
-            found.add(answer.calls)
+            found.add(answer.counts["calls"])
     assert (min(found), max(found)) == calls

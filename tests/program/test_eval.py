@@ -20,7 +20,6 @@ import eval as command_line
 from baselines.bm25 import BM25
 from baselines.dense import Dense
 from core.command import user_errors
-from core.files import InputError
 from data import EMBEDDED
 from evaluation import runner
 from evaluation.runner import Team
@@ -213,7 +212,9 @@ def test_the_builders_settings_build_its_graphs(three, tmp_path):
     (large / "pecan.json").write_text('{"chunk": 10, "window": 500, "batch": 1}')
     tiny, alone, both = (json.loads(run(*data, "--dry-run", "--json", *options).stdout)["embedded"]
                          for options in ([], ["--model", large], ["--builder", large]))
-    for name in ("windows", "construction", "batch", "of a batch"):
+    for found in (tiny, alone, both):
+        found["construction"].pop()                         # this end has vectors, which the searching model makes
+    for name in ("construction", "of a batch"):
         assert tiny[name] != both[name] == alone[name]
     assert both["bytes of weights"] == tiny["bytes of weights"] + alone["bytes of weights"]
 
@@ -243,7 +244,7 @@ def test_each_process_has_its_own_documents_and_file(three, tmp_path, monkeypatc
 
 
 def test_only_torchrun_makes_a_team(monkeypatch):
-    """Without TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are another program's. Beside it they are numbers that fit."""
+    """Without TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are another program's."""
     def team(*values):
         for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), values):
             monkeypatch.setenv(name, value)
@@ -253,9 +254,6 @@ def test_only_torchrun_makes_a_team(monkeypatch):
     assert team("1", "2", "x") == team("", "", "") == (0, 1, 0)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert team("0", "1", "3") == (0, 1, 3)
-    for bad in (("x", "1", "0"), ("1", "1", "0"), ("-1", "1", "0"), ("0", "0", "0"), ("0", "1", " ")):
-        with pytest.raises(InputError, match="torchrun's RANK, WORLD_SIZE and LOCAL_RANK: cannot be used"):
-            team(*bad)
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
 """Bad input of each class gives one line that names the place, and nothing is lost. Killed runs go on."""
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from core.disk import kept, read_graph
 from core.files import InputError, write_file
 from core.text import split
 from data import Answer, Document, Prepared, Question
-from evaluation.runner import Predictions, prediction
+from evaluation.runner import Predictions
 from view import ask
 from view.trace import read_traces
 
@@ -39,8 +38,8 @@ def saved(tmp_path_factory):
     ask.ask([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--device", "cpu", "--graph",
              str(folder / "g.json"), "--trace", str(folder / "t.jsonl")])
     write_file(folder / "x.summaries", '["0a1b", [[["Mara", [0.5, 0.5]]]], 7]\n' * 3)
-    row = prediction(Document("d", ["x"]), Question("q", "Who?", ["a"]), Prepared([]), Answer("a", [], 1, 1), None)
-    write_file(folder / "p.jsonl", json.dumps(row) + "\n")
+    Predictions(folder / "p.jsonl").add(Document("d", ["x"]), Question("q", "Who?", ["a"]), Prepared([]),
+                                        Answer("a", [], 1, 1), None)
     return folder, {name: (folder / name).read_text() for name in READERS}
 
 

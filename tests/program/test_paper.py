@@ -24,9 +24,9 @@ def test_ratios_are_those_of_the_flops(dataset):
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_tables_repeat_each_other(dataset):
     pecan, built = TABLE1["PECAN"][dataset], TABLE_A4["PECAN Attention Graph Construction"][dataset]
-    assert TABLE2["Llama-3.1-8B + Llama-3.1-8B"][dataset] == TABLE3["PECAN"][dataset].f1 == pecan.f1
+    assert TABLE2["Llama-3.1-8B + Llama-3.1-8B"][dataset].f1 == TABLE3["PECAN"][dataset].f1 == pecan.f1
     assert all(abs(row[dataset].f1 - row[dataset].rouge_l) < 2 for row in TABLE3.values())
-    assert all(row[dataset] <= pecan.f1 for row in TABLE2.values())
+    assert all(row[dataset].f1 <= pecan.f1 for row in TABLE2.values())
     whole, search = TABLE1["whole document"][dataset].tflops, pecan.tflops
     both = [search + built / queries for queries in (1, 2, 4, 8)]
     assert [row[dataset] for row in TABLE_A4.values()] == pytest.approx([whole, built, search, *both], abs=.11)
@@ -42,9 +42,7 @@ def test_the_glossary_gives_the_values_of_the_settings():
 
 def test_the_sums_of_all_figures():
     """The sums over a data set, once more: a slip in Tables 1, 2 or 3 changes one of them."""
-    def total(row):
-        return sum(filter(None, row[:3])) if isinstance(row, tuple) else row
-    assert [[round(sum(total(row[name]) for row in table.values()), 1) for name in DATASETS]
+    assert [[round(sum(sum(filter(None, row[name][:3])) for row in table.values()), 1) for name in DATASETS]
             for table in (TABLE1, TABLE2, TABLE3)] == [
         [7160.9, 2135.5, 1509.1, 1499.7], [249.0, 217.6, 180.3, 128.9], [553.5, 451.1, 416.5, 330.2]]
 
@@ -58,15 +56,15 @@ def test_what_is_printed_once():
     def numbers(value, pattern=r"\d[.\d]*"):
         return " ".join(re.findall(pattern, str(value)))
 
-    assert tuple(PAPER) == tuple(paper.TOP_X) == tuple(paper.FIXED_NODES) == tuple(paper.TABLE_A3) == DATASETS
+    assert tuple(PAPER) == tuple(paper.FIXED_NODES) == tuple(paper.TABLE_A3) == DATASETS
     assert numbers(paper.TABLE_A3) == "79457 5077 467867 4866 918 29408 1318 70 3575 2267 909 4432"
     assert numbers(PAPER) == "0.5 128 0.98 128 0.5 32 0.55 32"
     assert numbers(paper.FIXED_NODES) == "48 36 17 30"
-    assert numbers(paper.TOP_X) == "7 20 14 42 4 12 7 22"
+    assert numbers(paper.TOP_X) == "7 14 4 7 20 42 12 22"
     assert numbers((WHOLE_DOCUMENT, paper.CUT, paper.QUESTIONS)) == "100000 22.3 1451 7405"
     s = Settings()
     assert (s.chunk, s.window, s.patience, s.confidence, s.answer_tokens) == (300, 8192, 1, .5, 128)
     assert s.attention and s.similarity and not s.tree and s.fixed_nodes is None
-    for name, figures in (("mkrag", "63.3"), ("jerr", "50.5 200 26.9 200 86.39"),
-                          ("graphreader", "70.0 55.0 300 47.4 38.0 200 29.8 15.5 200 70.1 59.3 300 14.3 4.3")):
+    for name, figures in (("MKRAG (reconstruction)", "63.3"), ("JERR (reconstruction)", "50.5 200 26.9 200 86.39"),
+                          ("GraphReader", "70.0 55.0 300 47.4 38.0 200 29.8 15.5 200 70.1 59.3 300 14.3 4.3")):
         assert numbers([row[:2] for row in paper.SYSTEMS[name].values()], r"\d[.\d]+") == figures

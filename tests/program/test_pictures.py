@@ -7,14 +7,14 @@ import pytest
 import eval as command_line
 from core.files import InputError
 from evaluation import pictures
-from evaluation.methods import rows_of
+from evaluation.methods import PATIENCE
 
 pytest.importorskip("matplotlib").use("Agg")
 
 
 def summary(n):
     """The summary of a run, with numbers that no other `n` has."""
-    return {"n": 7, "documents": 3, "f1": 40 + n, "f1_interval": [38 + n, 43 + n], "flops": n, "refused": 0,
+    return {"n": 7, "documents": 3, "f1": 40 + n, "f1_interval": [38 + n, 43 + n], "flops": n, "counts": {},
             "flops_interval": [.9 * n, 1.2 * n], "nodes": 18, "nodes_interval": [14, 24], "histogram": {10: 3, 30: 4}}
 
 
@@ -32,7 +32,7 @@ def whiskers(axis) -> set:
 
 def test_the_sweep(figure):
     """Values of t_n that were not run are left out."""
-    runs = {row.name: summary(n) for n, row in enumerate(rows_of("patience"), 1) if n != 5}
+    runs = {row.name: summary(n) for n, row in enumerate(PATIENCE, 1) if n != 5}
     pictures.paint_patience(figure, "mine", runs)
     for axis, name in zip(figure.axes, ("f1", "flops"), strict=True):
         assert axis.containers[0].lines[0].get_xydata().tolist() == [

@@ -12,9 +12,9 @@ from core.settings import resolve
 from data import EMBEDDED
 from evaluation import cost, datasets, metrics
 from evaluation.runner import Runner
-from evaluation.tables import measured, quantity
-from llama import flops_of, length_of
-from pecan import answer_turn, limit_and_room, node_line, question_prompt, summary_prompt
+from evaluation.tables import cells, quantity
+from llama import length_of
+from pecan import limit_and_room, node_line, room_for_nodes, summary_prompt
 
 # --- raw rows -------------------------------------------------------------------------------------------------------
 
@@ -27,17 +27,18 @@ def raw(data: str, name: str) -> list[dict]:
     built = {d: some * rng.randrange(10**9, 10**13) for d in "ab"}
     return [{"id": str(n), "hash": d, "prediction": rng.choice(["Mara Lee", "Lee Mara", "(B) old Mara", "Tom"]),
              "answers": ["Mara Lee"], "nodes": some * rng.randrange(1, 40), "tokens": 1, "cut": rng.random() < .5,
-             "flops": rng.randrange(10**8, 10**12), "construction_flops": built[d], "calls": asked * rng.randrange(9),
-             "refused": 0, "construction_calls": 5 * asked, "construction_refused": 1 * asked,
+             "flops": rng.randrange(10**8, 10**12), "construction_flops": built[d],
+             "counts": {"calls": rng.randrange(9), "refused": 0} if asked else {},
+             "construction_counts": {"calls": 5, "refused": 1} if asked else {},
              **({"options": ["Ann", "Bob"], "gold": 1} if data == "mine" else {})} for n, d in enumerate("aab")]
 
 
-def cells(data: str, name: str, heads: list[str]) -> list[str]:
+def wanted_cells(data: str, name: str, heads: list[str]) -> list[str]:
     """The cells of a run under these heads. (test_results.py proves the summary and its cells.)"""
     rows, first = raw(data, name), raw(data, "pecan")
     difference = None if name == "pecan" else metrics.difference(rows, first)
     ratio = sum(row["flops"] for row in rows) / sum(row["flops"] for row in first)
-    return measured(metrics.summary(rows) | {"difference": difference, "ratio": ratio}, heads)
+    return cells(metrics.summary(rows) | {"difference": difference, "ratio": ratio}, heads)
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_a_table_from_raw_rows(printed, tmp_path, table):
         assert header == [*heads, *published.split("|")] and len(lines) >= len(rows)
         for (label, *line), (name, wanted, *figures) in zip(lines, rows):
             assert label == (wanted if data == "Qasper" else wanted.removesuffix(" (published: Llama-3.1-8B)"))
-            assert line[:len(heads)] == cells(data, name, heads)
+            assert line[:len(heads)] == wanted_cells(data, name, heads)
             if data == "mine":
                 assert {*line[len(heads):]} == {"none"}
             elif figures:
@@ -131,7 +132,7 @@ def test_the_table_of_a_run_without_table(printed):
     for data, (header, *lines) in printed().items():
         accuracy = ["accuracy"] if data == "mine" else []
         assert header == ["method", "F1", "95 %", *accuracy, "ROUGE-L", "nodes", "FLOPs", "graph", "cut", "n", "diff"]
-        assert lines == [[label, *cells(data, name, header[1:])] for name, label in (
+        assert lines == [[label, *wanted_cells(data, name, header[1:])] for name, label in (
             ("pecan", "PECAN"), ("bm25", "BM25 Top-5"), ("whole", "whole document"))]
 
 
@@ -141,7 +142,7 @@ def test_costs_lengths_and_nodes_from_raw_rows(printed, tiny, spy):
     assert found["Table A4, NarrativeQA"][1][0] == "whole document (published: Llama-3.1-8B, 22.3 % cut)"
     pecan = metrics.summary(raw("mine", "pecan"))
     both = [quantity(pecan["flops"] + pecan["construction_flops"] / queries) for queries in (1, 2, 4, 8)]
-    flops = [*cells("mine", "whole", ["FLOPs"]), *cells("mine", "pecan", ["graph", "FLOPs"]), *both]
+    flops = [*wanted_cells("mine", "whole", ["FLOPs"]), *wanted_cells("mine", "pecan", ["graph", "FLOPs"]), *both]
     assert [line[1:] for line in found["Table A4, mine"][1:]] == [
         [cell, n, "none"] for cell, n in zip(flops, "3233333")]
     assert [line[-1] for line in found["Table A4, Qasper"][1:]] == [
@@ -168,7 +169,7 @@ def test_predictions_are_scored_again(tmp_path):
     paths = [write_lines(tmp_path / f"{name}.jsonl", raw("mine", name)) for name in "yx"]
     header, *lines = (re.split("  +", line) for line in run("--score", *paths).stdout.splitlines())
     assert header == ["predictions", "F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
-    assert lines == [[str(path), *cells("mine", path.stem, header[1:])] for path in paths]
+    assert lines == [[str(path), *wanted_cells("mine", path.stem, header[1:])] for path in paths]
 
 
 # --- the dry run ----------------------------------------------------------------------------------------------------
@@ -179,48 +180,49 @@ def test_the_levels_of_a_construction_by_hand():
         [(200, 80), (150, 75)], [(60 + 20 + 60 + 15, 77)]]
 
 
-@pytest.mark.parametrize("name, options, nodes, changes", [
-    ("HotpotQA", [], 17, {"answer_tokens": 32}), ("mine", [], 30, {}),
-    ("HotpotQA", ["--nodes", 4, "--dtype", "float16", "--batch", 99], 4,
-     {"answer_tokens": 32, "fixed_nodes": 4, "batch": 99})])
-def test_the_dry_run_estimates_the_cost(tiny, tmp_path, monkeypatch, spy, name, options, nodes, changes):
-    """The estimate follows from the text of a document of several levels. (Each passage is a chunk.)
-
-    A search reads GARLIC's 17 nodes on HotpotQA, 30 on other data, or as many as the window holds, or --nodes, without
-    checks. The whole document has its own window. Nothing is loaded or written."""
-    monkeypatch.setattr(datasets, "TAKEN", ())
-    row = json.loads(EMBEDDED.read_text().splitlines()[1])
-    question, = row["questions"] = row["questions"][:1]
-    data = write_lines(tmp_path / f"{name}.jsonl", [row])
-    devices = spy("choose_device", cost)
-    done = run("--dataset", data, *options, "--chunk", 50, "--device=cpu:0", "--dry-run", "--json",
-               "--output", tmp_path / "r")
+@pytest.mark.parametrize("options", [[], ["--nodes", 99]])
+def test_a_real_run_costs_what_the_dry_run_says(tmp_path, options):
+    """Each cost lies in its range, and the range is narrow enough to be of use. A search that reads until its window is
+    full costs nearly the most. Nothing is written."""
+    options = "--limit", 2, *options, "--method", "pecan,whole", "--json", "--output", tmp_path / "r"
+    estimate = json.loads(run(*options, "--dry-run").stdout)["embedded"]
     assert not (tmp_path / "r").exists()
+    runs = json.loads(run(*options).stdout)["data"]["embedded"]["runs"]
+    assert (estimate["documents"], estimate["questions"]) == (runs["pecan"]["documents"], runs["pecan"]["n"])
+    for name, spent, factor in (("construction", runs["pecan"]["construction_flops"] * estimate["documents"], 4),
+                                ("search", runs["pecan"]["flops"] * estimate["questions"], 10),
+                                ("whole", runs["whole"]["flops"] * estimate["questions"], 1.1)):
+        least, most = estimate[name]
+        assert least <= spent <= most <= factor * least, name
+        if name == "search":
+            assert (spent > .9 * most) == ("--nodes" in options)
+
+
+@pytest.mark.parametrize("options, width, batch", [([], 4, 8), (["--dtype", "float16", "--batch", 99], 2, 99)])
+def test_the_dry_run_counts_bytes(tiny, tmp_path, spy, options, width, batch):
+    """Those of the largest batch of a construction and of the longest search and whole document, whose window is its
+    own. (Each passage is a chunk, and both the search and the whole document fill their windows.)"""
+    row = json.loads(EMBEDDED.read_text().splitlines()[1])
+    row["questions"] = row["questions"][:1]
+    data = write_lines(tmp_path / "mine.jsonl", [row])
+    devices = spy("choose_device", cost)
+    done = run("--dataset", data, *options, "--chunk", 50, "--device=cpu:0", "--dry-run", "--json")
 
     config, t = tiny.config, tiny.tokenizer
     assert devices[0][0] == ("cpu:0", "float16" if options else "auto", config.dtype)
-    s = resolve(tiny.folder, config.max_length, None, {"chunk": 50} | changes)
+    s = resolve(tiny.folder, config.max_length, None, {"chunk": 50})
     lengths = [length_of(node_line(t, None, text)) for text in row["passages"]]
     limit, room = limit_and_room(t, s)
     levels = list(cost.construction(lengths, room, limit, 50))
-    groups = sum(levels, [])
-
-    instruction, opening, turn = map(length_of, (
-        summary_prompt(t, []), question_prompt(t, question["question"]), answer_turn(t, 0)))
-    read = min(50 * nodes, sum(lengths), s.window - opening - turn - s.answer_tokens)
-    checks = 0 if options else -(-read // 50)
-    prompt, whole = opening + read + turn, min(opening + sum(lengths) + turn, 512 - s.answer_tokens)
-    search = (flops_of(config, prompt, prompt // 2) + checks * flops_of(config, len(t.frame.close), opening + read, 1)
-              + sum(flops_of(config, 1, prompt + n, 1) for n in range(s.answer_tokens)))
-    batches = [(min(s.batch, len(level)), instruction + max(tokens for tokens, _ in level)) for level in levels]
-    width = 2 if options else 4
+    instruction = length_of(summary_prompt(t, []))
+    batches = [(min(batch, len(level)), instruction + max(tokens for tokens, _ in level)) for level in levels]
+    read, prompt = room_for_nodes(t, row["questions"][0]["question"], s), s.window - s.answer_tokens
     wanted = {
-        "tokens": sum(lengths), "windows": len(groups), "calls": len(groups) + checks + 1, "search": search,
-        "construction": sum(cost.generation(config, instruction + tokens, summary) for tokens, summary in groups),
-        "whole": cost.generation(config, whole, s.answer_tokens),
+        "tokens": sum(lengths), "bytes of weights": width * sum(weight.numel() for weight in tiny.weights.values()),
         "of a batch": max(cost.bytes_of_pass(config, width, n * tokens, n * (tokens + limit)) for n, tokens in batches),
-        "of a search": cost.bytes_of_pass(config, width, min(read, 512), s.window, prompt)}
-    assert len(levels) > 2 and wanted.items() <= json.loads(done.stdout)[name].items()
+        "of a search": cost.bytes_of_pass(config, width, read, s.window, prompt),
+        "of the whole": cost.bytes_of_pass(config, width, 512 - s.answer_tokens, 512)}
+    assert len(levels) > 2 and wanted.items() <= json.loads(done.stdout)["mine"].items()
 
 
 def test_table_a4_at_the_papers_lengths():

@@ -6,33 +6,36 @@ import json
 
 from data import Answer, Document, Prepared, Question
 from evaluation import cost, metrics, tables
-from evaluation.runner import prediction
+from evaluation.runner import Predictions
 from evaluation.tables import Table, as_text, quantity
 from llama import Cache
 from pecan import Step
 
 
-def test_a_line_of_predictions():
+def test_a_line_of_predictions(tmp_path):
     """A line is scored against all gold answers. It leaves out the candidates of each step."""
     step = Step(3, 1, 2, .1, .2, 30, 40, 50, candidates=[(3, .5, .6)], verdict="Yes")
-    answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", calls=8, refused=9, trace=[step])
+    answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", trace=[step], counts={"calls": 8, "refused": 9})
     question = Question("q", "Who?", ["Tom", "Mara Lee"], {"options": ["a"], "gold": 0, "else": 1})
     document = Document("d", ["x"])
-    line = prediction(document, question, Prepared(["x"], 10, calls=11, refused=12), answer, "g")
+    predictions = Predictions(tmp_path / "p.jsonl")
+    predictions.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, "g")
+    line = json.loads(predictions.path.read_text())
     assert line.pop("hash") == document.hash and line.pop("trace") == [
         {name: value for name, value in vars(step).items() if name != "candidates"}]
     assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?", "graph": "g",
         "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee"], "nodes": 3, "flops": 6, "tokens": 7,
-        "construction_flops": 10, "end": "yes", "cut": false, "calls": 8, "refused": 9, "construction_calls": 11,
-        "construction_refused": 12, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
+        "construction_flops": 10, "end": "yes", "cut": false, "counts": {"calls": 8, "refused": 9},
+        "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
 
 
 def test_a_summary_by_hand():
     """Figures are means, not medians. A document counts once, however many of its questions were answered or cut."""
     def row(document, text, nodes, cut=False):
         return {"hash": document, "prediction": text, "answers": ["Mara Lee"], "nodes": nodes, "tokens": 10 * nodes,
-                "flops": 100 * nodes, "construction_flops": {"a": 7, "b": 1}[document], "cut": cut, "calls": 2,
-                "refused": 1, "construction_calls": 30, "construction_refused": 10, "options": ["Al", "Tom"], "gold": 0}
+                "flops": 100 * nodes, "construction_flops": {"a": 7, "b": 1}[document], "cut": cut,
+                "counts": {"calls": 2, "refused": 1}, "construction_counts": {"calls": 30, "refused": 10},
+                "options": ["Al", "Tom"], "gold": 0}
     found = metrics.summary([row("b", "Lee Mara", 9), row("a", "Mara Lee", 1, True), row("a", "Lee Mara", 1, True),
                              row("a", "Tom", 1)])
     assert found["tokens"] == 30 and [*found["histogram"].items()] == [(1, 3), (9, 1)]
@@ -40,13 +43,13 @@ def test_a_summary_by_hand():
         assert found[f"{name}_interval"] == metrics.interval(values)
     interval = "{:.1f}-{:.1f}".format(*metrics.interval([100, 100, 100, 0]))
     run = found | {"ratio": 1.5, "difference": {"f1": -2, "interval": [-3, 4]}}
-    assert dict(zip(tables.COLUMNS, tables.measured(run, tables.COLUMNS))) == {
+    assert dict(zip(tables.COLUMNS, tables.cells(run, tables.COLUMNS))) == {
         "F1": "75.0", "95 %": interval, "EM": "25.0", "accuracy": "0.0", "ROUGE-L": "50.0", "nodes": "3.0",
         "FLOPs/query": "300", "FLOPs": "300", "ratio": "1.50x", "FLOPs/document": "4.00", "graph": "4.00", "cut": "1/2",
         "refused": "24 of 68", "documents": "2", "n": "4", "F1 - PECAN": "-2.0 (-3.0 to +4.0)",
         "F1 - first row": "-2.0 (-3.0 to +4.0)", "diff": "-2.0"}
-    whole = found | {"nodes": 0, "construction_flops": 0, "calls": 0}              # without PECAN's run
-    assert tables.measured(whole, ["nodes", "graph", "refused", "ratio", "diff"]) == ["-", "-", "none", "-", "-"]
+    whole = found | {"nodes": 0, "construction_flops": 0, "counts": {}}            # without PECAN's run
+    assert tables.cells(whole, ["nodes", "graph", "refused", "ratio", "diff"]) == ["-", "-", "none", "-", "-"]
 
 
 def test_table_2_knows_its_models():
@@ -59,16 +62,13 @@ def test_table_2_knows_its_models():
 
 
 def test_printed_numbers_and_tables():
-    """FLOPs have three digits. Words and bars are set left, numbers right. The longest bar has 40 signs; one query
-    shows."""
+    """FLOPs have three digits. Words are set left, numbers right."""
     flops = (0, 999, 999.5, 9.994, 9.996, 99.94, 99.95, 1e3, 9.55e8, 9.9999e8, 1.6667e9, 3.1e13, 3.3619e15)
     assert [quantity(x) for x in flops] == [
         "0.00", "999", "1.00K", "9.99", "10.0", "99.9", "100", "1.00K", "955M", "1.00G", "1.67G", "31.0T", "3362T"]
-    rows = [["a", "1.2", "1", "##", "x"], ["bcdef", "785M", "none", "#", "some"]]
-    assert as_text(Table("t", ["data", "n", "n", "", "by"], rows)).splitlines() == [
-        "t", "data      n     n        by", "a       1.2     1  ##     x", "bcdef  785M  none  #   some"]
-    histogram = tables.nodes("mine", {"pecan": {"nodes": 9, "histogram": {5: 1, 9: 2, 10: 1, 21: 81}}})
-    assert [len(row[2]) for row in histogram.rows[1:]] == [0, 2, 1, 0, 40]
+    rows = [["a", "1.2", "1", "x"], ["bcdef", "785M", "none", "some"]]
+    assert as_text(Table("t", ["data", "n", "n", "by"], rows)).splitlines() == [
+        "t", "data      n     n    by", "a       1.2     1     x", "bcdef  785M  none  some"]
 
 
 def test_the_cost_of_a_generation_is_what_it_costs(tiny, ids):

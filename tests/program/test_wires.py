@@ -7,6 +7,7 @@ import inspect
 import json
 import shutil
 import sys
+from argparse import Namespace
 from collections import defaultdict
 from dataclasses import replace
 from operator import attrgetter
@@ -195,17 +196,17 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
 
 
 def test_a_setup_names_what_all_answers_share(recorded):
-    """PECAN's has all models and settings, others' the reader's settings and the models that they use."""
+    """These are the settings, and the models that the method uses, no others. A builder has settings of its own."""
     setups = {call.path.stem: call.setup for call in recorded["eval.py"]["claim_file"]}
-    model, reader = {"model": "model float32"}, {"chunk": 40, "window": 900, "answer_tokens": 128}
+    shared = {"model": "model float32", "chunk": 40, "window": 900, "summary_share": .25, "tree": True,
+              "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
+              "answer_tokens": 128}
     assert setups == {
-        "pecan": model | {"encoder": "mean encoder", "builder": "builder float32", "top": None} | reader | {
-            "summary_share": .25, "tree": True, "confidence": .7, "patience": 2, "attention": False, "similarity": True,
-            "fixed_nodes": None,
-            "construction": {"chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
-        "dragon": model | {"question_tower": "cls questions", "passage_tower": "cls passages", "top": 5} | reader,
-        "longllmlingua": model | {"scorer": "scorer float32", "top": None} | reader,
-        "bm25-x": model | {"top": 3} | reader}
+        "pecan": shared | {"encoder": "mean encoder", "builder": "builder float32", "top": None, "construction": {
+            "chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
+        "dragon": shared | {"question_encoder": "cls questions", "chunk_encoder": "cls passages", "top": 5},
+        "longllmlingua": shared | {"scorer": "scorer float32", "top": None},
+        "bm25-x": shared | {"top": 3}}
 
 
 @pytest.mark.parametrize("gpus, wanted, devices", [
@@ -219,10 +220,10 @@ def test_each_process_takes_its_own_gpu(monkeypatch, gpus, wanted, devices):
     team.size = 8
     load = Mock(side_effect=InputError)
     monkeypatch.setattr(runner, "Models", load)
-    run = SimpleNamespace(checkpoints=methods.Checkpoints(TINY, None, None, None, None, wanted, "auto"))
+    run = SimpleNamespace(options=Namespace(device=wanted))
     for team.local_rank, device in enumerate(devices):
         with pytest.raises(InputError):
-            runner.Runner(team).setup(run)
+            runner.Runner(team).make(run)
         assert load.call_args.args[0].device == device
 
 
@@ -231,7 +232,7 @@ def test_each_process_takes_its_own_gpu(monkeypatch, gpus, wanted, devices):
 def runs(*arguments, dataset="mine"):
     """The planned runs over a data set of this name: {name of the row: run}."""
     args = command.parse([*map(str, arguments), "--device", "cpu"])
-    return {run.row.name: run for run in methods.plan(args, [SimpleNamespace(name=dataset)])}
+    return {run.row.name: run for run in methods.plan(args, [SimpleNamespace(name=dataset)], args.rows)}
 
 
 def settings_of(*arguments, dataset="mine"):
@@ -269,28 +270,29 @@ def test_settings_of_the_papers_data_sets(dataset, t_p, tokens):
 
 @pytest.mark.parametrize("model, options, windows", [
     ("8b", [], [8192, 8192, 100_000]), ("8b", ["--window", 4096], [4096] * 3), ("model", [], [2048] * 3),
-    ("model", ["--builder", TINY], [512, 2048, 2048])])
+    ("model", ["--builder", TINY], [2048] * 3)])
 def test_the_window_of_the_whole_document(files, model, options, windows):
     """The window is the model's length, at most 100,000 tokens, not that of other methods. --window overrides it. A
-    builder limits PECAN's own window."""
+    builder has a window of its own length, and limits no other."""
     folder = {"8b": ROOT / "tests" / "llama-3.1-8b", "model": files / "model"}[model]
     found = settings_of("--model", folder, *options)
     assert [settings.window for settings in found.values()] == windows
-    assert runs("--builder", files / "model")["pecan"].construction.window == 2048, "of its own length"
+    assert runs("--builder", files / "model")["pecan"].construction.window == 2048
 
 
 def test_table_3_takes_one_part_away_a_row():
-    """Each row has its own name, and PECAN's says what options have changed. Without progress control, the number of
-    nodes is the paper's on its data sets, and PECAN's mean on others."""
+    """Each row has its own name. Without progress control, the number of nodes is the paper's on its data sets, and
+    PECAN's mean on others."""
     found = runs("--table", 3)
     assert {name: run.settings for name, run in found.items()} == {
         "pecan": BASE, "pecan-without-attention": replace(BASE, attention=False), "pecan-without-progress": BASE,
         "pecan-without-graph": replace(BASE, tree=True), "pecan-without-similarity": replace(BASE, similarity=False)}
-    assert runs("--nodes", 4, "--without", "graph")["pecan"].label == "PECAN, w/o graph, 4 nodes"
     settled = methods.settle(found["pecan-without-progress"], {"nodes": 20.7})
-    assert settled.settings == replace(BASE, fixed_nodes=21) and settled.file.name == "pecan-without-progress-21.jsonl"
+    models = SimpleNamespace(model=None, encoder=None, builder=None)
+    assert settled.row.make(models, settled).settings == replace(BASE, fixed_nodes=21)
+    assert settled.file.name == "pecan-without-progress-21.jsonl"
     hotpotqa = runs("--table", 3, dataset="HotpotQA")["pecan-without-progress"]
-    assert methods.settle(hotpotqa, {"nodes": 20.7}) is hotpotqa and hotpotqa.settings.fixed_nodes == 17
+    assert methods.settle(hotpotqa, {"nodes": 20.7}) is hotpotqa and hotpotqa.top_k == 17
 
 
 def test_top_x_is_the_papers(tmp_path):
@@ -304,8 +306,9 @@ def test_top_x_is_the_papers(tmp_path):
     command_line = "--method", "bm25-x,raptor-ct-x", "--model", tmp_path
     mine = runs(*command_line).values()
     small = runs(*command_line, "--chunk", 150)["raptor-ct-x"]
-    for dataset, known in paper.TOP_X.items():
-        assert [run.top_k for run in runs(*command_line, dataset=dataset).values()] == [*known]
+    for dataset in paper.DATASETS:
+        known = [figures[dataset] for figures in paper.TOP_X.values()]
+        assert [run.top_k for run in runs(*command_line, dataset=dataset).values()] == known
         pecan_flops = {"flops": paper.TABLE1["PECAN"][dataset].tflops * 1e12}
         chunks, nodes = (methods.settle(run, pecan_flops) for run in mine)
         assert (chunks.top_k, nodes.top_k) == (known[0], pytest.approx(known[1], rel=.1))
@@ -314,13 +317,12 @@ def test_top_x_is_the_papers(tmp_path):
 
 
 def test_the_pairs_of_table_2(files):
-    """Table 2 pairs the model with its own graph, each searcher with its own and with the model's. The searcher's own
-    settings hold, in a window for both models. A graph may be built in a longer one."""
+    """Table 2 pairs the model with its own graph, each searcher with its own and with the model's. A searcher searches
+    both with the same settings."""
     found = runs("--table", 2, "--searcher", files / "model", "--searcher", files / "scorer").values()
-    assert [(run.checkpoints.model, run.checkpoints.builder, run.settings.chunk, run.settings.window)
-            for run in found] == [(str(TINY), None, 24, 380)] + [
-        (str(files / name), *rest) for name in ("model", "scorer") for rest in ((None, 300, 2048),
-                                                                                (str(TINY), 300, 512))]
-    assert runs("--builder", files / "model")["pecan"].construction.window == 2048
-    assert [run.label for run in found] == ["tiny + tiny", "model + model", "tiny + model", "scorer + scorer",
+    assert [(run.options.model, run.options.builder, run.settings.chunk, run.settings.window) for run in found] == [
+        (str(TINY), None, 24, 380), *((str(files / name), builder, 300, 2048) for name in ("model", "scorer")
+                                      for builder in (None, str(TINY)))]
+    assert [run.construction and run.construction.chunk for run in found] == [None, None, 24, None, 24]
+    assert [run.row.label for run in found] == ["tiny + tiny", "model + model", "tiny + model", "scorer + scorer",
                                             "tiny + scorer"]
