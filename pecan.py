@@ -376,7 +376,7 @@ def question_prompt(tokenizer, question: str) -> list[Segment]:
 def answer_turn(tokenizer, word: int) -> list[Segment]:
     """The first assistant turn, a single token (`word`, that of "Yes" or "No"), and Table A2's second user turn."""
     frame = tokenizer.frame
-    return [(None, [*frame.close, word, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
+    return [(None, [*frame.closed, word, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
 
 
 def room_for_nodes(tokenizer, prompt: list[Segment], settings: Settings) -> int:

@@ -25,14 +25,14 @@ def hash_of(*content) -> str:
 
 
 def sealed(content: dict) -> dict:
-    """The content with its hash."""
-    return {"hash": hash_of(content), **content}
+    """The content with its hash, `seal`."""
+    return {"seal": hash_of(content), **content}
 
 
 def unsealed(content: dict, where) -> dict:
-    """The content that was sealed, without the hash. InputError, which begins with `where`, if it has changed since."""
+    """The content that was sealed, without its seal. InputError, which begins with `where`, if it has changed since."""
     content = dict(content)
-    if content.pop("hash", None) != hash_of(content):
+    if content.pop("seal", None) != hash_of(content):
         raise InputError(f"{where}: has changed since it was written, or is no such file")
     return content
 
@@ -40,7 +40,7 @@ def unsealed(content: dict, where) -> dict:
 def write_kept(path: str | Path, of: dict, content: dict):
     """Write a graph or a tree as JSON that people can read: a line for each item of a list.
 
-        {"hash": ..., "document": sha256, "model": fingerprint, "settings": {...}, "code": ...,   what it is of
+        {"seal": ..., "document": sha256, "model": fingerprint, "settings": {...}, "code": ...,   what it is of
          "flops": ..., "nodes": [{"level": 1, "text": "..."}, ...],     a node's index is its id; levels come in order
          "edges": [[i, j, e_ij], ...]}                                  from node i down to node j; rows sum to 1
     """

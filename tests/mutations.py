@@ -242,38 +242,51 @@ TEXT = {
 
 TOKENIZER = {
     "test_tokenizer.py::test_a_folder_is_understood_as_transformers_understands_it": {
-        "the chat tokens of added_tokens.json are spelled out": ("elif place.exists():", "elif False:"),
-        "flags of tokenizer.json count, not tokenizer_config.json's": (
-            "if \"added_tokens_decoder\" in settings:\n        place", "if False:\n        place"),
-        "a class has no rules of its own": ("if name not in CLASSES:", "if True:"),
-        "added words are no words in documents": ("if token.special or printed", "if True or printed"),
+        "the chat tokens of added_tokens.json are spelled out": ("in read_if_there(older).items()", "in {}.items()"),
+        "special tokens are normalised": ("token[\"normalized\"] &= not token[\"special\"]", "pass"),
+        "added words are no words in documents": ("or re.search(r", "or True or re.search(r"),
         "a text may say the template's tokens": ("(i in framed or token.content in self.template)", "False"),
         "a blank after every special token": ("if settings.get(\"legacy\") else \"first\"", "if True else \"first\""),
-        "user-defined symbols are like other words": ("symbols.append(token)", "pass"),
+        "user-defined symbols are like other words": ("if special or len(token) > 1", "if special or len(token) > 99"),
     },
     "test_tokenizer.py::test_a_prompt_does_not_change_overnight": {
         "the template prints today": ("TODAY = datetime.datetime(2024, 7, 26)", "TODAY = datetime.datetime.now()"),
+    },
+    "test_tokenizer.py::test_an_empty_thought_asks_for_a_reply_and_is_left_out_later": {
+        "the model thinks first": ("enable_thinking=False", "enable_thinking=True"),
+        "the empty thought stays": ("self._around_contents([texts[0], said])", "self._around_contents(texts)"),
+    },
+    "test_tokenizer.py::test_the_door_is_shut_where_a_token_joins_the_template_to_a_turn": {
+        "the frame is read as if nothing followed": (
+            "if self.special.encode(whole, add_special_tokens=False).ids != ids:", "if False:"),
+        "samples for PECAN's words": (
+            "USER = \"Summary directly.\", \"Given can.\", \"Can Tom\", \"Can 3\", 'Can \"it\"', \"Can it?)\"",
+            "USER = \"3\","),
     },
     "test_tokenizer.py::test_a_document_cannot_smuggle_in_special_tokens": {
         "special tokens recognised in documents": ("encode_special_tokens = True", "encode_special_tokens = False"),
     },
     "test_tokenizer.py::test_ids_equal_sentencepiece": {
-        "the last token is merged first": ("merges += known", "merges = known + merges"),
+        "the last token is merged first": ("models.BPE(vocabulary, merges,", "models.BPE(vocabulary, merges[::-1],"),
     },
     "test_tokenizer.py::test_damage_is_named": {
-        "a document may say a special token": ("if tokenizer.token_to_id(token.content) in ids and", "if False and"),
-        "a tokenizer.model of other rules": (
-            "tokenizer.encode(SPACE + SAMPLE).ids != model.encode(SAMPLE):", "False:"),
-        "the frame is read as if nothing followed": (
-            "if self.special.encode(whole, add_special_tokens=False).ids != ids:", "if False:"),
-        "p_yes inside a thought": ("if re.search(f\"(?s)<{THOUGHT}", "if False and re.search(f\"(?s)<{THOUGHT}"),
-        "p_yes without a header": ("if not conversation.startswith(prompt) or not", "if False and not"),
-        "ids of another file": ("if tokenizer.token_to_id(token.content) != i:", "if False:"),
+        "a document may say a special token": ("if i in self._ids(name) and", "if False and"),
+        "a tokenizer.model of other rules": (".ids != model.encode(SAMPLE):", ".ids == []:"),
+        "p_yes inside a thought": ("if re.search(UNFINISHED", "if False and re.search(UNFINISHED"),
+        "p_yes without a header": ("if opening != first or not", "if False and not"),
+        "ids of another file": ("if tokenizer.token_to_id(name) != i:", "if False:"),
     },
     "test_tokenizer.py::test_the_tokens_of_a_bullet_share_a_byte_with_it": {
         "the last character of a token is lost": ("own[-1] + 1) if own", "own[-1]) if own"),
-        "each token of a character is one byte": ("1 if name.startswith(\"<0x\") else len(name)", "1"),
-        "skipped tokens are counted like others": ("elif twice:", "else:"),
+        "each token of a character is one byte": ("bytes(map(BYTES.get, parts))", "bytes([BYTES[parts[0]]])"),
+    },
+    "test_tokenizer.py::test_a_reply_cut_inside_a_character_keeps_the_characters_before": {
+        "half a character is U+FFFD": (
+            "codecs.getincrementaldecoder(\"utf-8\")(\"surrogateescape\").decode(b\"\".join(pieces))",
+            "b\"\".join(pieces).decode(\"utf-8\", \"surrogateescape\")"),
+    },
+    "test_tokenizer.py::test_a_thought_is_no_reply": {
+        "the marks of a thought are left out": ("if re.fullmatch(MARK, name):", "if False:"),
     },
 }
 

@@ -38,18 +38,36 @@ LLAMA2 = ("{% for message in messages %}{% if (message['role'] == 'user') != (lo
           "{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
 PLAIN = ("{% for message in messages %}{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}"
          "{{ message['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}")
-# The mark of what a model is trained to say, as SmolLM and others have it.
+MISTRAL = ("{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' + "
+           "message['content'] + ' [/INST]' }}{% else %}{{ message['content'] + eos_token + ' ' }}{% endif %}"
+           "{% endfor %}")
+MISTRAL03 = ("{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' + "
+             "message['content'] + '[/INST]' }}{% else %}{{ ' ' + message['content'] + eos_token }}{% endif %}"
+             "{% endfor %}")
+VICUNA = ("{{ bos_token + 'A chat. ' }}{% for message in messages %}{% if message['role'] == 'user' %}{{ 'USER: ' + "
+          "message['content'] + ' ' }}{% else %}{{ 'ASSISTANT: ' + message['content'] + eos_token }}{% endif %}"
+          "{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}")
+QWEN3 = ("{%- for message in messages %}\n    {%- if message.role == 'user' %}\n        {{- '<|im_start|>' + "
+         "message.role + '\n' + message.content + '<|im_end|>\n' }}\n    {%- else %}\n        {{- '<|im_start|>' + "
+         "message.role + '\n' + message.content.split('</think>')[-1].lstrip('\n') + '<|im_end|>\n' }}\n"
+         "    {%- endif %}\n{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\n' }}\n"
+         "    {%- if enable_thinking is defined and enable_thinking is false %}\n"
+         "        {{- '<think>\n\n</think>\n\n' }}\n    {%- endif %}\n{%- endif %}")
+R1 = QWEN3.replace("enable_thinking is defined and enable_thinking is false", "true").replace("\n\n</think>\n", "")
+# The mark of what a model is trained to say.
 GENERATION = CHATML.replace("+ message['content'] + '<|im_end|>\n' }}",
                             "}}{% generation %}{{ message['content'] + '<|im_end|>\n' }}{% endgeneration %}")
-# What transformers offers to a template, beside the messages.
-FUNCTIONS = ("{{ documents | tojson }}{{ {'é': tools} | tojson }}{% for _ in messages %}{{ loop.index }}{% break %}"
-             "{% endfor %}" + CHATML)
 
 # --- vocabularies ---------------------------------------------------------------------------------------------------
 
-# Llama 3's rule for cutting text into words; it keeps "\n\n" together, and ".\n" too.
-WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-        r"|\s+(?!\S)|\s+")
+# Llama 3's rule for cutting text into words; it keeps "\n\n" together, and ".\n" too. Qwen's cuts between digits.
+LLAMA3_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+               r"|\s+(?!\S)|\s+")
+WORDS = {name: [tokenizers.pre_tokenizers.Split(tokenizers.Regex(rule), "isolated"),
+                tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+         for name, rule in (("Llama 3", LLAMA3_WORD), ("Qwen", LLAMA3_WORD.replace("{1,3}", "")))}
+WORDS["SmolLM2"] = [tokenizers.pre_tokenizers.Digits(individual_digits=True),
+                    tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
 SPECIALS = ["<s>", "</s>", "<unk>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>",
             "<|im_end|>", "<|user|>", "<|assistant|>"]
 BASE, CHAT = SPECIALS[:3], SPECIALS[3:]
@@ -98,12 +116,11 @@ def numbered(names, first: int, **flags) -> dict:
 
 
 @cache
-def trained_bpe(specials: tuple) -> str:
-    """tokenizer.json of a byte-level BPE like Llama 3's: its cutting rule, and a BOS that is added by default."""
+def trained_bpe(specials: tuple, words: str) -> str:
+    """tokenizer.json of a byte-level BPE, with a BOS that is added by default."""
     t = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
-    t.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
-        tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), "isolated"),
-        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.normalizer = tokenizers.normalizers.NFC() if words == "Qwen" else None
+    t.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(WORDS[words])
     t.decoder = tokenizers.decoders.ByteLevel()
     t.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", BOS)])
     t.train_from_iterator(CORPUS, tokenizers.trainers.BpeTrainer(
@@ -112,16 +129,16 @@ def trained_bpe(specials: tuple) -> str:
     return t.to_str()
 
 
-def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), **settings):
+def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), words="Llama 3", **settings):
     """The folder of a byte-level BPE; its vocabulary ends before id 600. `new` tokens are added to tokenizer.json."""
-    write(folder, "tokenizer.json", trained_bpe(tuple(specials)))
+    write(folder, "tokenizer.json", trained_bpe(tuple(specials), words))
     edit_added_tokens(folder, flags or {}, new)
     write_settings(folder, template, **{"tokenizer_class": "PreTrainedTokenizerFast"} | settings)
 
 
 def size_of_base() -> int:
     """The first id after the vocabulary of a byte-level BPE that other files give the chat tokens."""
-    return len(json.loads(trained_bpe(tuple(BASE)))["model"]["vocab"])
+    return len(json.loads(trained_bpe(tuple(BASE), "Llama 3"))["model"]["vocab"])
 
 
 def edit_added_tokens(folder: Path, flags: dict, new=()):
@@ -157,8 +174,6 @@ def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fal
 # --- folders --------------------------------------------------------------------------------------------------------
 
 ADDED = {name: size_of_base() + n for n, name in enumerate(CHAT)}        # the chat tokens, if another file adds them
-LISTED = {"additional_special_tokens": CHAT}
-NAMED = "{{ x_token }}" + CHATML
 TEMPLATES = [{"name": "rag", "template": ZEPHYR}, {"name": "default", "template": LLAMA2}]
 LONG = {"truncation": {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0},
         "padding": {"strategy": {"Fixed": 4096}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
@@ -170,81 +185,62 @@ def cut_and_padded(folder):
     change(folder, "tokenizer.json", **LONG)
 
 
-def old_llama_2(folder, **settings):
-    """tokenizer.json whose normalizer writes blanks, and whose special tokens are to be normalised, too."""
-    write_sentencepiece(folder)
+def write_llama(folder, metaspace=False, flags=None, model_type="llama", **settings):
+    """tokenizer.json as Llama 2 has it, whose normaliser writes blanks, or with a Metaspace as Mistral 0.3."""
+    write_sentencepiece(folder, added_tokens_decoder={})
     t = Tokenizer(folder).special
-    t.pre_tokenizer = None
-    t.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Prepend("▁"),
-                                                    tokenizers.normalizers.Replace(" ", "▁")])
+    (folder / "tokenizer.model").unlink()
+    if not metaspace:
+        t.pre_tokenizer = None
+        t.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Prepend("▁"),
+                                                        tokenizers.normalizers.Replace(" ", "▁")])
     write(folder, "tokenizer.json", t.to_str())
-    edit_added_tokens(folder, {"normalized": True})
-    write_settings(folder, LLAMA2, **settings)
+    edit_added_tokens(folder, flags or {})
+    write(folder, "config.json", {"model_type": model_type})
+    write_settings(folder, **{"template": LLAMA2, "tokenizer_class": "LlamaTokenizer", "unk_token": "<unk>"} | settings)
 
 
 BPE = {
     "Llama 3": {"template": LLAMA3}, "Llama 3.1": {"template": LLAMA31}, "Llama 3.2": {"template": LLAMA32},
-    "Zephyr": {"template": ZEPHYR}, "no tokens": {"template": PLAIN}, "functions of templates": {"template": FUNCTIONS},
+    "Qwen2.5": {"words": "Qwen", "tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "unk_token": None,
+                "new": listed(["<tool_call>"], special=False), "files": {"config.json": {"model_type": "qwen2"}}},
+    "Qwen3": {"template": QWEN3, "words": "Qwen", "tokenizer_class": "Qwen2Tokenizer", "bos_token": None,
+              "new": listed(["<think>", "</think>"], special=False), "files": {"config.json": {"model_type": "qwen3"}}},
+    "SmolLM2": {"words": "SmolLM2", "tokenizer_class": "GPT2Tokenizer",
+                "files": {"config.json": {"model_type": "llama"}}},
     "words that end a turn": {"template": PLAIN.replace("['content'] + '", "['content'] + ' END</s>")},
     "generation": {"template": GENERATION}, "several templates": {"template": TEMPLATES},
     "chat_template.jinja": {"template": TEMPLATES, "files": {"chat_template.jinja": LLAMA31}},
-    "added_tokens.json": {"specials": BASE, "files": {"added_tokens.json": ADDED}},
-    "added_tokens.json, some special": {"specials": BASE, "files": {
-        "added_tokens.json": dict(reversed(ADDED.items()))}, "extra_special_tokens": CHAT[:5]},
-    "special_tokens_map.json": {"specials": BASE, "template": LLAMA3, "bos_token": None, "eos_token": None, "files": {
-        "special_tokens_map.json": {"bos_token": listed(["<s>"])[0], "eos_token": "</s>",
-                                    "additional_special_tokens": CHAT}}},
-    "special_tokens_map.json beside a list": {"specials": BASE, "template": LLAMA3, "files": {
-        "special_tokens_map.json": LISTED}, "additional_special_tokens": CHAT[:1]},
-    "special_tokens_map.json beside names": {"specials": BASE, "template": LLAMA3, "files": {
-        "special_tokens_map.json": LISTED}, "extra_special_tokens": {"x_token": "<x>"}},
+    "added_tokens.json": {"specials": BASE, "files": {"added_tokens.json": dict(reversed(ADDED.items()))}},
+    "special_tokens_map.json": {"template": LLAMA3, "bos_token": None, "eos_token": None, "files": {
+        "special_tokens_map.json": {"bos_token": listed(["<s>"])[0], "eos_token": "</s>"}}},
     "added_tokens_decoder": {"specials": BASE, "added_tokens_decoder": numbered(CHAT, size_of_base())},
     "added_tokens_decoder, not special": {"specials": BASE, "added_tokens_decoder": numbered(
         CHAT, size_of_base(), special=False, normalized=True)},
-    "additional_special_tokens": {"specials": BASE, "additional_special_tokens": CHAT},
-    "extra_special_tokens": {"specials": BASE, "extra_special_tokens": CHAT},
-    "extra tokens with names": {"specials": BASE, "extra_special_tokens": {f"{name}_token": name for name in CHAT}},
-    "extra tokens with and without names": {"specials": BASE, "additional_special_tokens": CHAT,
-                                            "extra_special_tokens": {"x_token": "<x>"}, "template": NAMED},
-    "names as version 5 writes them": {"model_specific_special_tokens": {"x_token": "<x>"}, "template": NAMED},
-    "named tokens": {"specials": BASE, "cls_token": "<|im_end|>", "sep_token": "<|im_start|>", "pad_token": "<pad>",
-                     "mask_token": None, "x_token": "<x>", "add_bos_token": True, "template": NAMED},
+    "named tokens": {"specials": BASE + CHAT[:-1], "cls_token": CHAT[-1], "mask_token": None, "add_bos_token": True},
     "not special in tokenizer.json": {"flags": {"special": False, "normalized": True}},
     "white space behind a token is its own": {"flags": {"rstrip": True}},
     "white space before a token is its own": {"flags": {"lstrip": True}, "template": ZEPHYR},
     "words": {"new": listed(["Kittenish", "<name>", "\n"], special=False)},
-    "Qwen2": {"files": {"config.json": {"model_type": "qwen2"}}},
-    "Qwen2Tokenizer and its default tokens": {"tokenizer_class": "Qwen2TokenizerFast", "template": ZEPHYR,
-                                              "without": "eos_token"},
-    "Qwen2Tokenizer drops tokens": {"tokenizer_class": "Qwen2Tokenizer", "template": ZEPHYR,
-                                    "added_tokens_decoder": numbered(SPECIALS[:3], 0)},
-    "Qwen2Tokenizer drops flags": {"tokenizer_class": "Qwen2Tokenizer", "template": ZEPHYR, "flags": {"rstrip": True}},
-    "LlamaTokenizer, but byte-level": {"tokenizer_class": "LlamaTokenizerFast"},
-    "GPT2Tokenizer": {"tokenizer_class": "GPT2Tokenizer"},
-    "GPT2Tokenizer, a blank before a text": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
+}
+LLAMA = {
+    "Llama 2": {"legacy": False},
+    "Llama 2, special tokens normalised": {"legacy": False, "flags": {"normalized": True}},
+    "TinyLlama": {"template": ZEPHYR, "legacy": False},
+    "Zephyr": {"template": ZEPHYR, "legacy": True, "model_type": "mistral"},
+    "Mistral 0.1": {"template": MISTRAL, "legacy": True, "model_type": "mistral"},
+    "Mistral 0.3": {"template": MISTRAL03, "metaspace": True, "legacy": False, "model_type": "mistral",
+                    "added_tokens_decoder": numbered(["[INST]", "[/INST]"], PIECES)},
 }
 SENTENCEPIECE = {
-    "tokenizer.model": {}, "Llama 2": {"template": LLAMA2}, "Llama 2, legacy": {"template": LLAMA2, "legacy": True},
-    "Llama 2, no blank before a text": {"template": LLAMA2, "add_prefix_space": False},
-    "its default tokens": {"template": LLAMA2, "without": "bos_token"}, "sentencepiece, no tokens": {"template": PLAIN},
-    "user_defined_symbols": {"user_defined": CHAT},
-    "symbols beside names": {"user_defined": CHAT, "extra_special_tokens": {}},
-    "no class": {"tokenizer_class": None, "template": LLAMA2, "without": "bos_token"},
-    "class in config.json": {"tokenizer_class": None, "template": PLAIN, "files": {
-        "config.json": {"model_type": "llama", "tokenizer_class": "LlamaTokenizer"}}},
-    "tokenizer.model and special_tokens_map.json": {"without": "added_tokens_decoder", "files": {
-        "special_tokens_map.json": LISTED}},
-    "a symbol that ends a turn": {"user_defined": CHAT, "eos_token": "<|eot_id|>"},
-    "tokenizer.model of mistral": {"files": {"config.json": {"model_type": "mistral"}}},
+    "Vicuna": {"template": VICUNA, "legacy": False}, "tokenizer.model": {},
+    "tokenizer.model, legacy": {"template": LLAMA2, "legacy": True},
+    "tokenizer.model, no blank before a text": {"template": LLAMA2, "add_prefix_space": False},
+    "tokenizer.model, no tokens": {"template": PLAIN}, "user_defined_symbols": {"user_defined": CHAT},
     "tokenizer.model and added_tokens.json": {"without": "added_tokens_decoder", "files": {
         "added_tokens.json": {name: PIECES + n for n, name in enumerate(CHAT)}}},
 }
-OLD = {
-    "normalized special tokens, LlamaTokenizer": {"tokenizer_class": "LlamaTokenizerFast"},
-    "normalized special tokens": {"tokenizer_class": "PreTrainedTokenizerFast"},
-    **{f"LlamaTokenizer of {kind}": {"tokenizer_class": "LlamaTokenizer", "files": {"config.json": {
-        "model_type": kind}}} for kind in ("llama", "mistral")},
-}
 FOLDERS = {"truncation and padding": cut_and_padded, **{
-    name: partial(writer, **settings) for writer, rows in (
-        (write_bpe, BPE), (write_sentencepiece, SENTENCEPIECE), (old_llama_2, OLD)) for name, settings in rows.items()}}
+    name: partial(writer, **settings)
+    for writer, rows in ((write_bpe, BPE), (write_llama, LLAMA), (write_sentencepiece, SENTENCEPIECE))
+    for name, settings in rows.items()}}

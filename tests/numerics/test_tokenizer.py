@@ -1,12 +1,14 @@
 """Ring 8, tokenizer and chat template: the model reads the ids that transformers would give it, and a document is
 always read as text.
 
-The tokenizers are small and trained in folders.py: a byte-level BPE that cuts text as Llama 3 does, and a sentencepiece
-model like Llama 2's. Llama 3's own is checked against golden ids if it is available.
+The tokenizers are small and trained in folders.py, in the forms of well-known checkpoints. Llama 3's own is checked
+against golden ids if it is available.
 """
 import os
+import re
 import shutil
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -20,7 +22,9 @@ from folders import (
     LLAMA3,
     LLAMA31,
     NODES,
+    PLAIN,
     QUESTION,
+    R1,
     SEARCH,
     SHORT_HEADER,
     SPECIALS,
@@ -28,22 +32,22 @@ from folders import (
     change,
     edit_added_tokens,
     listed,
-    old_llama_2,
     read,
     write,
     write_bpe,
+    write_llama,
     write_sentencepiece,
     write_settings,
 )
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from oracle import ids_and_spans, write_checkpoint
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from core.files import InputError
 from llama import Llama
 from model.tokenizer import Tokenizer
-from pecan import answer_turn, information_points, node_line, question_prompt, summary_prompt, tokens_of
+from pecan import ANSWER, answer_turn, information_points, node_line, question_prompt, summary_prompt, tokens_of
 
 # --- prompts --------------------------------------------------------------------------------------------------------
 
@@ -52,12 +56,12 @@ def turns(*contents):
     return [{"role": role, "content": content} for role, content in zip(("user", "assistant", "user"), contents)]
 
 
-def framed(t, *contents):
+def framed(t, first, word=None, second=""):
     """Ids of one or three turns. Each content is encoded as a whole, which a search never does."""
-    ids = []
-    for around, prefix, content in zip(t.frame, (t.user_prefix, t.reply_prefix, t.user_prefix), contents):
-        ids += around + t.encode(prefix + content)
-    return ids + t.frame[len(contents)]
+    ids = t.frame.open + t.user(first)
+    if word is None:
+        return ids + t.frame.close
+    return ids + t.frame.closed + t.encode(t.reply_prefix + word) + t.frame.reopen + t.user(second) + t.frame.reclose
 
 
 def prompts(t, question, nodes):
@@ -68,6 +72,11 @@ def prompts(t, question, nodes):
 
 
 # --- folders, each against transformers -----------------------------------------------------------------------------
+
+# Where transformers builds its own tokenizer: its LlamaTokenizer writes no blank after a special token. The normaliser
+# of these files does, so the "[" after every <s> is "▁[".
+REBUILT = {"Llama 2", "Llama 2, special tokens normalised", "TinyLlama"}
+
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
@@ -80,8 +89,13 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     oracle, t = AutoTokenizer.from_pretrained(tmp_path), Tokenizer(tmp_path)
 
     def theirs(*contents):
-        return oracle.apply_chat_template(turns(*contents), add_generation_prompt=True,
+        return oracle.apply_chat_template(turns(*contents), add_generation_prompt=True, enable_thinking=False,
                                           date_string="26 Jul 2024")["input_ids"]
+    if name in REBUILT:
+        assert framed(t, "Tom") != theirs("Tom")
+        edit_added_tokens(tmp_path, {"normalized": False})   # as it stands, the file would spell out the second <s>
+        oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+
     for text in ("Tom", "☃ Tom"):
         assert framed(t, text) == theirs(text)
     yes, no = (theirs("Tom", word, "Ada's") for word in ("Yes", "No"))
@@ -89,12 +103,11 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     for contents, segments in zip((SUMMARY, SEARCH), prompts(t, QUESTION, NODES)):
         assert oracle.decode(ids_and_spans(segments)[0]) == oracle.decode(theirs(*contents))
 
-    # Yes and No are one token each, directly after the header. The next token of the template ends a reply.
+    # Yes and No are one token each, directly after the header. The next control token of the template ends a reply.
     place, = (n for n, (a, b) in enumerate(zip(yes, no)) if a != b)
     assert len(yes) == len(no) and (yes[place], no[place]) == (t.first("Yes"), t.first("No"))
-    assert yes[:place] == framed(t, "Tom")
-    closing = next(i for i in yes[place + 1:] if oracle.decode([i]).strip())
-    assert t.closing == ((closing,) if closing in oracle.added_tokens_decoder else ())
+    assert yes[:place] == t.frame.open + t.user("Tom") + t.frame.closed
+    assert t.closing == tuple(i for i in yes[place + 1:] if i in oracle.added_tokens_decoder)[:1]
 
     text = "Kittenish <name>  bursts\n\nhis buttons, ½ é e\u0301 2024  3 京都👍🏽  "
     line, both = (oracle.encode(some, add_special_tokens=False) for some in ("\n", "\n" + text))
@@ -114,8 +127,39 @@ def test_a_newline_that_the_generation_prompt_leaves_out(tmp_path):
     """It is part of our frame, so that the verdict follows directly, as in a conversation."""
     write_bpe(tmp_path, SHORT_HEADER)
     short = Tokenizer(tmp_path)
+    ids, _ = ids_and_spans(prompts(short, QUESTION, NODES)[1])
+    assert short.special.decode(ids, skip_special_tokens=False) == short.render(turns(*SEARCH))
     write_settings(tmp_path, CHATML)
-    assert short.frame[:3] == Tokenizer(tmp_path).frame[:3]
+    assert short.frame[:3] == Tokenizer(tmp_path).frame[:3] and short.frame.closed == short.frame.close
+
+
+def test_an_empty_thought_asks_for_a_reply_and_is_left_out_later(tmp_path):
+    """Qwen3's. Without it the model would think first."""
+    FOLDERS["Qwen3"](tmp_path)
+    frame = Tokenizer(tmp_path).frame
+    empty = frame.close[len(frame.closed):]
+    assert frame.close == frame.closed + empty and len(empty) == 4 and frame.reclose[-4:] == empty
+
+
+MARKS = st.lists(st.sampled_from(["", ".", "\n", "\n\n", " ", "#", "|", "</s>", "User", "3"]), max_size=4).map("".join)
+
+
+@given(MARKS, MARKS, st.sampled_from("e3.?!:;)\"'*|#/。」…é½京👍"),
+       st.sampled_from([write_bpe, write_sentencepiece, write_llama]))
+@example("<|user|>", "\n", ".", write_bpe)                 # Tulu 3's: ".\n" is one token of Llama 3's
+def test_the_door_is_shut_where_a_token_joins_the_template_to_a_turn(tmp_path_factory, before, after, last, write):
+    """Whatever stands around a turn, and in whatever sign its last node ends: the pieces have the ids of the whole."""
+    folder = tmp_path_factory.mktemp("door")
+    turn = f"{{{{ {before!r} + m.role + ':' + m.content + {after!r} }}}}"
+    write(folder, template=f"{{% for m in messages %}}{turn}{{% endfor %}}{{{{ {before + 'assistant:'!r} }}}}")
+    try:
+        t = Tokenizer(folder)
+    except InputError:
+        return
+
+    for first in SUMMARY[0], f"{SEARCH[0]} Tom{last}":
+        for contents in ((first,), (first, "Yes", ANSWER), (first, "No", ANSWER)):
+            assert framed(t, *contents) == t.special.encode(t.render(turns(*contents)), add_special_tokens=False).ids
 
 
 def test_the_token_that_closes_a_turn_ends_a_reply(tmp_path):
@@ -176,7 +220,7 @@ def test_ids_equal_sentencepiece(pieces, text):
     theirs, ours = pieces
     ids = theirs.encode(text)
     assert ours.encode(" " + text) == ids
-    assert ours.decode(ids) == theirs.decode([i for i in ids if i != theirs.unk_id()])
+    assert ours.decode(ids).removeprefix(" ") == theirs.decode([i for i in ids if i != theirs.unk_id()])
 
 
 def test_a_line_is_cut_as_llama_3_cuts_it(tmp_path):
@@ -207,12 +251,11 @@ def test_the_tokens_of_a_bullet_share_a_byte_with_it(either, text, places, start
         tokens.insert(place, (either.special.token_to_id("</s>"), (0, 0)))
     ids = [i for i, _ in tokens]
     decoded, spans = either.spans(ids)
-    lead = len(text) - len(decoded)                          # Llama 2 decodes without the blank before a text
-    assert decoded == text[lead:] == either.decode(ids)
+    assert decoded == text == either.decode(ids)
 
-    end = min(start + length, len(decoded))
+    end = min(start + length, len(text))
     assert tokens_of((start, end), spans) == [
-        x for x, (_, (first, last)) in enumerate(tokens) if first < end + lead and last > start + lead]
+        x for x, (_, (first, last)) in enumerate(tokens) if first < end and last > start]
 
 
 @given(st.lists(st.integers(0, 460), max_size=12))
@@ -225,19 +268,35 @@ def test_the_tokens_of_the_embedded_model_are_its_words(tiny, ids):
     assert "".join(text[start:end] for start, end in spans) == text
 
 
-def test_a_reply_cut_inside_a_character_keeps_the_characters_before(tmp_path):
-    """The decoder would replace the whole run of bytes. The bytes of a cut character belong to no bullet."""
-    write_sentencepiece(tmp_path)
-    t = Tokenizer(tmp_path)
-    for character in "½京🏽":                                  # of 2, 3 and 4 bytes, and as many tokens
-        kept = t.encode("大阪 大")
-        cut = t.encode(f"大阪 大{character}")
-        assert len(cut) == len(kept) + len(character.encode())
+def test_a_reply_cut_inside_a_character_keeps_the_characters_before(either):
+    """The bytes of a cut character are no text, and belong to no bullet."""
+    for character in "½京🏽":                                  # of 2, 3 and 4 bytes
+        kept = either.encode("大阪 大")
+        cut = either.encode(f"大阪 大{character}")
+        assert len(cut) > len(kept) + 1 and either.decode(cut) == f"大阪 大{character}"
         for n in range(len(kept), len(cut)):
-            text, spans = t.spans(cut[:n])
-            assert text == t.decode(cut[:n]) == "大阪 大"
-            assert spans == t.spans(kept)[1] + [(0, 0)] * (n - len(kept))
-        assert t.decode(cut) == f"大阪 大{character}"
+            text, spans = either.spans(cut[:n])
+            assert text == "大阪 大" and spans == either.spans(kept)[1] + [(0, 0)] * (n - len(kept))
+
+
+def test_bytes_that_are_no_character_keep_all_others_in_place(either):
+    """Each is U+FFFD, as is a token that says so."""
+    first, *others = either.encode("京")
+    text, spans = either.spans([first, *either.encode("a"), *others, *either.encode("é\ufffdb")])
+    assert re.fullmatch("\ufffd+a\ufffd+é\ufffdb", text)
+    assert [text[start:end] for start, end in spans if text[start:end] in "ab"] == ["a", "b"]
+
+
+def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
+    """Decoding every prefix would take hundreds."""
+    ids = either.encode("東京 Tom\n" * 100)
+    decoded = []
+    special = either.special
+    watched = SimpleNamespace(id_to_token=special.id_to_token,
+                              decode=lambda ids: decoded.extend(ids) or special.decode(ids))
+    monkeypatch.setattr(either, "special", watched)
+    either.spans(ids)
+    assert len(decoded) < 10 * len(ids)
 
 
 @both_kinds
@@ -250,9 +309,23 @@ def test_edges_of_bullets_whose_characters_take_many_tokens(tmp_path, write):
     a = torch.cat([row.expand(len(some), 2) for row, some in zip(torch.tensor([[1., 1], [1, 0], [0, 1]]), ids)])
     points = information_points(t, sum(ids, []), a, 999, False)
     assert [(f"* {point.text}", point.e) for point in points] == [(texts[1].strip(), [1, 0]), (texts[2], [0, 1])]
-    assert not information_points(t, t.encode("\n<think>\n* Who?\n* W"), a, 999, False)
-    for word in ("think", "thinking", "thought", "reasoning"):
-        assert t.reply(t.encode(f"<{word}>\n* Who?\n</{word}>\n\n東京")) == "東京"
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("marks", [
+    ("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>"),
+    ("◁think▷", "◁/think▷"), ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>")], ids=str)
+def test_a_thought_is_no_reply(tmp_path, marks, special):
+    """Also if its marks are special tokens, which decoding leaves out. A reply may be cut before the thought ends."""
+    write_bpe(tmp_path, new=listed(marks, special=special))
+    t = Tokenizer(tmp_path)
+    begin, end = ([t.special.token_to_id(mark)] for mark in marks)
+    cut = begin + t.encode("\n* Who?\n")
+    reply = t.encode("\n\n* 東京")
+    for ids in reply, cut + end + reply, cut[1:] + end + reply:
+        assert t.reply(ids) == "* 東京" and not t.thinking(ids)
+    assert t.reply(cut) == "" and t.thinking(cut) and not information_points(t, cut, None, 999, False)
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
@@ -297,56 +370,36 @@ def words_with_specials(folder):
     t.save(str(folder / "tokenizer.json"))
 
 
-def old_mistral(folder):
-    """Whatever stands behind a special token gets a blank more than the same text alone."""
-    old_llama_2(folder, chat_template=LLAMA2.replace("[INST]", "<|im_start|>").replace(" [/INST]", "<|im_end|>"))
-    edit_added_tokens(folder, {"normalized": False})
-
-
-settings = partial(change, name="tokenizer_config.json")
-THINK = CHATML.replace("assistant\n' }}{% endif %}", "assistant\n<think>\n' }}{% endif %}")
+config = partial(change, name="tokenizer_config.json")
 QUIET = CHATML[:CHATML.index("{% if add_generation_prompt %}")]
-ALWAYS_THINK = THINK.replace("'\n' + message['content']", "'\n' + ('<think>\n' if loop.index == 2 else '') + "
-                                                         "message['content']")
 UPPER = CHATML.replace("message['content']", "message['content'] | upper")
 
 
 # Each row: a change to the folder of the BPE, and words of the error.
 @pytest.mark.parametrize("damage, words", [
     (partial(write, name="tokenizer.json", content='{"model": {"type": "BPE"}}'), ["tokenizer.json: not a readable"]),
-    (words_with_specials, ["tokenizer.json: </s> in a document's text would become"]),
+    (words_with_specials, ["</s> in a document's text would become"]),
     (partial(without_tokenizer_json, write, name="tokenizer.model", content="x"), ["tokenizer.model: not a readable"]),
     (partial(without_tokenizer_json, write_sentencepiece, rule="nmt_nfkc"), ["tokenizer.model: not a BPE like"]),
     (partial(without_tokenizer_json, write_sentencepiece, user_defined=["  "]), ["tokenizer.model: not a BPE like"]),
-    (partial(without_tokenizer_json, write_sentencepiece, user_defined=CHAT, additional_special_tokens=[]),
-     ["tokenizer.model: transformers drops", "tokenizer_config.json"]),
-    (partial(without_tokenizer_json, write_sentencepiece, tokenizer_class="GPT2Tokenizer"),
-     ["tokenizer.model: tokenizer_class 'GPT2"]),
-    (partial(settings, tokenizer_class="CodeLlamaTokenizerFast"), ["tokenizer.json: tokenizer_class 'CodeLlama"]),
-    (partial(edit_added_tokens, flags={}, new=listed(["<x>"], single_word=True)), ["token '<x>' is a single_word"]),
-    (partial(write, name="added_tokens.json", content={"<new>": 9999}), ["added_tokens.json: token '<new>' should"]),
-    (partial(edit_added_tokens, flags={}, new=listed(["Yes"])), ["tokenizer.json: token 'Yes' should have the id"]),
-    (partial(settings, split_special_tokens=True), ["tokenizer_config.json: split_special_tokens is True"]),
-    (partial(settings, eos_token=5), ["tokenizer_config.json", "content is 5"]),
-    (partial(settings, extra_special_tokens="<x>"), ["extra_special_tokens is '<x>'"]),
-    (partial(settings, added_tokens_decoder=[5]), ["added_tokens_decoder must give"]),
-    (partial(settings, added_tokens_decoder={"9": {"content": "<x>", "lstrip": 3}}), ["tokenizer_config.json", "<x>"]),
-    (partial(write, name="added_tokens.json", content={"<x>": None}), ["added_tokens.json: must give an id"]),
+    (partial(write, name="added_tokens.json", content={"<new>": 9999}), ["token '<new>' should get id 9999"]),
+    (partial(write, name="added_tokens.json", content={"<x>": None}), ["added_tokens.json must give an id"]),
+    (partial(config, added_tokens_decoder={"9": {"content": "Yes"}}), ["token 'Yes' should get id 9"]),
+    (partial(config, added_tokens_decoder=[5]), ["added_tokens_decoder", "must give an id"]),
+    (partial(config, split_special_tokens=True), ["tokenizer_config.json: split_special_tokens is True"]),
+    (partial(config, fix_mistral_regex=True), ["tokenizer_config.json: fix_mistral_regex is True"]),
+    (partial(config, eos_token=5), ["its tokenizer cannot be used (Input must be"]),
     (partial(write_settings, template=None), ["no chat template"]),
     (partial(write_settings, template=[CHATML]), ["tokenizer_config.json: chat_template is neither"]),
     (partial(write_settings, template=[{"name": "rag", "template": CHATML}]), ["no chat template"]),
     (partial(write, name="chat_template.jinja", content="{{ nothing + 'x' }}"), ["chat_template.jinja"]),
-    (partial(write_settings, template="{{ raise_exception('users only') }}"), ["refuses", "users only"]),
+    (partial(write_settings, template="{{ raise_exception('users only') }}"), ["cannot be rendered (users only)"]),
     (partial(write_settings, template=UPPER), ["tokenizer_config.json", "does not print unchanged"]),
-    (partial(write_settings, template=THINK), ["tokenizer_config.json: the chat template asks", "<think>"]),
-    (partial(write_settings, template=ALWAYS_THINK), ["tokenizer_config.json", "a thought", "<think>"]),
+    (partial(write_settings, template=R1), ["tokenizer_config.json: the chat template opens a thought", "<think>"]),
     (partial(write_settings, template=QUIET), ["tokenizer_config.json", "reply by '<|im_end|>"]),
-    (partial(write_settings, template=LLAMA3, tokenizer_class="GPT2Tokenizer"), ["ids of the chat template depend"]),
-    (partial(write_settings, template=LLAMA2, tokenizer_class="Qwen2Tokenizer", add_prefix_space=True),
-     ["ids of the chat template depend", "[INST] 3"]),
-    (partial(without_tokenizer_json, old_mistral), ["ids of the chat template depend", "3"]),
+    (partial(write_settings, template=PLAIN), ["a token joins the chat template", "Summary directly."]),
     (partial(write_settings, template=LLAMA2.replace("'[INST] '", "('[INST] ' if loop.first else '[INST]')")),
-     ["ids of the chat template depend"]),
+     ["a token joins the chat template"]),
     (no_merges, ["Yes and No begin with the same token"]),
 ])
 def test_damage_is_named(tmp_path, damage, words):
