@@ -9,8 +9,10 @@ or changed is noticed before a wrong number comes out of it. Files hold plain va
 meaning.
 """
 import contextlib
+import glob
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -61,6 +63,16 @@ def read_kept(path: str | Path, of: dict | None = None) -> dict:
             if content.get(name) != value:
                 raise InputError(f"{path}: is of another {name}: {content.get(name)}, not {value}")
     return content
+
+
+def of_any_code(path: Path) -> list[Path]:
+    """The graphs beside `path` of the same document, model and settings, whichever code has built them.
+
+    A graph's name holds a hash of these, a dash, and the hash of the code (data.Method.file_name). The newest comes
+    last.
+    """
+    names = re.sub(r"-[0-9a-f]{16}(?=\.)", "-" + 16 * "[0-9a-f]", glob.escape(path.name))
+    return sorted(path.parent.glob(names), key=lambda path: path.stat().st_mtime)
 
 
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from core.code import VERSION, code_of_method, commit
-from core.disk import sealed, unsealed
+from core.disk import of_any_code, sealed, unsealed
 from core.files import (
     FLAG,
     NUMBER,
@@ -323,20 +323,10 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
 
 
 def graph_path(method: Method, document: Document, folder: Path) -> Path | None:
-    """Where a document's graph is, or will be; None if the method keeps none.
-
-    If graphs of any code are taken, it is the newest of this document, model and settings.
-    """
+    """Where a document's graph is, or will be; None if the method keeps none."""
     name = method.file_name(document)
-    if name is None:
-        return None
-    path = folder / f"{name}.json"
-    return max(of_any_code(path), key=lambda path: path.stat().st_mtime, default=path) if method.any_code else path
-
-
-def of_any_code(path: Path) -> list[Path]:
-    """The graphs in the same folder of the same document, model and settings, whichever code has built them."""
-    return list(path.parent.glob(f"{path.name.partition('-')[0]}-*.json"))
+    path = name and folder / f"{name}.json"
+    return [path, *of_any_code(path)][-1] if path and method.any_code else path
 
 
 class Progress:

@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import fill, indent
 
 from core.command import make_parser, parse_options, user_errors
+from core.disk import of_any_code
 from core.settings import PAPER
 from data import ENDS, Answer, read_text
 from evaluation.models import add_model_options, load_models, settings_of, warn_if_unknown
@@ -71,7 +72,11 @@ def ask(argv: list[str] | None = None) -> int:
     method = Pecan(model, encoder, settings_of(args, model, builder, paper), builder,
                    builder and settings_of(args, builder, None, paper))
 
+    method.any_code = args.any_code
+
     path = Path(args.graph or f"{Path(args.document).name}.{method.file_name(document)}.graph.json")
+    if args.any_code and not args.graph:
+        path = [path, *of_any_code(path)][-1]
     with nullcontext() if args.trace in (None, "-") else tracing(method, path, args.trace):
         verb = "reloaded" if path.exists() else "built"
         prepared = method.prepare(document, path, sys.stderr.isatty())

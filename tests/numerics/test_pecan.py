@@ -120,7 +120,7 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
     literal = []                                              # the texts that were tokenised
 
     class Recorder:
-        frame = Frame([], [], [], [])
+        frame = Frame([], [], [], [], [])
 
         def encode(self, text):
             literal.append(text)
@@ -191,9 +191,9 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
     for (_, prompt), ((_, reply, _, limit, _), _) in zip(prompts[1:], replies, strict=True):     # [0] had no nodes
         ids, spans = ids_and_spans(prompt)
         rows = mean_attention(tiny_hf, ids + reply)[len(ids):]
-        for places in naive.points(tiny.tokenizer, reply, len(reply) == limit).values():
-            assert graph.nodes[ip].text == tiny.tokenizer.decode([reply[x] for x in places])
-            e = to_nodes(rows[places], spans.values()).mean(0)
+        for tokens in naive.points(tiny.tokenizer, reply, len(reply) == limit).values():
+            assert graph.nodes[ip].text == tiny.tokenizer.decode([reply[x] for x in tokens]).strip()
+            e = to_nodes(rows[tokens], spans.values()).mean(0)
             wanted[ip, first:first + len(spans)] = e / e.sum()
             ip += 1
         first += len(spans)

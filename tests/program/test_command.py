@@ -58,8 +58,8 @@ def test_eval_may_be_a_link_and_have_no_docstrings(tmp_path):
     (InputError("x is wrong"), 2, "error: x is wrong\n"),
     (OutputError("x: cannot be\nwritten"), 2, "error: x: cannot be written; go on\n"),
     (FileNotFoundError(2, "No such file", "x"), 2, "error: [Errno 2] No such file: 'x'\n"),
-    (MemoryError(), 2, "error: out of memory (MemoryError); try --batch 4, 2 or 1"),
-    (RuntimeError("CUDA out of memory. Tried"), 2, "error: out of memory (CUDA out of memory. Tried); try --batch"),
+    (MemoryError(), 2, "error: out of memory (MemoryError); try a smaller --window"),
+    (RuntimeError("CUDA out of memory. Tried"), 2, "error: out of memory (CUDA out of memory. Tried); try a smaller"),
     (RuntimeError("DefaultCPUAllocator: not enough memory"), 2, "error: out of memory"),
     (OSError(12, "Cannot allocate memory"), 2, "error: out of memory"),
     (KeyboardInterrupt(), 130, "interrupted; go on\n")])
@@ -85,7 +85,6 @@ def test_an_answer_that_cannot_be_printed(capsys, monkeypatch):
     assert user_errors(lambda: print("an answer")) == 2
     assert capsys.readouterr().err.startswith("error: [Errno 28] No")
     assert sys.stdout is None, "what is left would be printed again at the end, with a traceback"
-    assert user_errors(lambda: print("an answer")) == 2 and "output is closed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])

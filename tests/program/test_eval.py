@@ -62,9 +62,10 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
     lines = printed.splitlines()
     assert lines[0] == "embedded" and lines[-1] == f"Results: {folder / 'results.json'}"
     kept = json.loads((folder / "results.json").read_text())
-    assert f"\nversion: {kept['version']}\n" in (ROOT / "CITATION.cff").read_text()
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    assert (kept["commit"] or "").removesuffix("-dirty") == head
+    for done in kept["data"]["embedded"]["runs"].values():
+        assert f"\nversion: {done['setup']['version']}\n" in (ROOT / "CITATION.cff").read_text()
+        assert (done["setup"]["commit"] or "").removesuffix("-dirty") == head and len(done["setup"]["code"]) == 16
     assert [(run["label"], run["n"]) for run in kept["data"]["embedded"]["runs"].values()] == [
         ("PECAN", 12), ("BM25 Top-5", 12), ("whole document", 12)]
 
@@ -311,7 +312,7 @@ def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
     comes without a comparison. If no question at all is answered, there is no table, and the exit code is 2.
     """
     monkeypatch.setitem(sys.modules, "umap", None)
-    for method, name in ((BM25, "answer"), (Dense, "prepare")):
+    for method, name in ((BM25, "read"), (Dense, "make")):
         monkeypatch.setattr(method, name, lambda *_, **__: torch.empty(1 << 50))
     long, longer = (FIRST["questions"][1] | {"question": "Who " * n} for n in (350, 500))
     paths = [write_lines(tmp_path / f"{name}.jsonl", [FIRST | {"passages": ["Ann came."], "questions": questions}])

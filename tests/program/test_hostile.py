@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runs import ROOT, files, short_set
 
 import eval as evaluation_main
-from core.disk import kept, read_graph
+from core.disk import read_kept
 from core.files import InputError, write_file
 from core.text import split
 from data import Answer, Document, Prepared, Question
@@ -23,12 +23,7 @@ from view.trace import read_traces
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
-def resume(path):
-    with kept(str(path).removesuffix(".summaries"), "", None):
-        pass
-
-
-READERS = {"g.json": read_graph, "t.jsonl": read_traces, "x.summaries": resume, "p.jsonl": Predictions}
+READERS = {"g.json": read_kept, "t.jsonl": read_traces, "p.jsonl": Predictions}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +32,6 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
     ask.ask([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--device", "cpu", "--graph",
              str(folder / "g.json"), "--trace", str(folder / "t.jsonl")])
-    write_file(folder / "x.summaries", '["0a1b", [[["Mara", [0.5, 0.5]]]], 7]\n' * 3)
     Predictions(folder / "p.jsonl").add(Document("d", ["x"]), Question("q", "Who?", ["a"]), Prepared([]),
                                         Answer("a", [], 1, 1), None)
     return folder, {name: (folder / name).read_text() for name in READERS}

@@ -4,6 +4,7 @@ All numbers are chosen by hand, and all differ, so that no mix-up goes unnoticed
 """
 import json
 
+from core.disk import unsealed
 from data import Answer, Document, Prepared, Question
 from evaluation import cost, metrics, tables
 from evaluation.runner import Predictions
@@ -20,7 +21,7 @@ def test_a_line_of_predictions(tmp_path):
     document = Document("d", ["x"])
     predictions = Predictions(tmp_path / "p.jsonl")
     predictions.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, "g")
-    line = json.loads(predictions.path.read_text())
+    line = unsealed(json.loads(predictions.path.read_text()), "the line")
     assert line.pop("hash") == document.hash and line.pop("trace") == [
         {name: value for name, value in vars(step).items() if name != "candidates"}]
     assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?", "graph": "g",

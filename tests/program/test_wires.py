@@ -89,7 +89,7 @@ def record(patch, main, arguments: list) -> dict[str, list]:
 
     for module in (llama, sbert):
         patch.setattr(module, "fingerprint", lambda folder: Path(folder).name)
-    patch.setattr(sys.stderr, "isatty", lambda: "--table=2" not in arguments)
+    patch.setattr(sys.stderr, "isatty", lambda: True)
     at(llama, "choose_device", lambda call: (torch.device("meta"), torch.float32))
     at(checkpoint, "read_tensors")
     at(sbert, "read_tensors")
@@ -97,9 +97,8 @@ def record(patch, main, arguments: list) -> dict[str, list]:
         at(encoder, "encode", lambda call: torch.tensor(list(map(vector_of, call.sentences))))
     at(pecan, "build")
     at(pecan, "chunks")
-    patch.setattr(pecan, "tqdm", lambda batches, *_, disable, **__: batches)
-    at(pecan, "tqdm")
-    at(pecan, "summarise", lambda call: [[] for _ in call.batch])
+    at(Pecan, "prepare_all")
+    at(pecan, "summarise", lambda call: [([], 0) for _ in call.batch])
     at(pecan, "Search", lambda call: SimpleNamespace(answer=lambda: Answer("Mara", [0], 1, 1, "all")))
     at(runner, "claim_file")
     at(runner, "answer_all", answer_all)
@@ -118,7 +117,7 @@ RUNS = {
     "pecan.py, short": (ask.ask, ["text.txt", "Who?", "--model=model", f"--builder={TINY}"]),
     "eval.py": (command.main, ["--method", "pecan,dragon,longllmlingua,bm25-x", "--dragon", "questions", "passages",
                                "--scorer", "scorer", "--top", 3, "--limit", 2, "--output", "r", "--graphs", "g",
-                               "--dataset", "mine.jsonl", *SHARED, *CHECKS]),
+                               "--dataset", "mine.jsonl", "--any-code", *SHARED, *CHECKS]),
     "eval.py, fixed": (command.main, ["--method", "pecan,sbert", "--dataset", "mine.jsonl", "--output", "s", *SHARED,
                                       *FIXED]),
     "eval.py, table": (command.main, ["--table=2", "--model=model", "--searcher", "scorer", "--dataset=mine.jsonl"])}
@@ -139,7 +138,7 @@ WIRES = [
     ("--window", "summarise", "limit", {450}),                        # half of it
     ("--window", "Search", "settings.window", {900}),
     (f"--builder={TINY}", "Search", "settings.window", {512}),
-    ("--batch", "build", "settings.batch", {2}),
+    ("--batch", "prepare_all", "self.batches.rows", {2}),
     ("--confidence", "Search", "settings.confidence", {.7}),
     ("--patience", "Search", "settings.patience", {2}),
     ("--nodes", "Search", "settings.fixed_nodes", {4}),
@@ -148,11 +147,8 @@ WIRES = [
     ("similarity", "Search", "settings.similarity", {False}),
     ("MuSiQue", "Search", "settings.answer_tokens", {32}),
     ("Qasper", "Search", "settings.confidence", {.98}),
-    ("text.txt", "build", "progress", {True}),                        # to a terminal
-    ("--dataset", "build", "progress", {True}),
-    ("--chunk", "tqdm", "disable", {False}),
-    ("--table=2", "build", "progress", {False}),                      # to a file
-    ("--table=2", "tqdm", "disable", {True}),
+    ("text.txt", "prepare_all", "progress", {True}),                  # to a terminal
+    ("--any-code", "prepare_all", "self.any_code", {True}),
     ("Who swims?", "Search", "question", {"Who sings?", "Who swims?"}),
     ("--dataset", "answer_all", "run.dataset.name", {"mine"}),
     ("--limit", "Search", "question", {"Who sings?", "Who swims?"}),
@@ -198,6 +194,8 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
 def test_a_setup_names_what_all_answers_share(recorded):
     """These are the settings, and the models that the method uses, no others. A builder has settings of its own."""
     setups = {call.path.stem: call.setup for call in recorded["eval.py"]["claim_file"]}
+    for setup in setups.values():
+        assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code")
     shared = {"model": "model float32", "chunk": 40, "window": 900, "summary_share": .25, "tree": True,
               "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
               "answer_tokens": 128}
@@ -288,7 +286,7 @@ def test_table_3_takes_one_part_away_a_row():
         "pecan": BASE, "pecan-without-attention": replace(BASE, attention=False), "pecan-without-progress": BASE,
         "pecan-without-graph": replace(BASE, tree=True), "pecan-without-similarity": replace(BASE, similarity=False)}
     settled = methods.settle(found["pecan-without-progress"], {"nodes": 20.7})
-    models = SimpleNamespace(model=None, encoder=None, builder=None)
+    models = SimpleNamespace(model=Mock(), encoder=None, builder=None)
     assert settled.row.make(models, settled).settings == replace(BASE, fixed_nodes=21)
     assert settled.file.name == "pecan-without-progress-21.jsonl"
     hotpotqa = runs("--table", 3, dataset="HotpotQA")["pecan-without-progress"]
