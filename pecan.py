@@ -373,18 +373,24 @@ def question_prompt(tokenizer, question: str) -> list[Segment]:
             (None, tokenizer.encode(ASK[1]))]
 
 
-def answer_turn(tokenizer, word: int) -> list[Segment]:
-    """The first assistant turn, a single token (`word`, that of "Yes" or "No"), and Table A2's second user turn."""
+def answer_turn(tokenizer, word: int, again: str = "") -> list[Segment]:
+    """The first assistant turn, a single token (`word`, that of "Yes" or "No"), and Table A2's second user turn.
+
+    Small models repeat their first word if the second turn does not say the question once more. With `again`, the
+    question, it does (Settings.again); the paper's does not.
+    """
     frame = tokenizer.frame
-    return [(None, [*frame.closed, word, *frame.reopen, *tokenizer.user(ANSWER), *frame.reclose])]
+    asked = f"{ANSWER}\n\nQuestion:\n{again}" if again else ANSWER
+    return [(None, [*frame.closed, word, *frame.reopen, *tokenizer.user(asked), *frame.reclose])]
 
 
-def room_for_nodes(tokenizer, prompt: list[Segment], settings: Settings) -> int:
-    """The tokens that nodes may take after a question's prompt.
+def room_for_nodes(tokenizer, prompt: list[Segment], question: str, settings: Settings) -> int:
+    """The tokens that nodes may take after the prompt of a question.
 
     The rest is kept for the second turn and the answer; a check's closing tokens fit there too, and are removed again.
     """
-    used = length_of(prompt) + length_of(answer_turn(tokenizer, tokenizer.first("Yes"))) + settings.answer_tokens
+    turn = answer_turn(tokenizer, tokenizer.first("Yes"), settings.again(question))
+    used = length_of(prompt) + length_of(turn) + settings.answer_tokens
     if used >= settings.window:
         raise InputError(f"window {settings.window} is too small: prompts, question and answer take {used} tokens")
     return settings.window - used
@@ -453,6 +459,7 @@ class Search:
         self.model = model
         self.tokenizer = model.tokenizer
         self.graph = graph
+        self.question = question
         self.settings = settings
         self.E = graph.E                                                  # [|V|, |V|]
         self.c = c.double()                                               # [|V|]
@@ -463,7 +470,7 @@ class Search:
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
         prompt = question_prompt(self.tokenizer, question)
-        self.room = room_for_nodes(self.tokenizer, prompt, settings)
+        self.room = room_for_nodes(self.tokenizer, prompt, question, settings)
 
         # A check needs the tokens that close the user's turn. Without progress control there is no check (4.2).
         self.checks = settings.fixed_nodes is None
@@ -487,7 +494,8 @@ class Search:
         end = self.run()
 
         word = self.tokenizer.first("No" if self.trace[-1].verdict == "No" else "Yes")
-        hidden, _ = self.model.read(self.cache, [answer_turn(self.tokenizer, word)])
+        turn = answer_turn(self.tokenizer, word, self.settings.again(self.question))
+        hidden, _ = self.model.read(self.cache, [turn])
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
         text = self.tokenizer.reply(ids[0]).strip()

@@ -147,7 +147,7 @@ class Baseline(Method):
         """The reading of lines, given as token ids. There is no check: the first assistant turn is "Yes"."""
         tokenizer = self.model.tokenizer
         return Reading([*question_prompt(tokenizer, question), (None, lines),
-                        *answer_turn(tokenizer, tokenizer.first("Yes"))], *about)
+                        *answer_turn(tokenizer, tokenizer.first("Yes"), self.settings.again(question))], *about)
 
     def reading_of_best(self, question: str, texts: list[str], order: Iterable[int]) -> Reading:
         """The reading of the texts at these indices, the best first; its `nodes` are those that fit the window.
@@ -163,7 +163,7 @@ class Baseline(Method):
     def room(self, question: str) -> int:
         """The tokens that texts may take after the question's prompt."""
         tokenizer = self.model.tokenizer
-        return room_for_nodes(tokenizer, question_prompt(tokenizer, question), self.settings)
+        return room_for_nodes(tokenizer, question_prompt(tokenizer, question), question, self.settings)
 
     def lines_that_fit(self, texts: list[str], order: Iterable[int], room: int) -> dict[int, list[int]]:
         """Index -> line, as token ids, of the texts at these indices. A text that does not fit is skipped."""

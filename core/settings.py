@@ -21,7 +21,7 @@ PAPER = {
 # The range of each setting.
 RULES = {
     **dict.fromkeys(("chunk", "window", "patience", "answer_tokens"), COUNT),
-    **dict.fromkeys(("tree", "attention", "similarity"), FLAG),
+    **dict.fromkeys(("tree", "attention", "similarity", "question_again"), FLAG),
     **dict.fromkeys(("fixed_nodes", "batch"),
                     Rule((int, type(None)), COUNT.words, lambda n: n is None or COUNT.holds(n))),
     "confidence": Rule((int, float), "a number of at least 0 and below 1", lambda x: 0 <= x < 1),
@@ -30,7 +30,7 @@ RULES = {
 }
 
 
-STAGE_2 = "confidence", "patience", "attention", "similarity", "fixed_nodes", "answer_tokens"
+STAGE_2 = "confidence", "patience", "attention", "similarity", "fixed_nodes", "answer_tokens", "question_again"
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Settings:
     similarity: bool = True       # False: "w/o embedding similarity", the final score is z
     fixed_nodes: int | None = None   # "w/o dynamic progress control": read this many nodes, without checks
     answer_tokens: int = 128      # length limit of an answer
+    question_again: bool = False  # the second turn says the question once more, which Table A2's does not
 
     # not part of the method: changes memory and the last bits of rounding
     batch: int | None = None      # rows that run together (None: core.together.rows)
@@ -60,6 +61,10 @@ class Settings:
         check_values(vars(self), RULES)
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
+
+    def again(self, question: str) -> str:
+        """What the second turn repeats: the question or nothing."""
+        return question if self.question_again else ""
 
     def answer_settings(self) -> dict:
         """The settings that may change an answer: all but `batch`."""

@@ -113,7 +113,6 @@ def expected(run: Run, whole: Run) -> dict[str, int | list[int]]:
     width = dtype.itemsize
     limit, room = limit_and_room(builder_tokenizer, built)
     instruction = length_of(summary_prompt(builder_tokenizer, []))       # Table A1 without nodes
-    turn = length_of(answer_turn(tokenizer, 0))
     close = len(tokenizer.frame.close)                       # tokens of a check
     vector = 2 * config.width ** 2                           # FLOPs of the mean embedding of a text
 
@@ -142,7 +141,8 @@ def expected(run: Run, whole: Run) -> dict[str, int | list[int]]:
             # Stage 2. Without progress control there are no checks, and the number of nodes is known.
             asked = question_prompt(tokenizer, question.text)
             opening = length_of(asked)
-            fits = room_for_nodes(tokenizer, asked, settings)
+            turn = length_of(answer_turn(tokenizer, 0, settings.again(question.text)))
+            fits = room_for_nodes(tokenizer, asked, question.text, settings)
             if settings.fixed_nodes:
                 fits = min(fits, settings.fixed_nodes * max(lengths))
             few, all_nodes = min(tokens, fits) // FEW, min(int(GRAPH * tokens), fits)

@@ -35,6 +35,8 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
     parser.add_argument("--batch", type=int, help="rows that run together: summaries, replies, answers (default: 32 on "
                                                   "a GPU, 16 elsewhere; fewer if memory runs out)")
+    parser.add_argument("--question-again", action="store_true", default=None,
+                        help="say the question once more before the answer, for small models (the paper does not)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
     parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
@@ -53,7 +55,7 @@ def chosen_settings(args: argparse.Namespace) -> dict:
                          "be used with it")
 
     return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
-            "batch": args.batch, "fixed_nodes": args.nodes,
+            "batch": args.batch, "fixed_nodes": args.nodes, "question_again": args.question_again,
             "attention": False if "attention" in args.without else None,
             "similarity": False if "similarity" in args.without else None,
             "tree": True if "graph" in args.without else None}

@@ -186,7 +186,7 @@ class Tokenizer:
         return re.sub("[\udc80-\udcff]", "\ufffd", text), [(own[0], own[-1] + 1) if own else (0, 0) for own in owned]
 
     def _bytes(self, token: int) -> bytes:
-        """The bytes of a token behind a word, because a decoder may drop the blank that begins a text."""
+        """The bytes of a token behind a word; a decoder may drop the blank that begins a text, and we keep it."""
         text = self.special.decode([*self._word, token]).removeprefix(self.special.decode(self._word))
         name = self.special.id_to_token(token) or ""
         parts = re.findall("<0x..>|.", name)
@@ -318,7 +318,7 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
     path = folder / "chat_template.jinja"
     if path.exists():
         with reading(path):
-            return path, path.read_text(encoding="utf-8")
+            return path, path.read_text("utf-8")
 
     path = folder / "tokenizer_config.json"
     template = settings.get("chat_template")

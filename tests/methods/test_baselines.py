@@ -113,7 +113,7 @@ def test_the_reader_reads_what_pecan_would(tiny, settings, question, spy):
 
 def test_a_text_that_just_fits_is_read(tiny, question, settings):
     """With one token more, the next best text is read instead. If no text fits, that is an error."""
-    room = pecan.room_for_nodes(tiny.tokenizer, pecan.question_prompt(tiny.tokenizer, question), settings)
+    room = pecan.room_for_nodes(tiny.tokenizer, pecan.question_prompt(tiny.tokenizer, question), question, settings)
     text = " ".join(["road"] * (room - 2))                    # a line has two more tokens, "\n*"
     method = BM25(tiny, settings)
     for longer, read in (("", [0]), (" road", [1])):

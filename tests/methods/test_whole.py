@@ -16,7 +16,7 @@ def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, setti
     prepared = method.prepare(document)
     assert prepared.index == [i for passage in document.passages for i in ids_of(pecan.node_line(t, None, passage))]
 
-    ids = cut_middle(prepared.index, pecan.room_for_nodes(t, pecan.question_prompt(t, question), settings))
+    ids = cut_middle(prepared.index, pecan.room_for_nodes(t, pecan.question_prompt(t, question), question, settings))
     prompt = ids_of([*pecan.question_prompt(t, question), (None, ids), *pecan.answer_turn(t, t.first("Yes"))])
     assert len(prompt) + settings.answer_tokens == settings.window
     answer = method.answer(prepared, question)

@@ -117,7 +117,7 @@ def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, set
         s.start()
         return s.visited
 
-    room = pecan.room_for_nodes(tiny.tokenizer, pecan.question_prompt(tiny.tokenizer, question), settings)
+    room = pecan.room_for_nodes(tiny.tokenizer, pecan.question_prompt(tiny.tokenizer, question), question, settings)
     for chunk, free in ((20, 100), (9999, room // 2)):
         kept = room - free
         assert visited([kept, free], chunk) == [0, 1], "all of it fits"
@@ -127,7 +127,7 @@ def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, set
 
 def test_a_question_that_leaves_no_room(tiny, settings):
     def room(window):
-        return pecan.room_for_nodes(tiny.tokenizer, pecan.question_prompt(tiny.tokenizer, "Who"),
+        return pecan.room_for_nodes(tiny.tokenizer, pecan.question_prompt(tiny.tokenizer, "Who"), "Who",
                                     replace(settings, window=window))
 
     used = settings.window - room(settings.window)
