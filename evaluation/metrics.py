@@ -222,10 +222,10 @@ def read_predictions(path: str | Path) -> list[dict]:
         if "pred" in row and LongBench().part(task) not in LongBench.parts:
             raise InputError(f"{path}: LongBench's {task!r} is not scored, only {', '.join(LongBench.tasks)}; "
                              "predictions of others have the key 'prediction'")
-        row, place = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
-        check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{place}not a prediction with its answers: ")
+        row, where = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
+        check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):
-            check_options(row, place)
+            check_options(row, where)
         rows.append(row)
     if not rows:
         raise InputError(f"{path}: holds no prediction")

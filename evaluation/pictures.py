@@ -39,9 +39,8 @@ def draw(table: str, dataset: str, runs: dict, path: Path):
 
 
 def whiskers(runs: list[dict], name: str) -> list[list[float]]:
-    """Intervals for matplotlib: the distances below and above the means. Rounding errors below 0 become 0."""
-    ends = [(run[name], *run[f"{name}_interval"]) for run in runs]
-    return [[max(0.0, mean - low) for mean, low, _ in ends], [max(0.0, high - mean) for mean, _, high in ends]]
+    """Intervals for matplotlib: the distances below and above the means. (Rounding may put an end past its mean.)"""
+    return [[abs(run[f"{name}_interval"][end] - run[name]) for run in runs] for end in (0, 1)]
 
 
 def paint_nodes(figure, dataset: str, runs: dict):

@@ -238,10 +238,10 @@ class Runner:
         options = argparse.Namespace(**vars(run.options) | {"device": self.team.device(run.options.device)})
         if self.models is None or self.models.options != options:
             self.models = self.method = None                      # free them before others are loaded
-            with enough_memory():
-                self.models = Models(options)
+        with enough_memory():
+            self.models = self.models or Models(options)
+            self.method = method = run.row.make(self.models, run)
 
-        self.method = method = run.row.make(self.models, run)
         method.any_code = options.any_code
         used = {name: part.fingerprint for name, part in vars(method).items() if hasattr(part, "fingerprint")}
         setup = used | {"code": code_of_method(type(method)), "graphs of any code": options.any_code, "top": run.top_k,

@@ -36,10 +36,8 @@ def quantity(flops: float) -> str:
 
 def difference(run: dict) -> str:
     """F1 minus the F1 of the first row (PECAN) on the same questions, with its interval."""
-    if not run.get("difference"):                                 # the first row, or the first row was not run
-        return "-"
-    low, high = run["difference"]["interval"]
-    return f"{run['difference']['f1']:+.1f} ({low:+.1f} to {high:+.1f})"
+    found = run.get("difference")                                 # None: the first row, or the first row was not run
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(found["f1"], *found["interval"]) if found else "-"
 
 
 # The cell of each column, from a run's summary.
@@ -76,9 +74,9 @@ def as_text(table: Table) -> str:
     """The title, then the columns. Words in the first two columns are set left; the rest is set right."""
     columns = []
     for n, column in enumerate(zip(table.header, *table.rows)):
-        words = n < 2 and not any(cell[:1].isdigit() for cell in column)
+        words = n < 2 and not any(cell[:1].isdigit() for cell in column) or any("#" in cell for cell in column)
         width = max(map(len, column))
-        columns.append([cell.ljust(width) if words else cell.rjust(width) for cell in column])
+        columns.append([f"{cell:{'<' if words else '>'}{width}}" for cell in column])
 
     lines = ["  ".join(line) for line in zip(*columns)]
     return "\n".join([table.title, *lines] if table.title else lines)
@@ -182,14 +180,15 @@ def table_a4(dataset: str, runs: dict) -> Table:
 
 
 def nodes(dataset: str, runs: dict) -> Table:
-    """Figure 3: queries by the number of nodes read, in ranges of five.
+    """Figure 3: queries by the number of nodes read, with a bar for each range of five; the longest has 40 signs.
 
     The paper prints a picture. GARLIC 4.4 has the averages.
     """
     run = runs.get("pecan")
     average = f"{paper.FIXED_NODES[dataset]} (GARLIC)" if dataset in paper.FIXED_NODES else NONE
-    rows = [["average", *cells(run, ["nodes"]), average]]
+    rows = [["average", *cells(run, ["nodes"]), "", average]]
     counts = Counter(n // 5 for n in Counter(run["histogram"]).elements()) if run else Counter()
     for n in range(max(counts, default=-1) + 1):
-        rows.append([f"{5 * n}-{5 * n + 4}", str(counts[n]), NONE])
-    return Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "published"], rows)
+        bar = "#" * -(-40 * counts[n] // max(counts.values()))           # rounded up: one query shows
+        rows.append([f"{5 * n}-{5 * n + 4}", str(counts[n]), bar, NONE])
+    return Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)

@@ -102,7 +102,7 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, begin, spy, verdict, c
     """The answer follows a "No" if the last check said so, else a "Yes", also without any check."""
     turns = spy("answer_turn", pecan)
     begin(**changes).answer()
-    (_, first), _ = turns[-1]
+    (_, first, _), _ = turns[-1]
     assert first == tiny.tokenizer.first(verdict)
 
 

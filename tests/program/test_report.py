@@ -10,7 +10,7 @@ from test_eval import ROOT, run, write_lines
 import eval
 from core.settings import resolve
 from data import EMBEDDED
-from evaluation import cost, datasets, metrics
+from evaluation import cost, datasets, methods, metrics, tables
 from evaluation.runner import Runner
 from evaluation.tables import cells, quantity
 from llama import length_of
@@ -51,13 +51,13 @@ def printed(tmp_path, monkeypatch):
         write_lines(path, [{"passages": ["Tom is here."] * words * n,
                             "questions": [{"question": "Who?", "answers": ["x"]}] * n} for n in (2, 1)])
 
-    def tables(*arguments):
+    def tables_printed(*arguments):
         done = run(*arguments, "--dataset", *paths, "--output", tmp_path / "r")
         text = (tmp_path / "r" / f"{'-'.join(['table', *arguments[1:2]])}.txt").read_text()
         assert done.stdout.startswith(text)
         blocks = [[re.split("  +", line.strip()) for line in block.splitlines()] for block in text.split("\n\n")]
         return {title: lines for (title,), *lines in blocks}
-    return tables
+    return tables_printed
 
 
 # For each table: measured columns, published columns, and its rows: name, label, and for some the paper's figures on
@@ -134,6 +134,16 @@ def test_the_table_of_a_run_without_table(printed):
         assert header == ["method", "F1", "95 %", *accuracy, "ROUGE-L", "nodes", "FLOPs", "graph", "cut", "n", "diff"]
         assert lines == [[label, *wanted_cells(data, name, header[1:])] for name, label in (
             ("pecan", "PECAN"), ("bm25", "BM25 Top-5"), ("whole", "whole document"))]
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table != "2"])
+def test_a_row_that_the_paper_does_not_have(monkeypatch, table):
+    """One Row adds a method: its published cells are none."""
+    monkeypatch.setitem(methods.TABLES, table, ((methods.Row("new", "A new method"),), ()))
+    runs = {"new": metrics.summary(raw("Qasper", "new"))}
+    heads = [head.split("|") for head in TABLES[table][:2]]
+    assert tables.tables_of(table, {"Qasper": {"runs": runs}})[0].rows[0] == [
+        "A new method", *cells(runs["new"], heads[0]), *("none" for _ in heads[1])]
 
 
 def test_costs_lengths_and_nodes_from_raw_rows(printed, tiny, spy):

@@ -198,7 +198,7 @@ def test_a_setup_names_what_all_answers_share(recorded):
         assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code")
     shared = {"model": "model float32", "chunk": 40, "window": 900, "summary_share": .25, "tree": True,
               "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
-              "answer_tokens": 128}
+              "answer_tokens": 128, "question_again": False}
     assert setups == {
         "pecan": shared | {"encoder": "mean encoder", "builder": "builder float32", "top": None, "construction": {
             "chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
