@@ -1,0 +1,90 @@
+"""Whoever changes the method sees the numbers of the changed method.
+
+The changes are those of CONTRIBUTING.md, made in a copy of the program. eval.py then runs as a newcomer would run it:
+the same command again, a new folder with the old graphs, --overwrite, and everything anew.
+"""
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from runs import ROOT
+
+PROGRAM = "core", "model", "encoders", "baselines", "evaluation", "view", "tiny"
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+CHANGES = dict(re.findall(r"^(\w+\.py: .*)\n((?:[-+].*\n)+)", re.search(r"```diff\n(.*?)```", TEXT, re.S)[1], re.M))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """A copy of the program, and the folder `old` with the results of the unchanged code."""
+    folder = tmp_path_factory.mktemp("program")
+    for name in PROGRAM:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (*ROOT.glob("*.py"), ROOT / "CITATION.cff"):
+        shutil.copy(file, folder)
+    run(folder, "old")
+    again = run(folder, "again", "--graphs", "old/graphs")
+    assert "graphs: 1 taken, 0 built" in again.stderr, "unchanged code takes it"
+    return folder
+
+
+def run(folder, output, *options, code=0):
+    command = [sys.executable, "eval.py", "--limit", "1", "--method", "pecan", "--device", "cpu", "--output", output]
+    done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def answers(folder, output):
+    """What the search of each question read, and all its numbers."""
+    lines = (folder / output / "embedded" / "pecan.jsonl").read_text().splitlines()
+    return [(row["id"], row["prediction"], row["trace"]) for row in map(json.loads, lines)]
+
+
+def replaced(folder, file, old, new):
+    source = (folder / file).read_text(encoding="utf-8")
+    assert source.count(old) == 1, f"{file} holds {old!r} {source.count(old)} times"
+    (folder / file).write_text(source.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_method_gives_the_changed_numbers(program, tmp_path, change):
+    """The same folder is refused, also if only half of it was answered. Every other way gives what everything anew
+    gives. Graphs that the change does not touch are taken."""
+    folder = shutil.copytree(program, tmp_path / "p")
+    lines = [line[:1] for line in CHANGES[change].splitlines()]
+    texts = ["".join(f"{line[1:]}\n" for line in CHANGES[change].splitlines() if line[0] == sign) for sign in "-+"]
+    assert {*lines} == {"-", "+"}
+    file = change.split(":")[0]
+    replaced(folder, file, *texts)
+
+    run(folder, "new")
+    wanted = answers(folder, "new")
+    assert wanted != answers(folder, "old"), "the change has no effect here"
+    half = folder / "half" / "embedded"
+    shutil.copytree(folder / "old", folder / "half")
+    (half / "pecan.jsonl").write_text("".join((half / "pecan.jsonl").read_text().splitlines(keepends=True)[:3]))
+    for output in ("old", "half"):
+        assert "holds answers of another code" in run(folder, output, code=2).stderr
+
+    done = run(folder, "mixed", "--graphs", "old/graphs")
+    graphs = "0 taken, 1 built; 1 that another code has built are unused"
+    graphs = graphs if file == "llama.py" else "1 taken, 0 built"
+    assert graphs in done.stderr and answers(folder, "mixed") == wanted
+    run(folder, "old", "--overwrite")
+    assert answers(folder, "old") == wanted
+
+
+@pytest.mark.slow
+def test_a_compared_method_belongs_to_its_code_too(program, tmp_path):
+    """BM25 cuts with pecan.chunks. A change of the search is none of its business."""
+    folder = shutil.copytree(program, tmp_path / "p")
+    run(folder, "b", "--method", "bm25")
+    replaced(folder, "pecan.py", "    return position * to_query\n", "    return to_query\n")
+    run(folder, "b", "--method", "bm25")
+    replaced(folder, "pecan.py", "split(tokenizer, passage, most)]", "split(tokenizer, passage, most // 2)]")
+    assert "holds answers of another code" in run(folder, "b", "--method", "bm25", code=2).stderr
