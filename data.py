@@ -163,6 +163,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict]]:
 
 def read_jsonl(path: Path) -> list[Document]:
     """The documents of a JSON lines file, on disk or in a zip file. InputError names the line and what is wrong."""
+    path = Path(path) if isinstance(path, str) else path
     documents = []
     seen = set()                                            # (kind, id)
     for number, row in json_lines(path):

@@ -78,14 +78,14 @@ class Graph:
 
     @cached_property
     def E(self) -> torch.Tensor:
-        """The edge weights [|V|, |V|], float64 and sparse: a pair of nodes without an edge takes no memory.
+        """The edge weights [|V|, |V|], float64: 8 MB for 1,000 nodes.
 
         Row i sums to 1, or is all 0 if i is a chunk, or an information point whose attention rounds to 0.
         """
-        V = len(self.nodes)
-        pairs = torch.tensor([(i, j) for i, j, _ in self.edges], dtype=torch.int64).reshape(-1, 2).T
-        weights = torch.tensor([e for _, _, e in self.edges], dtype=torch.float64)
-        return torch.sparse_coo_tensor(pairs, weights, (V, V), check_invariants=True).coalesce()
+        E = torch.zeros(len(self.nodes), len(self.nodes), dtype=torch.float64)
+        for i, j, e in self.edges:
+            E[i, j] = e
+        return E
 
     @property
     def top_level(self) -> list[int]:

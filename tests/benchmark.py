@@ -20,6 +20,8 @@ PARTS = {part.__name__: part for part in (stage_1, one_search, full_size, laptop
 
 
 def main(words: list[str]):
+    if not {*words} <= {*PARTS, "--short"}:
+        sys.exit(__doc__)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}\n")
     print(f"{'what':60}{'ours':>12}{'peer':>22}{'ratio':>9}")

@@ -8,8 +8,9 @@ end=$((SECONDS + 540))
 output=$(mktemp -d)
 trap 'rm -rf "$output"' EXIT
 
-gpu=$(python -c "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')")
-echo "GPU: ${gpu:-none}; $(git log -1 --format=%h 2>/dev/null), $(python -c "import torch; print('torch', torch.__version__)")"
+python=${PYTHON:-$(command -v python3)}      # PYTHON=... chooses the interpreter that has torch
+gpu=$("$python" -c "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')")
+echo "GPU: ${gpu:-none}; $(git log -1 --format=%h 2>/dev/null), $("$python" -c "import torch; print('torch', torch.__version__)")"
 
 part() {                     # part LIMIT TITLE COMMAND...: run it for at most LIMIT seconds, and show how it ended
     local limit=$(($1 < end - SECONDS ? $1 : end - SECONDS)) title=$2 start=$SECONDS
@@ -29,11 +30,13 @@ on_gpu() {
     if [[ $gpu ]]; then part "$@"; else printf '\n## %s\n%s\n(needs a GPU)\n' "$2" "${*:3}"; fi
 }
 
+# The most important first: each part has its own limit, and all together end in time.
 short=$([[ $gpu ]] || echo --limit 1)
-on_gpu 150 "The rings on published weights" pytest -q -n 0 --no-header -p no:cacheprovider \
+on_gpu 150 "The rings on published weights" "$python" -m pytest -q -n 0 --no-header -p no:cacheprovider \
     tests/numerics/test_published.py -k cuda
-part 120 "The main table, cpu in float32" python eval.py --device cpu --dtype float32 --output "$output/cpu" $short
+part 150 "Stage 1 and a search, beside transformers" "$python" tests/benchmark.py stage_1 one_search ${short:+--short}
+part 60 "Memory of an 8B shape" "$python" tests/benchmark.py full_size ${short:+--short}
 for dtype in float32 bfloat16; do
-    on_gpu 120 "The main table, cuda in $dtype" python eval.py --device cuda --dtype $dtype --output "$output/$dtype"
+    on_gpu 90 "The main table, cuda in $dtype" "$python" eval.py --device cuda --dtype $dtype --output "$output/$dtype"
 done
-part 300 "An 8B shape: memory and time" python tests/benchmark.py full_size one_search stage_1 ${short:+--short}
+part 60 "The main table, cpu in float32" "$python" eval.py --device cpu --dtype float32 --output "$output/cpu" $short

@@ -13,7 +13,7 @@ def leaders(answer: Answer, graph: Graph) -> dict[int, int]:
     """For each node that attention led to, more than similarity in a score of both: the visited i with the largest
     r_i e_ij.
     """
-    E = graph.E.to_dense()
+    E = graph.E
     r = E.new_zeros(len(E), 1)
     found = {}
     for step in answer.trace:

@@ -65,7 +65,7 @@ WATCHED = {
     "pecan.question_prompt": (lambda prompt, tokenizer, _: [pieces(tokenizer, llama.ids_of(prompt))],
                               "prompt: Table A2 up to its first node [T]"),
     "pecan.final_scores": (
-        lambda scores, E, r, c, *_: reasons(E.to_dense(), r, c, *scores),
+        lambda scores, E, r, c, *_: reasons(E, r, c, *scores),
         "i: the node outside S with the highest score", "j: the nodes of S with an edge to i",
         "r_j: their relevance", "e_ji: their edges to i, from the column of E",
         "z_i: the sum of r_j e_ji (equation 1)", "sum z: over all nodes", "c_i: cosine of query and node",
@@ -107,7 +107,7 @@ def record(model, encoder, settings: Settings, document: Document, question: str
         search = pecan.Search(model, graph, question, c, settings)
         search.run()
 
-        E = graph.E.to_dense()
+        E = graph.E
         node = search.visited[-1]
         source = (E[:, node] * search.r).argmax().item()
         group = summarise_again(model, graph, source, settings)

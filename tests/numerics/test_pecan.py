@@ -160,7 +160,7 @@ def test_graph_invariants(graph, document, tiny, settings):
     assert levels == sorted(levels) and levels[-1] >= 3, "the embedded world must give three levels"
     assert " ".join(node.text for node in graph.nodes if node.level == 1).split() == " ".join(document.passages).split()
 
-    for i, row in enumerate(graph.E.to_dense()):
+    for i, row in enumerate(graph.E):
         assert {levels[j] for j in row.nonzero()[:, 0]} <= {levels[i] - 1}
         assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
 
@@ -198,7 +198,7 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
             ip += 1
         first += len(spans)
     assert ip == len(graph.nodes)
-    assert (graph.E.to_dense() - wanted).abs().max() < rounding(tiny)
+    assert (graph.E - wanted).abs().max() < rounding(tiny)
 
 
 def test_the_smallest_window(tiny, settings):

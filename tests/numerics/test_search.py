@@ -61,7 +61,7 @@ def test_r_follows_from_hugging_faces_attention(tiny, searched):
 def test_each_choice_follows_from_equation_1(tiny, graph, searched):
     """z and score of each node that was chosen follow from Hugging Face's r of the nodes read before it."""
     s, _, _, r = searched
-    E = graph.E.to_dense().numpy()
+    E = graph.E.numpy()
     known = [0.0] * len(graph.nodes)
     for step in s.trace:
         if step.score is not None:
