@@ -56,14 +56,17 @@ def rms_norm(x, weight, eps):
 
 
 def inverse_frequencies(config: Config) -> torch.Tensor:
-    """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by llama3 scaling if the config has it.
+    """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by linear or llama3 scaling.
 
-    `original` is the context length before scaling. A frequency with a wavelength above original/low is divided by
-    `factor`. One with a wavelength below original/high is kept. In between, both results are blended.
+    Linear scaling divides every frequency by `factor`. llama3's knows `original`, the context length before scaling: a
+    frequency with a wavelength above original/low is divided by `factor`, one with a wavelength below original/high is
+    kept, and in between both results are blended.
     """
     f = 1 / config.rope_theta ** (torch.arange(0, config.head_width, 2, dtype=torch.int64).float() / config.head_width)
     if config.rope is None:
         return f
+    if config.rope.keys() == {"factor"}:                        # linear
+        return f / config.rope["factor"]
     factor, low, high, original = (config.rope[key] for key in ("factor", "low", "high", "original"))
     wavelength = 2 * math.pi / f
     scaled = torch.where(wavelength > original / low, f / factor, f)
@@ -285,6 +288,9 @@ class Llama:
             q = split_heads(self.linear(h, at + "self_attn.q_proj"), config.head_width)     # [B, H, T, K]
             k = split_heads(self.linear(h, at + "self_attn.k_proj"), config.head_width)     # [B, KV, T, K]
             v = split_heads(self.linear(h, at + "self_attn.v_proj"), config.head_width)     # [B, KV, T, K]
+            if config.head_norms:                               # Qwen3: each head is normalised before its rotation
+                q = rms_norm(q, w[at + "self_attn.q_norm.weight"], config.norm_eps)
+                k = rms_norm(k, w[at + "self_attn.k_norm.weight"], config.norm_eps)
             q, k = rotate(torch.cat((q, k), 1), cos, sin).split((config.heads, config.kv_heads), 1)
             k, v = cache.write(layer, k, v, rows, positions, P)                            # [B, KV, P, K]
 
@@ -306,13 +312,17 @@ class Llama:
             a /= config.layers                                  # a(x, y): the mean over heads and layers (3.1)
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
-    def logits(self, hidden):
-        """Next-token logits [.., vocabulary] of hidden states [.., D].
+    def logits(self, hidden, tokens: list[int] | None = None):
+        """Next-token logits [.., vocabulary] of hidden states [.., D]; if `tokens` are given, theirs alone.
 
-        Raises InputError if they are not all finite, as after an overflow in the pass.
+        Theirs are in at least float32, because bfloat16 rounds a logit near 20 to a multiple of .125. The FLOPs are
+        those of the whole output matrix. Raises InputError if a logit is not finite, as after an overflow in the pass.
         """
         self.flops += 2 * hidden.numel() * self.config.vocab
-        logits = F.linear(hidden, self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"])
+        matrix = self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"]
+        if tokens is not None:
+            hidden, matrix = at_least_float32(hidden), at_least_float32(matrix[tokens])
+        logits = F.linear(hidden, matrix)
         if not logits.isfinite().all():
             raise InputError(f"the model gives numbers that are not finite in {self.dtype}; float32 may hold them")
         return logits

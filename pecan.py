@@ -559,11 +559,10 @@ class Search:
         p_yes is the softmax of two logits after a visit, which returned hidden [1, D]: those of the first tokens of
         "Yes" and "No". A word may take several tokens; the paper does not say.
         """
-        logits = self.model.logits(hidden)[0]                                              # [vocabulary]
-        yes_no = [self.tokenizer.first("Yes"), self.tokenizer.first("No")]
+        logits = self.model.logits(hidden, [self.tokenizer.first("Yes"), self.tokenizer.first("No")])      # [1, 2]
 
         step = self.trace[-1]
-        step.p_yes = logits[yes_no].cpu().double().softmax(0)[0].item()
+        step.p_yes = logits[0].cpu().double().softmax(0)[0].item()
         step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
         step.flops, step.tokens = self.model.spent(self.spent_before)
         return step.verdict == "Yes"

@@ -38,15 +38,17 @@ class Config:
     max_length: int                            # positions the checkpoint was made for
     tied: bool                                 # the output matrix is the embedding
     rope_theta: float
-    rope: dict | None                          # llama3 scaling: factor, low, high, original
+    rope: dict | None                          # scaling: factor, and for llama3 low, high, original
     eos: tuple[int, ...]                       # each of these tokens ends a reply
     dtype: str                                 # of the stored weights
     biased: tuple[str, ...] = ()               # the matrices of a layer that have a bias
+    head_norms: bool = False                   # each head's query and key are normalised (Qwen3)
 
 
 # The model types that are a Llama, and Hugging Face's defaults for absent keys.
 KINDS = {"llama": {"max_position_embeddings": 2048, "eos_token_id": 2},
          "qwen2": {"max_position_embeddings": 32768, "num_key_value_heads": 32},
+         "qwen3": {"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128},
          "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096,
                      "eos_token_id": 2}}
 DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
@@ -60,7 +62,7 @@ RULES = {
     **dict.fromkeys(("tie_word_embeddings", "attention_bias", "mlp_bias"), FLAG),
     "layer_types": Rule((list,), "'full_attention' for each layer",
                         lambda kinds: all(kind == "full_attention" for kind in kinds)),
-    "rope_type": Rule((str,), "'default' or 'llama3'", lambda kind: kind in ("default", "llama3")),
+    "rope_type": Rule((str,), "default, linear or llama3", lambda kind: kind in ("default", "linear", "llama3")),
 }
 HEAD_WIDTH = Rule((int,), "an even number above 0, because RoPE rotates pairs", lambda n: COUNT.holds(n) and n % 2 == 0)
 ROPE_NAMES = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor",     # ours -> config.json's
@@ -71,8 +73,7 @@ LLAMA3 = dict.fromkeys(ROPE_NAMES.values(), POSITIVE) | {"original_max_position_
 def read_config(folder: str | Path) -> Config:
     """Read config.json as transformers 4 or 5 wrote it; absent keys have Hugging Face's defaults.
 
-    Raises InputError for a missing key, another architecture, a rope_type other than default and llama3, and an
-    impossible value.
+    Raises InputError for a missing key, another architecture or rope_type, and an impossible value.
     """
     path = Path(folder) / "config.json"
     with reading(path, "not the config.json of a Llama"):
@@ -88,9 +89,8 @@ def read_config(folder: str | Path) -> Config:
         heads = values["num_attention_heads"]
         divides = Rule((int,), f"a divisor of num_attention_heads, {heads}", lambda n: heads % n == 0)
         values = {"head_dim": values["hidden_size"] // heads} | values
-        scaled = values["rope_type"] == "llama3"
-        check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} | (LLAMA3 if scaled else {}),
-                     f"{path}: ")
+        scaling = {"default": {}, "linear": {"factor": POSITIVE}, "llama3": LLAMA3}[values["rope_type"]]
+        check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} | scaling, f"{path}: ")
 
         # Mistral's attention may slide: it reaches back sliding_window tokens. Up to that length nothing slides.
         max_length = values["max_position_embeddings"]
@@ -115,10 +115,11 @@ def read_config(folder: str | Path) -> Config:
         max_length=max_length,
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
-        rope={name: values[key] for name, key in ROPE_NAMES.items()} if scaled else None,
+        rope={name: values[key] for name, key in ROPE_NAMES.items() if key in scaling} or None,
         eos=_end_of_sequence(path.parent, given),
         dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"),
-        biased=tuple(biased))
+        biased=tuple(biased),
+        head_norms=kind == "qwen3")
 
 
 def check_implemented(path: Path, raw: dict, only: dict):
@@ -166,6 +167,8 @@ def tensor_shapes(c: Config) -> dict[str, tuple[int, ...]]:
                     "self_attn.q_proj": (q, D), "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D),
                     "self_attn.o_proj": (D, q), "mlp.gate_proj": (c.intermediate, D),
                     "mlp.up_proj": (c.intermediate, D), "mlp.down_proj": (D, c.intermediate)}
+    if c.head_norms:
+        layer_shapes |= {"self_attn.q_norm": (c.head_width,), "self_attn.k_norm": (c.head_width,)}
 
     shapes = {}
     for layer in range(c.layers):

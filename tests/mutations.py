@@ -19,6 +19,15 @@ LLAMA = {
             "second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
             "second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
     },
+    "test_rope.py::test_linear_scaling_by_hand": {
+        "linear scaling the wrong way round": ("return f / config.rope", "return f * config.rope"),
+    },
+    "test_llama.py::test_the_logits_of_a_check_are_not_rounded_to_bfloat16": {
+        "a check in the model's dtype": (
+            "hidden, matrix = at_least_float32(hidden), at_least_float32(matrix[tokens])", "matrix = matrix[tokens]"),
+        "a check counts two rows alone": ("2 * hidden.numel() * self.config.vocab",
+                                          "2 * hidden.numel() * (len(tokens) if tokens else self.config.vocab)"),
+    },
     "test_rope.py::test_inverse_frequencies": {
         "RoPE scaling dropped": ("if config.rope is None:", "if True:"),
         "RoPE scaling not smoothed": ("torch.where(between, blended, scaled)", "scaled"),
@@ -30,6 +39,11 @@ LLAMA = {
             "positions[:, None, :, None].to(dtype) * inv_freq.to(dtype)"),
     },
     "test_llama.py::test_model_equals_hugging_face": {
+        "head norms left out": ("if config.head_norms:", "if False:"),
+        "all heads normalised as one": (
+            "k = rms_norm(k, w[at + \"self_attn.k_norm.weight\"], config.norm_eps)",
+            "k = rms_norm(k.transpose(1, 2).flatten(2), w[at + \"self_attn.k_norm.weight\"].repeat(config.kv_heads), "
+            "config.norm_eps).unflatten(2, (config.kv_heads, -1)).transpose(1, 2)"),
         "no RoPE": (" = rotate(torch.cat((q, k), 1), cos, sin).split", " = torch.cat((q, k), 1).split"),
         "keys not rotated": (
             "rotate(torch.cat((q, k), 1), cos, sin).split", "torch.cat((rotate(q, cos, sin), k), 1).split"),

@@ -2,8 +2,8 @@
 
 The attention of these checkpoints is peaky enough to show a bug. With the usual initialisation (standard deviation
 0.02) attention is nearly uniform, and a forward pass without RoPE scaling still passes at 1e-5. So the matrices have a
-standard deviation of 0.15 and the norms are perturbed. The original context of the llama3 scaling is 64 positions, so
-that all three of its bands act within the length of a test.
+standard deviation of 0.15 and the norms are perturbed; those of Qwen3's heads lie around 2. The original context of the
+llama3 scaling is 64 positions, so that all three of its bands act within the length of a test.
 """
 import json
 import shutil
@@ -31,8 +31,8 @@ SMALL = {"vocab_size": 480, "hidden_size": 64, "intermediate_size": 96, "num_hid
 def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
     """Write a random Llama in Hugging Face's format, with the embedded model's tokenizer, and return its folder.
 
-    `changes` replace entries of SMALL; a model_type makes a Qwen2 or a Mistral. `shard` is the largest size of a weight
-    file, such as "100KB". `dialect` is the major version of transformers whose config.json is written, 4 or 5.
+    `changes` replace entries of SMALL; a model_type makes a Qwen2, a Qwen3 or a Mistral. `shard` is the largest size of
+    a weight file, such as "100KB". `dialect` is the major version of transformers whose config.json is written, 4 or 5.
     """
     torch.manual_seed(seed)
     config = AutoConfig.for_model(**{"model_type": "llama"} | SMALL | changes)
@@ -40,7 +40,7 @@ def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name:
-                weight.normal_(1.0, 0.2)
+                weight.normal_(2.0 if "self_attn" in name else 1.0, 0.2)
             else:
                 weight.normal_(0.0, 0.15)
 
@@ -60,7 +60,7 @@ def rewrite_for_version_4(path: Path):
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
     config["torch_dtype"] = config.pop("dtype")
-    config["rope_scaling"] = rope if rope["rope_type"] == "llama3" else None
+    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
     path.write_text(json.dumps(config))
 
 

@@ -65,13 +65,13 @@ class Scripted(Llama):
         attention = self.table[(31 * tokens + positions) % ROWS].float()
         return hidden, attention[:, :, :attended]
 
-    def logits(self, hidden):
+    def logits(self, hidden, tokens=slice(None)):
         logits = torch.zeros(len(hidden), self.config.vocab)
         for row, (token, x) in zip(logits, hidden.tolist()):
             row[self.follow(token, x)] = 100
             row[self.tokenizer.first("Yes")] = self.yes[x]
             row[self.tokenizer.first("No")] = 0
-        return logits
+        return logits[:, tokens]
 
 
 # --- stage 1 --------------------------------------------------------------------------------------------------------

@@ -103,6 +103,10 @@ OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() 
     {"rope_parameters": {"rope_type": "default"}, "rope_scaling": SCALING, "rope_theta": 7.0},
     {"rope_parameters": SCALING, "rope_scaling": {"rope_type": "default"}, "rope_theta": 7.0},
     {"rope_parameters": None, "rope_scaling": OLD_LLAMA3},
+    {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 7.0},
+    {"rope_parameters": {"rope_type": "linear", "rope_theta": 7.0, "factor": 3.0}},
+    {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": None, "head_dim": None,
+     "num_attention_heads": 64},
     {"rope_parameters": None, "rope_scaling": {**OLD_LLAMA3, "type": "yarn", "rope_type": "llama3"}},
     *({"model_type": kind.lower(), "architectures": [f"{kind}ForCausalLM"], "num_attention_heads": 64,
        "num_key_value_heads": None} for kind in ("Qwen2", "Mistral"))])
@@ -153,7 +157,11 @@ def only_an_index(folder):
     (partial(change, model_type="mistral"), ["architectures is ['LlamaForCausalLM']"]),
     (partial(change, rope_scaling="llama3"), ["config.json: not the config.json of a Llama"]),
     *((partial(change, **{key: value}), [f"config.json: {key} is {value!r}; "])
-      for key, value in (("model_type", "qwen3"), ("layer_types", ["full_attention", "sliding_attention"]))),
+      for key, value in (("model_type", "phi3"), ("model_type", "qwen3_moe"), ("model_type", "gemma2"),
+                         ("layer_types", ["full_attention", "sliding_attention"]))),
+    *((partial(change, rope_scaling={"rope_type": kind, "factor": 4.0}), [f"config.json: rope_type is '{kind}'; "])
+      for kind in ("yarn", "longrope", "dynamic")),
+    (partial(change, rope_scaling={"rope_type": "linear"}), ["config.json: key 'factor' is missing"]),
 ])
 def test_broken_checkpoints_are_named(copy, damage, words):
     damage(copy)
@@ -192,8 +200,9 @@ def test_logits_that_are_not_finite_are_named(model, ids):
     broken = Llama(model.config, weights)
     hidden, _ = broken.append(Cache(broken, 1, 20), [[(None, ids(9))]])
     for hidden in (hidden, torch.tensor([float("inf"), *[0.] * 63])):
-        with pytest.raises(InputError, match="not finite in torch.float32"):
-            broken.logits(hidden)
+        for tokens in (None, [7, 3]):
+            with pytest.raises(InputError, match="not finite in torch.float32"):
+                broken.logits(hidden, tokens)
 
 
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------

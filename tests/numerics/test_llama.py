@@ -24,12 +24,13 @@ from llama import Cache, Llama
 DTYPES = [torch.float32, torch.bfloat16]
 
 # Tied and untied; grouped, multi-head and multi-query attention; with and without scaling; a head width in the config
-# (H K differs from D) or D / H; with biases; Qwen2 and Mistral. (test_checkpoint.py: what files there may be.)
+# (H K differs from D) or D / H; with biases; Qwen2, Qwen3 and Mistral. (test_checkpoint.py: what files there may be.)
 SHAPES = [{}, {"num_key_value_heads": 8}, {"num_key_value_heads": 1}, {"head_dim": None},
           {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
+          {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
           {"rope_parameters": LLAMA3 | {"factor": 32.0}, "tie_word_embeddings": True, "rms_norm_eps": 1e-3},
           {"attention_bias": True, "mlp_bias": True}, {"model_type": "qwen2", "tie_word_embeddings": True},
-          {"model_type": "mistral", "sliding_window": None}]
+          {"model_type": "qwen3", "tie_word_embeddings": True}, {"model_type": "mistral", "sliding_window": None}]
 
 
 def assert_same_cache(cache, theirs):
@@ -81,11 +82,11 @@ def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kv_heads", [8, 2, 1])
-def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, kv_heads, dtype):
+@pytest.mark.parametrize("kind, kv_heads", [("llama", 8), ("llama", 2), ("llama", 1), ("qwen3", 2)])
+def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, kind, kv_heads, dtype):
     """Prompts of summaries and probes need no attention weights. Their results equal Hugging Face's bit by bit, for a
     prompt and for a node read after it."""
-    folder = write_checkpoint(tmp_path, num_key_value_heads=kv_heads)
+    folder = write_checkpoint(tmp_path, num_key_value_heads=kv_heads, model_type=kind)
     model = load(folder, dtype)
     hf = hugging_face(folder, dtype, "sdpa")
     cache = Cache(model, 1, T + 40)
@@ -97,6 +98,19 @@ def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, kv_heads, dtype):
         past = theirs.past_key_values
         assert_same(model.logits(hidden), theirs.logits[0], "logits")
         assert_same_cache(cache, past)
+
+
+def test_the_logits_of_a_check_are_not_rounded_to_bfloat16(folder, ids):
+    """They are the products of rows of the output matrix and the hidden state, up to the roundings of D float32 sums,
+    and count as the whole matrix. All logits together are in bfloat16, and off by more."""
+    model = load(folder, torch.bfloat16)
+    hidden, _ = model.read(Cache(model, 1, 60), [[(None, ids(60))]])
+    exact = hidden.double() @ model.weights["lm_head.weight"][[7, 3]].double().T
+    before = model.flops
+    both = model.logits(hidden, [7, 3])
+    flops = model.flops - before
+    assert both.dtype == torch.float32 and relative(both, exact) < 64 * 2 ** -24
+    assert relative(model.logits(hidden)[:, [7, 3]], exact) > 2 ** -12 and model.flops - before == 2 * flops
 
 
 def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):

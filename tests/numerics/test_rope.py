@@ -43,6 +43,18 @@ def test_inverse_frequencies(size):
     assert f.dtype == torch.float32 and torch.equal(f, LlamaRotaryEmbedding(theirs).inv_freq)
 
 
+def test_linear_scaling_by_hand(size, tmp_path):
+    """Four times as many positions: a token at position 4 p has the angles that position p had before."""
+    theirs = size[1]
+    tables = []
+    for rope, positions in (({"rope_type": "linear", "factor": 4.0}, 4 * POSITIONS),
+                            ({"rope_type": "default"}, POSITIONS)):
+        theirs.rope_parameters = rope | {"rope_theta": 500000.0}
+        theirs.save_pretrained(tmp_path)
+        tables.append(torch.cat(rope_tables(positions, inverse_frequencies(read_config(tmp_path)), torch.float32)))
+    assert_same(*tables, "cos and sin")                       # a quarter of a float32 is exact
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_cos_and_sin_equal_hugging_face(size, dtype):
     """The tables equal Hugging Face's bit by bit at positions 0, 1, 8k and 100k, in the model's dtype."""
