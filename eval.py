@@ -128,8 +128,11 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
     refused = [f"{run['label']} on {name}: {tables.COLUMNS['refused'](run)} replies had no usable form"
                for name in results for run in results[name]["runs"].values() if run["counts"].get("refused")]
+    repeated = [f"{run['label']} on {name}: {run['first_word_again']} of {run['n']} answers are only Yes or No, and "
+                "no gold answer is. The model repeats the first turn's word; --question-again helps."
+                for name in results for run in results[name]["runs"].values() if 2 * run["first_word_again"] > run["n"]]
     notes = {None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE])
-    output(args, everything, text, *notes, *refused, f"Results: {path}")
+    output(args, everything, text, *notes, *refused, *repeated, f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------

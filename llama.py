@@ -15,7 +15,6 @@ easy.
 """
 import math
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -218,11 +217,13 @@ class Llama:
     `tokens` counts all tokens that were read or written, rolled-back ones too.
     """
 
-    def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None):
+    def __init__(self, config: Config, weights: dict[str, torch.Tensor], tokenizer=None, folder: Path | None = None,
+                 files: str = ""):
         self.config = config
         self.weights = weights
         self.tokenizer = tokenizer
         self.folder = folder
+        self.files = files                      # a hash of the checkpoint's files
         self.device = weights["model.embed_tokens.weight"].device
         self.dtype = weights["model.embed_tokens.weight"].dtype
         self.flops = 0
@@ -236,13 +237,14 @@ class Llama:
         config = read_config(folder)
         tokenizer = Tokenizer(folder, config.vocab)
         config = replace(config, eos=(*config.eos, *tokenizer.closing))
+        files = fingerprint(folder)                             # before they are read, so none can change in between
         weights = read_weights(folder, config, *choose_device(device, dtype, config.dtype))
-        return cls(config, weights, tokenizer, folder)
+        return cls(config, weights, tokenizer, folder, files)
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """A hash of the checkpoint's files, and the dtype. A graph keeps it to say which model built it."""
-        return f"{fingerprint(self.folder)} {str(self.dtype).removeprefix('torch.')}"
+        return f"{self.files} {str(self.dtype).removeprefix('torch.')}"
 
     def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:
         """FLOPs and tokens so far, less `since`, which an earlier call returned."""

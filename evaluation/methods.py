@@ -1,7 +1,7 @@
 """Every method that can be run, the rows of every table, and the runs that a command line asks for.
 
-To register a baseline, add its Row to SYSTEMS. Runs are planned before weights are loaded, except for one number: how
-much a run reads may depend on PECAN's run, and `settle` sets this number after it.
+To register a baseline of your own, add its Row to OWN. Runs are planned before weights are loaded, except for one
+number: how much a run reads may depend on PECAN's run, and `settle` sets this number after it.
 """
 import argparse
 from collections.abc import Callable
@@ -76,7 +76,9 @@ SYSTEMS = (
     Row("mkrag", "MKRAG (reconstruction)", lambda models, run: MKRAG(models.model, models.encoder, run.settings)),
     Row("jerr", "JERR (reconstruction)", lambda models, run: JERR(models.model, run.settings)),
 )
-METHODS = {row.name: row for row in (PECAN, *TABLE_1, *SYSTEMS)}
+# Your own baselines and controls: no table has them. With top_k="X" a row takes --top.
+OWN = ()
+METHODS = {row.name: row for row in (PECAN, *TABLE_1, *SYSTEMS, *OWN)}
 
 # Table 3. Without progress control X is the number of nodes that GARLIC gives (4.4).
 ABLATIONS = (

@@ -186,16 +186,24 @@ def scores(rows: list[dict]) -> dict:
     return found | accuracy(rows)
 
 
+def is_yes_or_no(texts: list[str]) -> bool:
+    """Whether some text is only Yes or No."""
+    return any(words(text) in (["yes"], ["no"]) for text in texts)
+
+
 def summary(rows: list[dict], pecan: list[dict] | None = None) -> dict:
     """The scores of a run's rows, and means with their intervals; `pecan` are the rows of PECAN's run, to compare with.
 
     FLOPs, nodes and tokens are means over questions; construction FLOPs are a mean over documents. `counts` are sums
-    over both.
+    over both. `first_word_again` counts answers that are only Yes or No, as the first turn is, where no gold answer is.
     """
     documents = list({row["hash"]: row for row in rows}.values())            # one row of each
     found = scores(rows) | {
         "documents": len(documents), "cut_documents": len({row["hash"] for row in rows if row["cut"]}),
-        "histogram": dict(sorted(Counter(row["nodes"] for row in rows).items()))}
+        "histogram": dict(sorted(Counter(row["nodes"] for row in rows).items())),
+        "graphs": sum(row["graph"] is not None for row in documents),
+        "first_word_again": sum(is_yes_or_no([row["prediction"]]) and not is_yes_or_no(row["answers"])
+                                for row in rows)}
     for name, counted in (("nodes", rows), ("tokens", rows), ("flops", rows), ("construction_flops", documents)):
         found |= with_interval(name, [row[name] for row in counted])
 

@@ -13,6 +13,7 @@ import sys
 from collections import ChainMap, Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -42,7 +43,7 @@ from core.files import (
 from data import Answer, Document, Method, Prepared, Question
 from evaluation import metrics
 from evaluation.methods import Run
-from evaluation.models import Models
+from evaluation.models import Models, warn_if_unknown
 from pecan import Pecan
 
 # --- answers on disk ------------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def set_aside(runs: list[Run]):
-    """Rename the answers of all runs, and their setups, to NAME.old; InputError if there is a NAME.old already.
+    """Rename the answers of all runs, and their setups, to NAME.old, or NAME.old.1 if there is one already.
 
     If a run's X is still open (methods.settle), answers with any X are renamed.
     """
@@ -140,9 +141,9 @@ def set_aside(runs: list[Run]):
         kind = re.escape(run.file.stem) + x + r"(\.part-\d+)?\.(jsonl|setup\.json)"
         files = [file for file in run.file.parent.glob("*.json*") if re.fullmatch(kind, file.name)]
         if any(file.suffix == ".jsonl" for file in files):
-            renamed |= {file: Path(f"{file}.old") for file in files}
-    for old in filter(Path.exists, renamed.values()):
-        raise InputError(f"{old} exists already; move it away, or leave out --overwrite")
+            endings = (f".old.{n}" if n else ".old" for n in count())
+            ending = next(ending for ending in endings if not any(Path(f"{file}{ending}").exists() for file in files))
+            renamed |= {file: Path(f"{file}{ending}") for file in files}
     for file, old in renamed.items():
         with writing(file):
             file.rename(old)
@@ -228,6 +229,7 @@ class Runner:
     def __init__(self, team: Team):
         self.team = team
         self.models = self.method = None
+        self.warned = set()                                       # data sets whose words have been looked at
 
     def make(self, run: Run) -> dict:
         """Load the models and make the method. Returns its setup, which all answers in a file share.
@@ -257,6 +259,9 @@ class Runner:
         """
         team = self.team
         setup = team.together(lambda: self.make(run))[0]
+        if team.rank == 0 and run.dataset.name not in self.warned:
+            warn_if_unknown(self.models.model, run.dataset.documents[0])
+        self.warned.add(run.dataset.name)
         setup, *_ = team.together(lambda: claim_file(run.file, setup) if team.rank == 0 else None)
         with writing(run.graphs):
             run.graphs.mkdir(parents=True, exist_ok=True)

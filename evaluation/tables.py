@@ -50,7 +50,7 @@ COLUMNS = {
     "nodes": lambda run: f"{run['nodes']:.1f}" if run["nodes"] else "-",
     "FLOPs/query": lambda run: quantity(run["flops"]),
     "ratio": lambda run: f"{run['ratio']:.2f}x" if "ratio" in run else "-",
-    "FLOPs/document": lambda run: quantity(run["construction_flops"]) if run["construction_flops"] else "-",
+    "FLOPs/document": lambda run: quantity(run["construction_flops"]) if run["graphs"] else "-",
     "cut": lambda run: f"{run['cut_documents']}/{run['documents']}",
     "refused": lambda run: "{refused} of {calls}".format(**run["counts"]) if run["counts"].get("calls") else NONE,
     "documents": lambda run: str(run["documents"]),

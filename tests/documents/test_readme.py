@@ -41,6 +41,7 @@ def line_of(file: Path, name: str) -> int:
     return found[0]
 
 
+@pytest.mark.lines
 @each_document
 def test_lines_and_names(path):
     """Links to a line lead to its definition. Tests, files and functions in backticks exist, and so do linked files."""

@@ -198,7 +198,8 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
             ip += 1
         first += len(spans)
     assert ip == len(graph.nodes)
-    assert (graph.E - wanted).abs().max() < rounding(tiny)
+    error = (graph.E - wanted).abs().max()
+    assert error < rounding(tiny), f"an edge is off by {error} from Hugging Face's attention"
 
 
 def test_the_smallest_window(tiny, settings):

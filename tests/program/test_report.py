@@ -28,6 +28,7 @@ def raw(data: str, name: str) -> list[dict]:
     return [{"id": str(n), "hash": d, "prediction": rng.choice(["Mara Lee", "Lee Mara", "(B) old Mara", "Tom"]),
              "answers": ["Mara Lee"], "nodes": some * rng.randrange(1, 40), "tokens": 1, "cut": rng.random() < .5,
              "flops": rng.randrange(10**8, 10**12), "construction_flops": built[d],
+             "graph": "g" if some else None,
              "counts": {"calls": rng.randrange(9), "refused": 0} if asked else {},
              "construction_counts": {"calls": 5, "refused": 1} if asked else {},
              **({"options": ["Ann", "Bob"], "gold": 1} if data == "mine" else {})} for n, d in enumerate("aab")]

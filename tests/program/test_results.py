@@ -36,7 +36,7 @@ def test_a_summary_by_hand():
         return {"hash": document, "prediction": text, "answers": ["Mara Lee"], "nodes": nodes, "tokens": 10 * nodes,
                 "flops": 100 * nodes, "construction_flops": {"a": 7, "b": 1}[document], "cut": cut,
                 "counts": {"calls": 2, "refused": 1}, "construction_counts": {"calls": 30, "refused": 10},
-                "options": ["Al", "Tom"], "gold": 0}
+                "options": ["Al", "Tom"], "gold": 0, "graph": "g"}
     found = metrics.summary([row("b", "Lee Mara", 9), row("a", "Mara Lee", 1, True), row("a", "Lee Mara", 1, True),
                              row("a", "Tom", 1)])
     assert found["tokens"] == 30 and [*found["histogram"].items()] == [(1, 3), (9, 1)]
@@ -49,7 +49,7 @@ def test_a_summary_by_hand():
         "FLOPs/query": "300", "FLOPs": "300", "ratio": "1.50x", "FLOPs/document": "4.00", "graph": "4.00", "cut": "1/2",
         "refused": "24 of 68", "documents": "2", "n": "4", "F1 - PECAN": "-2.0 (-3.0 to +4.0)",
         "F1 - first row": "-2.0 (-3.0 to +4.0)", "diff": "-2.0"}
-    whole = found | {"nodes": 0, "construction_flops": 0, "counts": {}}            # without PECAN's run
+    whole = found | {"nodes": 0, "graphs": 0, "counts": {}}            # without PECAN's run
     assert tables.cells(whole, ["nodes", "graph", "refused", "ratio", "diff"]) == ["-", "-", "none", "-", "-"]
 
 

@@ -1,13 +1,14 @@
 """Settings are resolved in one place: each source overrides those before it, and only what it sets."""
 import itertools
 import json
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.files import InputError
-from core.settings import RULES, Settings, resolve
+from core.settings import RULES, STAGE_2, Settings, resolve
 
 # The sources in rising order of precedence, and the confidence that each gives here.
 SOURCES = {"defaults": Settings.confidence, "pecan.json": 0, "paper": 0.2, "options": 0.3, "run": 0.4}
@@ -35,3 +36,13 @@ def test_a_bad_value_in_pecan_json(tmp_path_factory, name, value):
     assume((name, value) != ("confidence", 0) and not (value is True and type(getattr(Settings, name, 0)) is bool))
     with pytest.raises(InputError, match=f"pecan.json: ({name} is|not valid JSON|unknown setting windw)"):
         resolved(tmp_path_factory.getbasetemp(), **{"pecan.json": {name: value}})
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings) if field.name != "batch"])
+def test_a_setting_that_is_changed_changes_a_name(name):
+    """Answers name all settings but the batch, graphs all that are not of stage 2. A new one counts as stage 1."""
+    other = {bool: lambda x: not x, int: lambda x: x + 1, float: lambda x: x / 2, type(None): lambda _: 7}
+    before = Settings()
+    after = replace(before, **{name: other[type(getattr(before, name))](getattr(before, name))})
+    assert after.answer_settings() != before.answer_settings()
+    assert (after.construction_settings() != before.construction_settings()) == (name not in STAGE_2)
