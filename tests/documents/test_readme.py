@@ -5,6 +5,7 @@ python tests/documents/test_readme.py      corrects the line numbers in the docu
 import contextlib
 import io
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,10 +16,11 @@ sys.path.insert(0, str(ROOT))
 from view.ask import main  # noqa: E402
 
 README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"),
-             ROOT / "tests" / "BENCHMARK.md"]
+LISTED = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                        capture_output=True, text=True, check=True).stdout.split()
+DOCUMENTS = [ROOT / name for name in LISTED if name.endswith(".md") and name != "CHANGELOG.md"]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
-FILES = {path.stem: path for path in ROOT.glob("**/*.py") if ".venv" not in path.parts and path.stem != "__init__"}
+FILES = {Path(name).stem: ROOT / name for name in LISTED if name.endswith(".py") and not name.endswith("__init__.py")}
 TESTS = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*/test_*.py"))
 
 

@@ -116,6 +116,15 @@ def test_node_by_node_equals_one_pass(model64, ids, length):
     assert torch.dist(cache.keys[-1], whole.keys[-1]) < EXACT
 
 
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_a_node_behind_a_short_row_equals_one_pass(model64, first):
+    """A few lives that the fast tests keep: rows of which one has a single token, then a node, then a look."""
+    life = Life(model64, 3)
+    for name, numbers in (("read", (first, 1, 3)), ("read", (2, 4, 1)), ("look", (3, 1, 2)), ("probe", (2, 0, 0))):
+        life.done.append(name)
+        getattr(life, name)(numbers)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_probe_leaves_no_trace(folder, ids, dtype):
     """After each probe, hidden states, keys and values equal those of a cache without probes, bit by bit."""

@@ -144,7 +144,7 @@ def test_a_question_that_leaves_no_room(tiny, settings):
 
     used = settings.window - room(settings.window)
     assert room(used + 1) == 1
-    with pytest.raises(InputError, match="too small: prompts, question and answer"):
+    with pytest.raises(InputError, match=f"too small: prompts, question and answer take {used} tokens"):
         room(used)
 
 

@@ -85,6 +85,7 @@ def test_a_run_goes_on_where_it_stopped(three, undisturbed, tmp_path):
     assert printed.splitlines()[:-1] == undisturbed[1].splitlines()[:-1]
     assert files(folder / "embedded") == files(undisturbed[0] / "embedded") and not files(folder / "graphs")
     fewer = json.loads(run("--dataset", three, "--limit", 1, "--output", folder, "--json").stdout)
+    assert files(folder / "embedded") == files(undisturbed[0] / "embedded"), "answers beyond the limit are lost"
     assert fewer == json.loads((folder / "results.json").read_text())
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3
 

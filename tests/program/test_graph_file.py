@@ -4,6 +4,7 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from safetensors.torch import save
 
 import pecan
 from core.disk import node_vectors, read_kept
-from core.files import InputError
+from core.files import InputError, OutputError
 from core.together import Memory, Wanted
 from data import Document
 from encoders.token_mean import TokenMean
@@ -67,6 +68,16 @@ def test_summaries_of_another_construction_are_not_taken(prepare, document, mode
             prepare(path, most=2, **other)
     prepare(path)
     assert path.read_bytes() == (tmp_path / "undisturbed.json").read_bytes()
+
+
+def test_a_full_disk_at_the_end_loses_no_summary(prepare, tmp_path, monkeypatch):
+    path = tmp_path / "g.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(pecan, "write_kept", Mock(side_effect=OutputError("full")))
+        with pytest.raises(OutputError):
+            prepare(path)
+    prepare(path, most=0)
+    assert path.exists()
 
 
 def test_a_second_builder_is_refused(tmp_path):

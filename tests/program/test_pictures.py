@@ -15,6 +15,7 @@ pytest.importorskip("matplotlib").use("Agg")
 def summary(n):
     """The summary of a run, with numbers that no other `n` has."""
     return {"n": 7, "documents": 3, "f1": 40 + n, "f1_interval": [38 + n, 43 + n], "flops": n, "counts": {},
+            "first_word_again": 0,
             "flops_interval": [.9 * n, 1.2 * n], "nodes": 18, "nodes_interval": [14, 24], "histogram": {10: 3, 30: 4}}
 
 
@@ -28,6 +29,14 @@ def figure():
 def whiskers(axis) -> set:
     """Both ends of every whisker, as (x, y, x, y)."""
     return {tuple(segment.ravel().round(3)) for bars in axis.collections for segment in bars.get_segments()}
+
+
+def test_no_whisker_is_below_0():
+    """matplotlib refuses one. If all answers are alike, rounding may put the ends of the interval past the mean."""
+    mean = sum([1 / 3] * 7) / 7
+    for ends in ([mean + 1e-16, mean], [mean, mean - 1e-16]):
+        lengths = pictures.whiskers([{"f1": mean, "f1_interval": ends}], "f1")
+        assert all(length >= 0 for side in lengths for length in side)
 
 
 def test_the_sweep(figure):
