@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from core.disk import hash_of
-from core.files import TEXTS, InputError, Rule, check_values, enough_memory, open_bytes, parse_json, reading
+from core.files import TEXTS, InputError, Rule, attempt, check_values, open_bytes, parse_json, reading
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
@@ -127,12 +127,7 @@ class Method(Protocol):
     def answer_all(self, asked: list[tuple[Prepared, str]]) -> Iterator[tuple[int, Answer | InputError]]:
         """Yield (n, the answer to asked[n]) in any order; an InputError if this question cannot be answered."""
         for n, (prepared, question) in enumerate(asked):
-            try:
-                with enough_memory():
-                    answer = self.answer(prepared, question)
-            except InputError as error:
-                answer = InputError(str(error))             # only the text: the frames of an exception hold tensors
-            yield n, answer
+            yield n, attempt(self.answer, prepared, question)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ import torch
 
 from core.code import code_of_graphs, code_of_method
 from core.disk import node_vectors, read_kept, write_kept
-from core.files import InputError
+from core.files import InputError, attempt
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
 from core.together import Batches, Memory, rows, together
@@ -665,7 +665,7 @@ class Pecan(Method):
         constructions = [(partial(construct, document, path), Memory(self.file_name(document), path))
                          for document, path in zip(documents, paths, strict=True)]
         graphs = together(constructions, self.batches, summaries_for, progress)
-        return [graph if isinstance(graph, InputError) else self.embedded(graph, path)
+        return [graph if isinstance(graph, InputError) else attempt(self.embedded, graph, path)
                 for graph, path in zip(graphs, paths)]
 
     def graph(self, document: Document, path: str | Path | None, summaries_of=summarise) -> Graph:

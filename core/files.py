@@ -63,6 +63,20 @@ def enough_memory():
         raise OutOfMemory(f"out of memory ({one_line(error)}); try a smaller --window or --dtype bfloat16") from None
 
 
+def attempt(function, *arguments):
+    """What function(*arguments) returns, or an InputError in its place, so that others can go on without it.
+
+    Only the text of the error is kept: the frames of an exception hold tensors. An OutputError is raised.
+    """
+    try:
+        with enough_memory():
+            return function(*arguments)
+    except OutputError:
+        raise
+    except InputError as error:
+        return InputError(str(error))
+
+
 # --- reading --------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ from core.disk import hash_of, sealed, unsealed
 from core.files import (
     InputError,
     OutOfMemory,
-    OutputError,
     append_line,
+    attempt,
     complete_lines,
     enough_memory,
     lock,
@@ -80,9 +80,9 @@ class Memory:
             append_line(self.file, json.dumps(row, ensure_ascii=False, allow_nan=False))
         self.answers[call] = answer
 
-    def done(self):
-        """Remove the file, because what it was for has been made."""
-        if self.path is not None:
+    def done(self, failed: bool = False):
+        """Let others build at PATH. Remove the file, unless what it is for could not be made."""
+        if self.path is not None and not failed:
             self.file.unlink(missing_ok=True)
         self.held.close()
 
@@ -143,14 +143,10 @@ def together(constructions: list[tuple[Callable, Memory]], batches: Batches, wor
         """Call a construction. Returns what it wants next."""
         construct, memory = constructions[n]
         try:
-            results[n] = construct(memory.ask)
-            memory.done()
+            results[n] = attempt(construct, memory.ask)
+            memory.done(isinstance(results[n], InputError))
         except Wanted as error:
             return [(n, call) for call in error.args[0]]
-        except OutputError:
-            raise
-        except InputError as error:
-            results[n] = InputError(str(error))
         return []
 
     with contextlib.ExitStack() as stack:
