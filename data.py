@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Protocol
 
 from core.disk import hash_of
-from core.files import TEXTS, InputError, Rule, attempt, check_values, open_bytes, parse_json, reading
+from core.files import InputError, Rule, attempt, check_values, open_bytes, parse_json, reading
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
 # The fields of a line, and of each of its questions.
 ID = Rule((str, int), "a text or a whole number")
 WORDS = Rule((str,), "a text that is not blank", str.strip)
-PASSAGES = Rule((list,), "a non-empty list of texts, none of them blank",
-                lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts))
+ALL_WORDS = Rule((list,), "a non-empty list of texts, none of them blank",
+                 lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts))
 DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), "a list of objects",
                                               lambda rows: all(isinstance(row, dict) for row in rows))}
-QUESTION_RULES = {"id": ID, "question": WORDS, "answers": TEXTS}
+QUESTION_RULES = {"id": ID, "question": WORDS, "answers": ALL_WORDS}
 
 OPTIONS = Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26)      # named by their letters
 
@@ -152,6 +152,8 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict]]:
     with reading(path), open_bytes(path) as lines:
         for number, line in enumerate(lines, 1):
             line = line.removeprefix(codecs.BOM_UTF8).strip()
+            if line.startswith(b"["):
+                raise InputError(f"{path}, line {number}: holds a list; write each of its objects on a line")
             if line:
                 yield number, parse_json(line, f"{path}, line {number}", dict)
 
@@ -187,7 +189,7 @@ def _document(row: dict, where: str) -> Document:
     """The document in a line. InputError begins with `where`."""
     if ("text" in row) == ("passages" in row):
         raise InputError(f"{where}: a document has either text or passages")
-    rules = DOCUMENT_RULES | ({"text": WORDS} if "text" in row else {"passages": PASSAGES})
+    rules = DOCUMENT_RULES | ({"text": WORDS} if "text" in row else {"passages": ALL_WORDS})
     check_values(row, rules, f"{where}: ")
 
     document = Document(str(row["id"]), [row["text"]] if "text" in row else row["passages"])

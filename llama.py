@@ -233,7 +233,7 @@ class Llama:
     @classmethod
     def load(cls, model: str | Path, device: str = "auto", dtype: str = "auto") -> "Llama":
         """Load a checkpoint folder or hub repository. Errors: see locate, read_config, Tokenizer, read_weights."""
-        folder = locate(model)
+        folder = locate(model, weights=True)
         config = read_config(folder)
         tokenizer = Tokenizer(folder, config.vocab)
         config = replace(config, eos=(*config.eos, *tokenizer.closing))
@@ -326,7 +326,8 @@ class Llama:
             hidden, matrix = at_least_float32(hidden), at_least_float32(matrix[tokens])
         logits = F.linear(hidden, matrix)
         if not logits.isfinite().all():
-            raise InputError(f"the model gives numbers that are not finite in {self.dtype}; float32 may hold them")
+            remedy = "float32 may hold them" if self.dtype.itemsize < 4 else "its weights may be damaged"
+            raise InputError(f"the model gives numbers that are not finite in {self.dtype}; {remedy}")
         return logits
 
     @torch.no_grad()

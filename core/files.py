@@ -8,7 +8,9 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +36,12 @@ def one_line(error: BaseException) -> str:
         return f"key {error} is missing"
     message = getattr(error, "strerror", None) or error
     return " ".join(str(message).split())[:300] or type(error).__name__
+
+
+@cache
+def remark(line: str):
+    """Print a line on stderr, once in a run."""
+    print(line, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -77,6 +85,41 @@ def attempt(function, *arguments):
         return InputError(str(error))
 
 
+# --- what lies there ------------------------------------------------------------------------------------------------
+
+# How a file of another kind begins, and how the names of files end that lie where others are wanted. What to do.
+BEGINNINGS = {
+    b"version https://git-lfs": "a pointer of Git LFS; `git lfs pull` fetches the file", b"GGUF": "a GGUF file",
+    b"\xff\xfe": "text in UTF-16; save it as UTF-8", b"\xfe\xff": "text in UTF-16; save it as UTF-8",
+    b"\x1f\x8b": "packed by gzip, maybe a tar archive; unpack it", b"PK\x03\x04": "a zip file, maybe PyTorch's",
+    b"<": "a page in HTML or XML; its download may need a login", b"%PDF": "a PDF", b"PAR1": "a parquet file"}
+ENDINGS = {
+    "adapter_config.json": "an adapter: merge it into its model, and save that",
+    ".gguf": "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained of transformers make a checkpoint of it",
+    ".bin": "weights in pickles, which can run code: save_pretrained of transformers writes safetensors",
+    ".safetensors": "shards without an index are no checkpoint: fetch model.safetensors.index.json, too",
+    "snapshots": "a folder of the hub's cache: the checkpoint is in a folder below snapshots"}
+
+
+def instead(names: Iterable[str]) -> str:
+    """What lies where a file is missing, and what to do, as the end of an error."""
+    names = sorted(names)
+    hints = [f" ({words})" for end, words in ENDINGS.items() if any(name.endswith(end) for name in names)]
+    return f"; there is {', '.join(names[:9]) or 'nothing'}{''.join(hints[:1])}"
+
+
+def look(where) -> str:
+    """What a file holds, or what there is where a file is missing, as the end of an error; "" if all is as usual."""
+    path = Path(re.sub(r", line \d+$", "", str(where)))
+    with contextlib.suppress(OSError, ValueError):
+        if not path.exists() and path.name != str(path):
+            return instead(os.listdir(path.parent))
+        with path.open("rb") as file:
+            start = file.read(99).lstrip().lower()
+        return next((f"; it is {words}" for sign, words in BEGINNINGS.items() if start.startswith(sign.lower())), "")
+    return ""
+
+
 # --- reading --------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
@@ -85,7 +128,7 @@ def reading(where, wanted: str = "cannot be read", remedy: str = ""):
 
     Its message is "WHERE: WANTED (what the error said)REMEDY". `where` is the file, maybe with a line, `wanted` says
     what it should be, and `remedy` what to do. An InputError of the block only gets the remedy, and so does a lack of
-    memory.
+    memory. To all others `look` adds what there is.
     """
     try:
         with enough_memory():
@@ -93,7 +136,7 @@ def reading(where, wanted: str = "cannot be read", remedy: str = ""):
     except InputError as error:
         raise InputError(f"{error}{remedy}") from None
     except Exception as error:
-        raise InputError(f"{where}: {wanted} ({one_line(error)}){remedy}") from None
+        raise InputError(f"{where}: {wanted} ({one_line(error)}){look(where)}{remedy}") from None
 
 
 def parse_json(text: str | bytes, where, kind: type | None = None):
@@ -233,6 +276,8 @@ def lock(path: str | Path):
             held.acquire(timeout=0)
         except Timeout:
             raise InputError(f"{path}: another run is writing there; wait for it, or choose another name") from None
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be locked ({one_line(error)}); choose another disk") from None
 
     try:
         yield

@@ -33,7 +33,7 @@ def load_encoder(name: str | None, model: Llama):
     encoder = {"bert": Bert, "mpnet": MPNet}.get(str(model_type))
     if encoder is None:
         raise InputError(f"{path}: model_type {model_type!r} is not implemented; 'bert' and 'mpnet' are")
-    return encoder(path.parent, model.device)
+    return encoder(name, model.device)
 
 
 def load_towers(names: list[str] | None, model: Llama):
@@ -84,7 +84,7 @@ class Encoder:
     batch = 32                                 # sentences that run together
 
     def __init__(self, model: str | Path, device="cpu", pooling: str | None = None, unit: bool = True):
-        folder = locate(model)
+        folder = locate(model, weights=True)
         self.pooling = pooling or _pooling(folder)
         self.unit = unit
         self.device = device
@@ -109,6 +109,7 @@ class Encoder:
         check_shapes(file, self.weights, shapes)
 
         self.tokenizer = _tokenizer(folder, raw["max_position_embeddings"] - self.first_position)
+        self.prompt = _prompt(folder, unit)
         self.lower = _given(folder / "sentence_bert_config.json").get("do_lower_case", False)
         if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
             raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
@@ -177,7 +178,7 @@ class Encoder:
         """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included."""
         vectors = []
         for start in range(0, len(sentences), self.batch):
-            texts = sentences[start:start + self.batch]
+            texts = [self.prompt + text for text in sentences[start:start + self.batch]]
             encodings = self.tokenizer.encode_batch([text.lower() for text in texts] if self.lower else texts)
             rows = [(encoding.ids, encoding.attention_mask) for encoding in encodings]
             tokens, mask = torch.tensor(rows, device=self.device).unbind(1)                # [B, T]
@@ -268,11 +269,26 @@ def _pooling(folder: Path) -> str:
             path = folder / modules["Pooling"] / "config.json"
 
     raw = read_json(path) if order.exists() or path.exists() else {"pooling_mode": "mean"}
+    check_implemented(path, raw, {"include_prompt": True})
     said = [f"{key}: {value}" for key, value in raw.items() if key.startswith("pooling_mode") and value]
     ways = {POOLINGS.get(words) for words in said}
     if ways not in ({"mean"}, {"cls"}):
         raise InputError(f"{path}: {', '.join(said) or 'no pooling'} is not implemented; only 'mean' or 'cls' is")
     return ways.pop()
+
+
+def _prompt(folder: Path, cosine: bool) -> str:
+    """What comes before each text: the prompt that is named as the default, as in sentence-transformers' `encode`.
+
+    Other prompts are not used. InputError if the vectors are made for another comparison than ours.
+    """
+    path = folder / "config_sentence_transformers.json"
+    given = _given(path)
+    with reading(path):
+        prompts = given.get("prompts", {})
+        check_implemented(path, given | {"prompts": any(prompts.values()) or None}, {
+            "model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if cosine else "dot"})
+        return prompts[given["default_prompt_name"]] if "default_prompt_name" in given else ""
 
 
 ANY_TOKENIZER = "PreTrainedTokenizer", "TokenizersBackend"      # transformers' classes without rules of their own
@@ -282,15 +298,12 @@ def _tokenizer(folder: Path, longest: int) -> tokenizers.Tokenizer:
     """The tokenizer of the folder, which cuts a sentence at max_seq_length, and at `longest` tokens at the latest.
 
     Like transformers' BERT and MPNet it makes BERT's normaliser anew, from the options of tokenizer_config.json; only a
-    folder that names a class for any tokenizer keeps the normaliser of tokenizer.json. InputError for prompts, and if
-    long sentences lose their beginning.
+    folder that names a class for any tokenizer keeps the normaliser of tokenizer.json. InputError if long sentences
+    lose their beginning.
     """
-    path = folder / "config_sentence_transformers.json"
-    given = _given(path)
-    check_implemented(path, given, {"prompts": dict.fromkeys(given.get("prompts", ()), "")})
     path = folder / "tokenizer_config.json"
     given = _given(path)
-    check_implemented(path, given, {"truncation_side": "right"})
+    check_implemented(path, given, {"truncation_side": "right", "padding_side": "right"})
 
     with reading(folder / "tokenizer.json", "not a readable tokenizer"):
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -300,7 +313,10 @@ def _tokenizer(folder: Path, longest: int) -> tokenizers.Tokenizer:
             tokenizer.normalizer = BertNormalizer(True, given.get("tokenize_chinese_chars", True),
                                                   given.get("strip_accents"), given.get("do_lower_case", True))
 
-        most = _given(folder / "sentence_bert_config.json").get("max_seq_length") or given.get("model_max_length")
+        path = folder / "sentence_bert_config.json"
+        limits = _given(path)
+        check_implemented(path, limits, {"transformer_task": "feature-extraction"})
+        most = limits.get("max_seq_length") or given.get("model_max_length")
         tokenizer.enable_truncation(min(most or longest, longest))
         tokenizer.enable_padding()
     return tokenizer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from core.files import InputError, one_line, reading, sha256
+from core.files import InputError, instead, look, one_line, reading, sha256
 from data import EMBEDDED, Document
 from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, decode, files_below, read_bytes
 from evaluation.paper import DATASETS, OTHER_DATASETS
@@ -133,7 +133,8 @@ def find(path: str) -> tuple[str, list[File]]:
         label = f"{NarrativeQA.name} {part}".strip()
         return label, [file for file in files if file in chosen or ".content" in file.name]
     if len(labels) != 1 or None in labels:
-        held = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or "no such .json(l) file"
+        held = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or (
+            "no .json(l) file" + (look(place) or instead(file.name for file in files)))
         hint = f"; {place}:NAME reads one file of {', '.join(found.values())}" if len(found) > 1 else ""
         raise InputError(f"{path}: holds {held}; one of these layouts is wanted: {', '.join(LAYOUTS)}{hint}")
     return labels.pop(), chosen

@@ -188,18 +188,13 @@ class Layout:
         """
         for file in files:
             text = decode(read_bytes(file), report, file.name)
+            lines = enumerate(text.split("\n"), 1)          # line feeds only: a text may hold other line ends
+            kind = "line"
             if text.lstrip().startswith("["):
-                for number, row in enumerate(parse_json(text, file, list)):
-                    yield f"{file.name}, row {number}", row
-                continue
-
-            for number, line in enumerate(text.split("\n"), 1):     # line feeds only: a text may hold other line ends
-                where = f"{file.name}, line {number}"
-                try:
-                    if line.strip():
-                        yield where, parse_json(line, where)
-                except InputError:
-                    report.note("not valid JSON", where)
+                with reading(file, "not valid JSON"):
+                    lines = enumerate(map(json.dumps, json.loads(text)))
+                kind = "row"
+            yield from valid(((f"{file.name}, {kind} {number}", line) for number, line in lines), report)
 
     def document(self, where: str, row: object, report: Report) -> Document:
         """The document of a row with its questions, made by `checked`.
@@ -208,6 +203,16 @@ class Layout:
         has another form. So is a row whose document has no passages.
         """
         raise NotImplementedError
+
+
+def valid(lines: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, object]]:
+    """Yield the place and the value of each line of JSON; one that is damaged is counted, and costs itself alone."""
+    for where, line in lines:
+        try:
+            if line.strip():
+                yield where, parse_json(line, where)
+        except InputError:
+            report.note("not valid JSON", where)
 
 
 def texts(value) -> list[str]:
@@ -314,7 +319,9 @@ class Qasper(Layout):
 
     def rows(self, files, report):
         for file in files:
-            yield from parse_json(read_bytes(file), file, dict).items()
+            with reading(file, "not one object of papers", "; rows of the hub are not read, only the official file"):
+                papers = [(name, json.dumps(paper)) for name, paper in json.loads(read_bytes(file)).items()]
+            yield from valid(papers, report)
 
     def document(self, where, row, report):
         """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""

@@ -221,15 +221,17 @@ def summary(rows: list[dict], pecan: list[dict] | None = None) -> dict:
 def read_predictions(path: str | Path) -> list[dict]:
     """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
 
-    InputError names the first line without them, or with impossible options. It also refuses a LongBench file that is
-    not named after an English question answering task.
+    InputError names the first line without them, or with impossible options. A LongBench file must be of an English
+    question answering task, which is its name, or the end of FILE:TASK.
     """
     rows = []
     task = Path(path).name.split(".")[0]
+    if not Path(path).exists() and ":" in str(path):
+        path, _, task = str(path).rpartition(":")
     for number, row in json_lines(Path(path)):
         if "pred" in row and LongBench().part(task) not in LongBench.parts:
-            raise InputError(f"{path}: LongBench's {task!r} is not scored, only {', '.join(LongBench.tasks)}; "
-                             "predictions of others have the key 'prediction'")
+            raise InputError(f"{path}: LongBench's {task!r} is not scored, only {', '.join(LongBench.tasks)}: "
+                             f"name one, {path}:TASK; predictions of others have the key 'prediction'")
         row, where = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):

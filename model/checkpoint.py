@@ -16,9 +16,12 @@ from core.files import (
     InputError,
     Rule,
     check_values,
+    instead,
+    parse_json,
     read_if_there,
     read_json,
     reading,
+    remark,
     sha256,
 )
 
@@ -52,8 +55,26 @@ KINDS = {"llama": {"max_position_embeddings": 2048, "eos_token_id": 2},
          "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096,
                      "eos_token_id": 2}}
 DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
-            "mlp_bias": False, "layer_types": []}
+            "mlp_bias": False, "layer_types": [], "quantization_config": False}
 IMPLEMENTED = {"hidden_act": "silu", "partial_rotary_factor": 1, "use_sliding_window": False}
+
+# The keys, of any file, that we read or that change no result here: of training, of sampling, of other tasks.
+KNOWN = set("""
+    add_cross_attention add_prefix_space added_tokens_decoder additional_special_tokens architectures attention_bias
+    attention_dropout attention_probs_dropout_prob auto_map backend bos_token_id chat_template
+    chunk_size_feed_forward classifier_dropout clean_up_tokenization_spaces default_prompt_name do_basic_tokenize
+    do_lower_case do_sample dtype embedding_dimension eos_token_id errors extra_special_tokens factor from_slow
+    gradient_checkpointing head_dim hidden_dropout_prob hidden_size high_freq_factor id2label initializer_range
+    intermediate_size is_encoder_decoder is_local label2id layer_norm_eps layer_types legacy local_files_only
+    low_freq_factor max_length max_new_tokens max_position_embeddings max_seq_length max_window_layers min_p
+    mlp_bias modality_config model_input_names model_max_length model_type module_output_name name_or_path
+    never_split num_attention_heads num_hidden_layers num_key_value_heads original_max_position_embeddings
+    output_attentions output_hidden_states pad_to_multiple_of pad_token_id pad_token_type_id padding_side
+    pretraining_tp problem_type quantization_config return_dict rms_norm_eps rope_parameters rope_scaling rope_theta
+    rope_type sliding_window sp_model_kwargs spaces_between_special_tokens special_tokens_map_file stride
+    strip_accents temperature tie_word_embeddings tokenize_chinese_chars tokenizer_class tokenizer_file top_k top_p
+    torch_dtype transformers_version truncation_strategy type type_vocab_size typical_p use_cache
+    use_default_system_prompt use_fast vocab_file vocab_size word_embedding_dimension""".split())
 
 RULES = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -63,6 +84,7 @@ RULES = {
     "layer_types": Rule((list,), "'full_attention' for each layer",
                         lambda kinds: all(kind == "full_attention" for kind in kinds)),
     "rope_type": Rule((str,), "default, linear or llama3", lambda kind: kind in ("default", "linear", "llama3")),
+    "quantization_config": Rule((bool,), "absent; use a checkpoint that is not quantised", lambda given: not given),
 }
 HEAD_WIDTH = Rule((int,), "an even number above 0, because RoPE rotates pairs", lambda n: COUNT.holds(n) and n % 2 == 0)
 ROPE_NAMES = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor",     # ours -> config.json's
@@ -123,10 +145,18 @@ def read_config(folder: str | Path) -> Config:
 
 
 def check_implemented(path: Path, raw: dict, only: dict):
-    """Raise InputError if a key of `only` has another value in `raw`; a key may be absent."""
+    """Raise InputError if a key of `only` has another value in `raw`; a key may be absent.
+
+    Fine-tunes carry keys of their own, and some keys might change the result elsewhere. Here they change nothing, so
+    all that are not KNOWN are named on stderr.
+    """
     for key, implemented in only.items():
         if raw.get(key, implemented) != implemented:
             raise InputError(f"{path}: {key} is {raw[key]!r:.60}; only {implemented!r} is implemented")
+    said = {key for key, value in raw.items() if value is not None and not re.match(r"_|pooling_mode|.*_token$", key)}
+    others = sorted(said - only.keys() - KNOWN)
+    if others:
+        remark(f"{path}: not used: {', '.join(others)}")
 
 
 def _with_rope(given: dict) -> dict:
@@ -143,9 +173,15 @@ def _with_rope(given: dict) -> dict:
 
 
 def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
-    """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none."""
+    """The tokens that end a reply: those of generation_config.json, or of config.json if the first names none.
+
+    Other keys there change how tokens are chosen, such as repetition_penalty. The paper decodes greedily and speaks of
+    none, so the model's own best token is taken.
+    """
     path = folder / "generation_config.json"
-    eos = read_if_there(path).get("eos_token_id")
+    generation = read_if_there(path)
+    check_implemented(path, generation, {})
+    eos = generation.get("eos_token_id")
     if eos is None:
         path = folder / "config.json"
         eos = given.get("eos_token_id")
@@ -195,8 +231,8 @@ def check_shapes(file, tensors: dict[str, torch.Tensor], wanted: dict[str, tuple
 def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Tensor]:
     """Read the tensors of one safetensors file, one at a time. Names that match `skipped` are left out.
 
-    Raises InputError if the file cannot be read (it may be cut short), or if weights are whole numbers. These are
-    quantised and mean nothing without their scales.
+    Raises InputError if the file cannot be read (it may be cut short), or if weights are whole numbers or take
+    one byte. These are quantised and mean nothing without their scales.
     """
     read = {}
     with reading(path, "not a readable safetensors file"), safe_open(path, framework="pt") as tensors:
@@ -204,7 +240,7 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
             if re.fullmatch(skipped, name):
                 continue
             tensor = tensors.get_tensor(name)
-            if not tensor.is_floating_point():
+            if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:
                 raise InputError(f"{path}: {name} is stored as {tensor.dtype}; use a checkpoint that is not quantised")
             read[name] = tensor.to(device, dtype)
     return read
@@ -240,8 +276,18 @@ def read_weights(folder: Path, config: Config, device, dtype) -> dict[str, torch
 
 # --- the folder and the device --------------------------------------------------------------------------------------
 
-def locate(model: str | Path) -> Path:
+# A checkpoint is loaded from its weights and these files. Some belong to language models, some to encoders.
+FILES = ("1_Pooling/config.json", "added_tokens.json", "chat_template.jinja", "config.json",
+         "config_sentence_transformers.json", "generation_config.json", "model.safetensors.index.json",
+         "modules.json", "sentence_bert_config.json", "special_tokens_map.json", "token_counts.json", "tokenizer.json",
+         "tokenizer.model", "tokenizer_config.json")
+
+
+def locate(model: str | Path, weights: bool = False) -> Path:
     """The folder of a checkpoint: `model` itself, or the snapshot of a hub repository, owner/name[@revision].
+
+    Of a repository, what will be read is fetched, by name: repositories also hold pickles, adapters and second copies
+    of the weights. Weights are fetched if `weights` says so.
 
     If there is a folder owner/, then the folder name/ in it was mistyped, and no repository is meant. Raises InputError
     if `model` is neither, or if the repository cannot be fetched.
@@ -251,20 +297,25 @@ def locate(model: str | Path) -> Path:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", str(model)) or Path(model).parent.is_dir():
         raise InputError(f"{model}: no such folder, and not a hub repository of the form owner/name")
 
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import list_repo_files, snapshot_download
     name, _, revision = str(model).partition("@")
     with reading(model, "cannot be fetched from the hub",
                  "; give a local folder, or log in with `hf auth login` if the repository is gated"):
-        # A repository's pickles and Meta's copy of the weights are not fetched.
-        return Path(snapshot_download(name, revision=revision or None, ignore_patterns=["original/*"],
-                                      allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"]))
+        folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=[*FILES, "pecan.json"]))
 
+        def fetch(*names):                                  # of the same commit; config.json, because none is a warning
+            snapshot_download(name, revision=folder.name, allow_patterns=["config.json", *names])
 
-# A checkpoint is loaded from its weights and these files. Some belong to language models, some to encoders.
-FILES = ("1_Pooling/config.json", "added_tokens.json", "chat_template.jinja", "config.json",
-         "config_sentence_transformers.json", "generation_config.json", "model.safetensors.index.json",
-         "modules.json", "sentence_bert_config.json", "special_tokens_map.json", "token_counts.json", "tokenizer.json",
-         "tokenizer.model", "tokenizer_config.json")
+        modules = folder / "modules.json"
+        if modules.exists():
+            fetch(*(f"{module['path']}/config.json" for module in parse_json(modules.read_bytes(), modules, list)))
+        if weights:
+            fetch("model.safetensors")
+            fetch(*(str(file.relative_to(folder)) for file in _weight_files(folder)))
+        for file in (folder / "config.json", *(_weight_files(folder) if weights else ())):
+            if not file.exists():
+                raise InputError(f"{model}: has no {file.name}{instead(list_repo_files(name, revision=folder.name))}")
+    return folder
 
 
 def fingerprint(folder: Path) -> str:

@@ -15,21 +15,24 @@ COMMIT = "0123456789abcdef" * 2 + "01234567"
 def serve(repositories: dict[str, dict[str, bytes] | str], cache: Path, monkeypatch):
     """Send the hub's client to a fake hub, and give it an empty cache.
 
-    `repositories` maps "datasets/OWNER/NAME" to the contents of its files, or to the hub's code of an error such as
-    "GatedRepo". Each has one commit, COMMIT, and one branch, main.
+    `repositories` maps "OWNER/NAME" or "datasets/OWNER/NAME" to the contents of its files, or to the hub's code of an
+    error such as "GatedRepo". Each has one commit, COMMIT, and one branch, main.
     """
     class Hub(BaseHTTPRequestHandler):
         def log_message(self, *_):
             pass
 
         def do_HEAD(self):
-            api, repository, revision, name = re.match(
-                r"/(api/)?(\w+/[^/]+/[^/]+)/(?:resolve|tree)/([^/?]+)/?([^?]*)", unquote(self.path)).groups()
+            api, repository, kind, revision, name = re.match(
+                r"/(api/)?(?:models/)?((?:datasets/)?[^/]+/[^/]+)/(resolve|tree|revision)/([^/?]+)/?([^?]*)",
+                unquote(self.path)).groups()
             files = repositories.get(repository, "RepoNotFound")
             error = files if isinstance(files, str) else "RevisionNotFound" if revision not in ("main", COMMIT) else \
                 "EntryNotFound" if not api and name not in files else None
             if error:
                 body = b"{}"
+            elif kind == "revision":
+                body = json.dumps({"id": repository, "sha": COMMIT}).encode()
             elif api:
                 body = json.dumps([{"type": "file", "path": path, "size": len(content), "oid": "0"}
                                    for path, content in files.items()]).encode()

@@ -73,8 +73,8 @@ def ask(argv: list[str] | None = None) -> int:
                    builder and settings_of(args, builder, None, paper))
 
     method.any_code = args.any_code
-
-    path = Path(args.graph or f"{Path(args.document).name}.{method.file_name(document)}.graph.json")
+    name = Path(args.document).name.encode()[:99].decode(errors="ignore")        # a file's name has 255 bytes at most
+    path = Path(args.graph or f"{name}.{method.file_name(document)}.graph.json")
     if args.any_code and not args.graph:
         path = [path, *of_any_code(path)][-1]
     with nullcontext() if args.trace in (None, "-") else tracing(method, path, args.trace):

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from folders import change, read, write
-from huggingface_hub.utils import filter_repo_objects
+from hub import COMMIT, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import LLAMA3 as SCALING
-from oracle import hugging_face, write_checkpoint
+from oracle import greedy, hugging_face, write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -122,6 +122,22 @@ def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, 
     assert torch.equal(inverse_frequencies(ours), LlamaRotaryEmbedding(theirs).inv_freq)
 
 
+def test_a_key_that_changes_what_hugging_face_decodes_is_named(copy, hf, capsys):
+    """We take the model's own best token. Keys of sampling change nothing in greedy decoding, and are not named."""
+    plain = greedy(hf, [5, 6, 7], 9)
+    for key, value in {"repetition_penalty": 9.0, "no_repeat_ngram_size": 1, "suppress_tokens": plain[:1],
+                       "bad_words_ids": [plain[:1]], "temperature": .1, "top_k": 2, "max_length": None}.items():
+        write(copy, "generation_config.json", {key: value})
+        read_config(copy)
+        assert (greedy(hf, [5, 6, 7], 9, **{key: value}) != plain) == (key in capsys.readouterr().err)
+
+
+def test_a_key_that_nobody_knows_is_named_once(copy, model, capsys):
+    change(copy, more=1, rope_parameters=SCALING | {"most": 2}, _most=3)
+    assert [Llama.load(copy, "cpu").config for _ in range(2)] == [model.config] * 2
+    assert capsys.readouterr().err == f"{copy}/config.json: not used: more, most\n"
+
+
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 def error_of(folder):
@@ -151,7 +167,9 @@ def only_an_index(folder):
     (partial(change_tensors, changes={UP: None}), ["missing", UP]),
     (partial(change_tensors, changes={"rotary_emb.inv_freq.x": torch.zeros(1)}), ["inv_freq.x is", "no such tensor"]),
     (partial(change_tensors, changes={NORM: torch.zeros(3)}), [NORM, "(3,)", "(64,)"]),
-    (partial(change_tensors, changes={NORM: torch.zeros(64, dtype=torch.int8)}), ["model.safetensors", NORM, "int8"]),
+    *((partial(change_tensors, changes={NORM: torch.zeros(64, dtype=dtype)}), ["model.safetensors", NORM, str(dtype)])
+      for dtype in (torch.int8, torch.float8_e4m3fn)),
+    (partial(change, quantization_config={"quant_method": "fp8"}), ["quantization_config is", "not quantised"]),
     (only_an_index, ["index.json"]),
     (partial(change, use_sliding_window=True), ["use_sliding_window is True"]),
     (partial(change, model_type="mistral"), ["architectures is ['LlamaForCausalLM']"]),
@@ -167,6 +185,27 @@ def test_broken_checkpoints_are_named(copy, damage, words):
     damage(copy)
     said = error_of(copy)
     assert said and all(word in said for word in words)
+
+
+@pytest.mark.parametrize("name, words", [
+    ("pytorch_model.bin", "save_pretrained of"), ("q4.gguf", "gguf_file="), ("adapter_config.json", "merge it into"),
+    ("model-1-of-2.safetensors", "index.json, too"), ("snapshots", "below snapshots"), ("a.tar", "")])
+def test_where_a_file_is_missing_the_error_says_what_there_is(tmp_path, monkeypatch, name, words):
+    (tmp_path / name).touch()
+    with pytest.raises(InputError, match=f"config.json: cannot be read .*; there is {name}.*{words}"):
+        Llama.load(tmp_path, "cpu")
+    with serve({"a/b": {name: b""}}, tmp_path / "cache", monkeypatch), \
+            pytest.raises(InputError, match=f"a/b: has no config.json; there is {name}.*{words}"):
+        locate("a/b")
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("content, words", [
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:0a", "git lfs pull"), (b"\x1f\x8b\x08", "packed by gzip"),
+    ("{}".encode("utf-16"), "in UTF-16"), (b"\n<!DOCTYPE html><html>", "in HTML"), (b"GGUF\3", "a GGUF file")])
+def test_a_file_of_another_kind_is_named(copy, file, content, words):
+    (copy / file).write_bytes(content + bytes(99))
+    assert f"{file}: not " in error_of(copy) and words in error_of(copy)
 
 
 @given(st.sampled_from([*RULES, "hidden_act", "partial_rotary_factor", *LLAMA3, "head_dim"]),
@@ -201,26 +240,28 @@ def test_logits_that_are_not_finite_are_named(model, ids):
     hidden, _ = broken.append(Cache(broken, 1, 20), [[(None, ids(9))]])
     for hidden in (hidden, torch.tensor([float("inf"), *[0.] * 63])):
         for tokens in (None, [7, 3]):
-            with pytest.raises(InputError, match="not finite in torch.float32"):
+            with pytest.raises(InputError, match="not finite in torch.float32; its weights may be damaged"):
                 broken.logits(hidden, tokens)
 
 
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------
 
-def test_a_revision_of_a_repository(monkeypatch, tmp_path):
-    """Of a repository the files are fetched that are read, and no pickles."""
-    asked = []
-
-    def download(name, revision, **patterns):
-        files = [*FILES, "pecan.json", "model-1-of-2.safetensors"]
-        others = ["pytorch_model.bin", "original/params.json", "original/tokenizer.model"]
-        assert list(filter_repo_objects([*files, *others], **patterns)) == files
-        asked.append((name, revision))
-        return str(tmp_path)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-
-    assert locate("a/b") == locate("a/b@refs/pr/1") == tmp_path
-    assert asked == [("a/b", None), ("a/b", "refs/pr/1")]
+@pytest.mark.parametrize("shard", [None, "100KB"])
+def test_of_a_repository_what_will_be_read_is_fetched(tmp_path, monkeypatch, shard):
+    """config.json and the index name the rest. A dry run fetches no weights."""
+    folder = write_checkpoint(tmp_path / "m", shard=shard)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    weights = {name for name in files if name.endswith(".safetensors")}
+    modules = b'[{"path": ""}, {"path": "pool"}]'
+    read = files | {"modules.json": modules, "pool/config.json": b"{}", "pecan.json": b"{}"}
+    others = ["pytorch_model.bin", "original/params.json", "consolidated.safetensors", "adapter_model.safetensors",
+              "fp16/model.safetensors", "checkpoint-5/config.json", "model.fp16.safetensors", "notes.json"]
+    with serve({"a/b": read | dict.fromkeys(others, b"")}, tmp_path / "cache", monkeypatch):
+        for more, fetched in (({}, read.keys() - weights), ({"weights": True}, read.keys())):
+            found = locate(f"a/b@{COMMIT}", **more)
+            assert {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()} == fetched
+            assert locate("a/b", **more) == found
+        assert Llama.load("a/b", "cpu").config == Llama.load(folder, "cpu").config
 
 
 def test_a_fingerprint_is_of_what_is_read(folder, copy, monkeypatch):
@@ -255,7 +296,7 @@ def test_a_missing_checkpoint_and_a_wrong_device_are_named(monkeypatch):
             locate(name)
     for device, dtype in (("abacus", "float32"), ("meta", "float32"), ("hpu", "float32"), ("cpu", "float7"),
                           ("cpu", "int8")):
-        with pytest.raises(InputError, match=f"device '{device}' with dtype '{dtype}': cannot be used"):
+        with pytest.raises(InputError, match=f"device '{device}' with .*: cannot be used|dtype '{dtype}' is unknown"):
             choose_device(device, dtype)
 
     monkeypatch.setattr(torch, "zeros", lambda *_, device, dtype: torch.ones(1))         # as if each device were here

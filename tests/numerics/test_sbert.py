@@ -143,7 +143,7 @@ def test_flops_by_hand(kind, folder):
 
 def test_null_is_not_set(folder, copy, tiny):
     for name in ("config_sentence_transformers.json", "tokenizer_config.json", "sentence_bert_config.json"):
-        write(copy, name, dict.fromkeys(("prompts", "default_prompt_name", "do_lower_case", "max_seq_length")))
+        write(copy, name, dict.fromkeys(("prompts", "default_prompt_name", "do_lower_case", "max_seq_length", "x")))
     assert torch.equal(load_encoder(copy, tiny).encode(SENTENCES), load_encoder(folder, tiny).encode(SENTENCES))
 
 
@@ -179,6 +179,25 @@ def test_an_encoder_may_want_small_letters(folder, copy, tiny):
     write(copy, "sentence_bert_config.json", {"do_lower_case": True})
     large = [sentence.upper() for sentence in SENTENCES]
     assert torch.equal(load_encoder(copy, tiny).encode(large), load_encoder(folder, tiny).encode(SENTENCES))
+
+
+def test_only_the_default_prompt_is_used(folder, copy, tiny, capsys):
+    """As in sentence-transformers' encode. That there are others is said once."""
+    ours = load_encoder(folder, tiny)
+    given = {"prompts": {"query": "who sends ", "document": ""}, "similarity_fn_name": "cosine"}
+    for name, prompt in ((None, ""), ("query", "who sends "), ("document", "")):
+        write(copy, "config_sentence_transformers.json", given | {"default_prompt_name": name})
+        vectors = load_encoder(copy, tiny).encode(SENTENCES)
+        assert torch.equal(vectors, ours.encode([prompt + text for text in SENTENCES]))
+    assert capsys.readouterr().err == f"{copy}/config_sentence_transformers.json: not used: prompts\n"
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "config_sentence_transformers.json",
+                                  "sentence_bert_config.json"])
+def test_a_key_that_nobody_knows_is_named(copy, tiny, capsys, file):
+    write(copy, file, (read(copy) if file == "config.json" else {}) | {"pooled_twice": True, "_ours": 1})
+    load_encoder(copy, tiny)
+    assert capsys.readouterr().err == f"{copy}/{file}: not used: pooled_twice\n"
 
 
 def modules(folder, kinds, **paths):
@@ -227,7 +246,12 @@ def one_word_more(folder):
     (partial(change, num_attention_heads=5), "num_attention_heads is 5; it must be a divisor"),
     *((partial(write, name=name, content=content), words) for name, content, words in (
         ("tokenizer_config.json", {"truncation_side": "left"}, "tokenizer_config.json: truncation_side is 'left'"),
-        ("config_sentence_transformers.json", {"prompts": {"query": "q: "}}, "prompts is {'query': 'q: '"),
+        ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "_transformers.json: .*key 'x' is missing"),
+        *(("config_sentence_transformers.json", {"similarity_fn_name": kind}, f"is '{kind}'; only 'cosine'")
+          for kind in ("dot", "euclidean")),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'; only"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'; only"),
+        ("1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False}, "include_prompt is False; only"),
         ("tokenizer.json", "[", "not a readable tokenizer"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "1_Pooling.*pooling_mode_max_tokens"),
         *(("1_Pooling/config.json", {"pooling_mode_mean_tokens": True} | more, "mean_tokens: True, pooling_mode")

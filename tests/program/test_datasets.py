@@ -181,6 +181,16 @@ def test_a_defect_costs_what_has_it_and_is_counted(tmp_path):
     assert "  1 times: a row without text (first: h.json, row 2)" in report.lines()
 
 
+def test_a_row_that_cannot_be_written_again_costs_itself_alone(tmp_path):
+    """NaN and lone surrogates are no JSON, wherever they are: in a list, on a line or in an object of papers."""
+    bad = [{"more": float("nan")}, {"more": ["\ud800"]}]
+    rows = [HOTPOTQA | more | {"_id": str(n)} for n, more in enumerate([*bad, {}])]
+    papers = {str(n): QASPER | more for n, more in enumerate([*bad, {}])}
+    for file, content in (("l.json", [rows]), ("l.jsonl", rows), ("q.json", [papers])):
+        report = Dataset(write(tmp_path / file, *content)).report
+        assert (report.questions, counts(report.found)["not valid JSON"][0]) == (1, 2)
+
+
 @pytest.mark.parametrize("good, bad", [
     (MUSIQUE, {"answerable": False}), (MUSIQUE, {"answer_aliases": "Ann"}), (MUSIQUE, {"question": "x\ud83d"}),
     *((QUALITY, {"questions": [QUALITY["questions"][0] | {"gold_label": gold}]}) for gold in (0, 9)),
@@ -293,7 +303,10 @@ def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path)
     ("x.json", "", "not valid JSON"), ("x.json", '[{"question": "Who?", "answ', "not valid JSON"),
     ("x.json", json.dumps([HOTPOTQA | {"answer": None}]), "holds no question .a question without an answer"),
     ("x.json", "\x1f\x8bbroken", "cannot be read"), ("x.zip", "PK", "not a readable zip file"),
-    ("x.txt", "Ann came.", "no such .json.l. file"), ("x.json", json.dumps([HOTPOTQA]), "HotpotQA and NarrativeQA")],
+    ("x.txt", "Ann came.", "no .json.l. file; there is x.txt"),
+    ("x.json", json.dumps([QASPER]), "not one object of papers .*rows of the hub are not read"),
+    ("x.json", json.dumps([OWN]), "x.json, line 1: holds a list; write each of its objects on a line"),
+    ("x.json", json.dumps([HOTPOTQA]), "HotpotQA and NarrativeQA")],
     ids=str)
 def test_what_is_no_data_set(tmp_path, name, content, words):
     (tmp_path / name).write_text(content, encoding="latin-1")
