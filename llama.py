@@ -57,16 +57,15 @@ def rms_norm(x, weight, eps):
 def inverse_frequencies(config: Config) -> torch.Tensor:
     """RoPE's angle per position, [K/2] float32: theta^(-2i/K), slowed down by linear or llama3 scaling.
 
-    Linear scaling divides every frequency by `factor`. llama3's knows `original`, the context length before scaling: a
-    frequency with a wavelength above original/low is divided by `factor`, one with a wavelength below original/high is
-    kept, and in between both results are blended.
+    Linear scaling divides every frequency by `factor`. llama3's also has `original`, the context length before scaling:
+    a frequency with a wavelength above original/low is divided by `factor`, one with a wavelength below original/high
+    is kept, and in between both results are blended.
     """
     f = 1 / config.rope_theta ** (torch.arange(0, config.head_width, 2, dtype=torch.int64).float() / config.head_width)
-    if config.rope is None:
-        return f
-    if config.rope.keys() == {"factor"}:                        # linear
-        return f / config.rope["factor"]
-    factor, low, high, original = (config.rope[key] for key in ("factor", "low", "high", "original"))
+    factor, *llama3 = config.rope.values()
+    if not llama3:
+        return f / factor
+    low, high, original = llama3
     wavelength = 2 * math.pi / f
     scaled = torch.where(wavelength > original / low, f / factor, f)
 

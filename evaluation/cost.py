@@ -1,4 +1,4 @@
-"""Estimates the costs of PECAN and of the whole document before a run, without weights.
+"""Estimates what a run costs before it begins, without weights: FLOPs, minutes and memory.
 
 Chunks and the groups of level 1 are exact. What a model will write and read is not known, so each cost is a range:
 
@@ -6,6 +6,11 @@ Chunks and the groups of level 1 are exact. What a model will write and read is 
                     most: every reply fills its limit, and its nodes have half of the tokens that it summarises
     search          least: one check after an eighth of what fits, and an answer of one token
                     most: all that fits, in nodes of chunk size with a check after each, and the longest answer
+    agents          least: a tenth of the most
+                    most: as often as ASKS says, with the longest replies
+
+Reading a prompt, visiting a node and writing a token cost very different times per FLOP. So minutes are FLOPs of each
+kind of pass times the seconds that such a pass takes here, in one layer with random weights.
 
 At the paper's lengths there is one figure instead. Tables A3 and A4 suggest that a summary has about half as many
 tokens as its nodes. Table 1's TFLOPs and the number of nodes read for a query (GARLIC 4.4) suggest about 60 tokens a
@@ -13,18 +18,24 @@ node.
 """
 import argparse
 import math
+import timeit
+from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
+from dataclasses import replace
+from functools import cache
 
+import torch
+
+from baselines.common import scaled
 from core.settings import PAPER, PASS, Settings
-from core.together import rows
+from core.together import rows as rows_of
 from evaluation import paper
 from evaluation.datasets import Dataset
-from evaluation.methods import PECAN, WHOLE, Run, plan
-from evaluation.models import unloaded
+from evaluation.methods import Run, plan
+from evaluation.models import choose_threads, unloaded
 from evaluation.tables import Table, as_text, quantity
-from llama import BLOCK_BYTES, flops_of, flops_of_reply, length_of
-from model.checkpoint import Config, choose_device, tensor_shapes
+from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of
+from model.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
 from pecan import (
     answer_turn,
     chunks,
@@ -44,10 +55,17 @@ CLOSE = 5                         # tokens that close the user's turn and open t
 PROMPT = 150                      # tokens of template, instruction and question, at the published lengths
 ANSWER = 10                       # tokens of an answer, at the published lengths
 
-NOTE = ("FLOPs of construction, of searches and of the whole document: from short to longest replies, and from few to\n"
-        "all nodes that fit. A sentence encoder (--encoder) adds its own. Bytes of the weights, and the bytes that\n"
-        "a batch of groups, a search and the longest whole document add.\nThe estimate is for one run of PECAN and one "
-        "of the whole document. It leaves out other methods and other rows of a table.")
+# Agent -> how often it asks at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION +
+# CALL tokens and writes CALL; shorter replies count as a part of a call.
+ASKS = {"raptor": (0.4, 0), "memwalker": (0.3, 4), "graphreader": (1.5, 50), "mkrag": (6, 9), "jerr": (3, 6)}
+CALL = 500                        # before scaling
+INSTRUCTION = 300
+LAYERS = 2 ** 28                  # bytes of the layers that are measured, at least; see seconds_a_flop
+
+NOTE = """FLOPs and minutes: from short to longest replies, and from few to all nodes that
+fit. Minutes are those of the model's passes here, measured on random layers;
+loading, encoders and RAPTOR's clustering come on top. Bytes: the weights and
+the largest pass. A graph is built once, for the first run that needs it."""
 
 PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of {SUMMARY:.0%}, {NODE} tokens a node, "
              f"GARLIC's number of nodes,\n{PROMPT} tokens of prompt and {ANSWER} of answer. The ratios are computed / "
@@ -55,16 +73,19 @@ PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of
 
 
 def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, str]:
-    """The costs of PECAN and of the whole document over data sets, as numbers and as a table.
+    """What each run of the command costs, as numbers and as a table for each data set.
 
     Reads texts, configs and tokenizers, but no weights.
     """
-    def cell(cost):
-        return "-".join(f"{n:,}" if n < 1e6 else quantity(n) for n in (cost if isinstance(cost, list) else [cost]))
-
-    costs = {dataset.name: expected(*plan(args, [dataset], [PECAN, WHOLE])) for dataset in datasets}
-    header = ["data", *next(iter(costs.values()))]
-    return costs, as_text(Table("", header, [[name, *map(cell, cost.values())] for name, cost in costs.items()]))
+    costs = {}
+    tables = []
+    for dataset in datasets:
+        costs[dataset.name] = runs = {run.row.name: expected(run) for run in plan(args, [dataset], args.rows)}
+        title = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.questions):,} questions"
+        rows = [[name, *("-".join(map(quantity, cost)) if any(cost) else "-" for cost in run.values())]
+                for name, run in runs.items()]
+        tables.append(Table(title, ["method", "FLOPs: graphs", "answers", "minutes", "bytes"], rows))
+    return costs, "\n\n".join(map(as_text, tables))
 
 
 def at_published_lengths(config: Config) -> tuple[dict, str]:
@@ -100,68 +121,124 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
     return costs, as_text(Table("", header, rows))
 
 
-def expected(run: Run, whole: Run) -> dict[str, int | list[int]]:
-    """The costs of a run of PECAN and one of the whole document: FLOPs of all, [least, most], and bytes of a pass.
+def expected(run: Run) -> dict[str, list]:
+    """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
 
-    InputError if the window is too small, as in the run.
+    A machine may be half as fast as when it was measured, or twice. But the most minutes are at most 10 times the
+    least: a wider range is of no use. InputError if the window is too small, as in the run.
     """
+    options = run.options
     settings = run.settings
-    built = run.construction or settings                     # the settings of stage 1
-    config, tokenizer = unloaded(run.options.model)
-    builder, builder_tokenizer = unloaded(run.options.builder or run.options.model)
-    device, dtype = choose_device(run.options.device, run.options.dtype, config.dtype)
-    width = dtype.itemsize
-    limit, room = limit_and_room(builder_tokenizer, built)
-    instruction = length_of(summary_prompt(builder_tokenizer, []))       # Table A1 without nodes
-    close = len(tokenizer.frame.close)                       # tokens of a check
-    vector = 2 * config.width ** 2                           # FLOPs of the mean embedding of a text
+    method = run.row.name.partition("-")[0]
+    builds = method in ("pecan", "garlic")
+    model = options.model
+    builder = builds and options.builder or model
+    built = builds and run.construction or settings          # the settings of stage 1
+    loaded = {name: unloaded(name) for name in (model, builder)}
+    config, tokenizer = loaded[model]
+    _, builder_tokenizer = loaded[builder]
+    configs = [config for config, _ in loaded.values()]
+    choose_threads(*configs)
+    device, dtype = choose_device(options.device, options.dtype, config.dtype)
+    batch = rows_of(built.batch, device.type)
+    work = Counter(), Counter()                              # least, most: the FLOPs of each kind of pass
+    sizes = []                                               # the bytes of each pass
 
-    total = {"documents": len(run.dataset.documents), "tokens": 0, "questions": len(run.dataset.questions),
-             "construction": [0, 0], "search": [0, 0], "whole": [0, 0]}
-    batches, searches, wholes = [], [], []                   # the bytes of each pass
+    def ask(name, together, *ends, attended=False):
+        """Add prompts with replies, up to `together` at once. An end: how many, tokens of a prompt and of a reply."""
+        together = min(batch, together)
+        config, _ = loaded[name]
+        for flops, (count, prompt, reply) in zip(work, ends):
+            reading = generation(config, prompt, 1)
+            flops[name, 1, PASS, 0, False] += count * reading
+            flops[name, together, 1, power(prompt), attended] += count * (generation(config, prompt, reply) - reading)
+        sizes.append(bytes_of_pass(config, dtype.itemsize, together * prompt, together * (prompt + reply)))
 
-    def add(name, least, most):
-        total[name] = [total[name][0] + least, total[name][1] + most]
+    def spent():
+        return [sum(flops.values()) for flops in work]
 
-    for document in run.dataset.documents:
-        # Stage 1, level by level. We count a vector for each chunk, and at most as many for the points above.
+    graphs = [0, 0]                                          # the part of the FLOPs that is spent on graphs
+    documents = run.dataset.documents
+    for document in documents:
         texts = chunks(builder_tokenizer, document, built.chunk)
         lengths = [length_of(node_line(builder_tokenizer, None, text)) for text in texts]
-        levels = [[instruction + nodes for nodes, _ in groups]
-                  for groups in construction(lengths, room, limit, min(NODE, built.chunk))]
-        add("construction", sum(generation(builder, prompt, 1) for prompt in levels[0]),
-            sum(generation(builder, prompt, limit) for prompt in chain(*levels)) + 2 * len(texts) * vector)
-        for prompts in levels:
-            together = min(rows(built.batch, device.type), len(run.dataset.documents) * len(prompts))
-            batches.append(bytes_of_pass(builder, width, together * max(prompts), together * (max(prompts) + limit)))
-
         tokens = sum(lengths)
-        total["tokens"] += tokens
+
+        # Stage 1, level by level.
+        before = spent()
+        if builds:
+            limit, room = limit_and_room(builder_tokenizer, built)
+            instruction = length_of(summary_prompt(builder_tokenizer, []))                 # Table A1 without nodes
+            for level, groups in enumerate(construction(lengths, room, limit, min(NODE, built.chunk))):
+                for nodes, _ in groups:
+                    ask(builder, len(documents) * len(groups), (level == 0, instruction + nodes, 1),
+                        (1, instruction + nodes, limit), attended=True)
+
+        if method in ASKS:
+            for_call, for_question = ASKS[method]
+            call = scaled(CALL, settings)
+            for together, most in (batch, for_call * tokens / call), (1, for_question * len(document.questions)):
+                ask(model, together, *((calls, INSTRUCTION + call, call) for calls in (most / 10, most)))
+
+        graphs = [sum(each) - first for *each, first in zip(graphs, spent(), before)]
         for question in document.questions:
-            # Stage 2. Without progress control there are no checks, and the number of nodes is known.
             asked = question_prompt(tokenizer, question.text)
-            opening = length_of(asked)
             turn = length_of(answer_turn(tokenizer, 0, settings.again(question.text)))
             fits = room_for_nodes(tokenizer, asked, question.text, settings)
-            if settings.fixed_nodes:
-                fits = min(fits, settings.fixed_nodes * max(lengths))
-            few, all_nodes = min(tokens, fits) // FEW, min(int(GRAPH * tokens), fits)
-            checks = 0 if settings.fixed_nodes else math.ceil(all_nodes * len(texts) / tokens)
-            ends = [searching(config, opening + read + turn, answer, max(lengths))
-                    + n * flops_of(config, close, opening + read, 1)
-                    for read, answer, n in ((few, 1, min(1, checks)), (all_nodes, settings.answer_tokens, checks))]
-            add("search", ends[0], ends[1] + vector)
-            searches.append(bytes_of_pass(config, width, min(all_nodes, PASS), settings.window,
-                                          opening + all_nodes + turn))
+            top = run.top_k or builds and settings.fixed_nodes
+            if top and top != "X":
+                fits = min(fits, top * max(lengths))
+            few = min(tokens, fits) // (1 if method == "whole" else FEW)
+            most = min(int(GRAPH * tokens), fits)
+            ends = [(1, length_of(asked) + read + turn, reply)
+                    for read, reply in ((few, 1), (most, settings.answer_tokens))]
+            if not builds:
+                ask(model, len(run.dataset.questions), *ends)
+                if method == "longllmlingua":                # its scorer reads the document about three times
+                    ask(model, 1, *((n * tokens / CALL, CALL, 1) for n in (.3, 3)))
+                continue
 
-            # The whole document, cut to its window.
-            prompt = min(opening + tokens + turn, whole.settings.window - settings.answer_tokens)
-            add("whole", generation(config, prompt, 1), generation(config, prompt, settings.answer_tokens))
-            wholes.append(bytes_of_pass(config, width, prompt, prompt + settings.answer_tokens))
+            # Stage 2. Without progress control there are no checks, and the number of nodes is known.
+            checks = 0 if top else math.ceil(most * len(texts) / tokens)
+            for flops, (_, prompt, reply), n in zip(work, ends, (min(1, checks), checks)):
+                visits = searching(config, prompt, 0, max(lengths))
+                check = flops_of(config, len(tokenizer.frame.close), prompt - turn, 1)
+                flops[model, 1, NODE, power(prompt), True] += visits + n * check
+                flops[model, 1, 1, power(prompt), False] += searching(config, prompt, reply, max(lengths)) - visits
+            sizes.append(bytes_of_pass(config, dtype.itemsize, min(most, PASS), settings.window, prompt))
 
-    weights = [*tensor_shapes(config).values(), *(tensor_shapes(builder).values() if run.options.builder else ())]
-    return total | {"bytes of weights": width * sum(map(math.prod, weights)), "of a batch": max(batches),
-                    "of a search": max(searches), "of the whole": max(wholes)}
+    least, most = (sum(n * seconds_a_flop(device, dtype, *kind) for kind, n in flops.items()) / 60 for flops in work)
+    weights = sum(math.prod(shape) for config in configs for shape in tensor_shapes(config).values())
+    return {"graphs": graphs, "answers": [total - built for total, built in zip(spent(), graphs)],
+            "minutes": [max(least / 2, most / 5), 2 * most], "bytes": [dtype.itemsize * weights + max(sizes)]}
+
+
+def power(n: int) -> int:
+    """The largest power of 2 up to n. Lengths are rounded down to it, so that few kinds of passes are measured."""
+    return 1 << n.bit_length() - 1
+
+
+@cache
+def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int, cached: int, attended: bool) -> float:
+    """Measured: a pass over so many tokens in each row, after those in the cache, through layers with random weights.
+
+    `attended`: with the attention to the cached tokens. One layer of a large model is enough, because all are alike,
+    and the output matrix costs the same per FLOP. Of a small model we take as many as fill LAYERS bytes, or they would
+    stay in the processor's cache, which a whole model does not.
+    """
+    config = read_config(locate(model))
+    bytes_of_layer = dtype.itemsize * flops_of(config, 1, 0) / config.layers / 2
+    config = replace(config, layers=min(config.layers, math.ceil(LAYERS / bytes_of_layer)), vocab=1, tied=True)
+    weights = {name: torch.rand(shape, device=device, dtype=dtype) for name, shape in tensor_shapes(config).items()}
+    part = Llama(config, weights)
+    memory = Cache(part, rows, cached + tokens)
+    memory.lengths = [cached] * rows
+    positions = torch.arange(cached, cached + tokens, device=device).expand(rows, -1)
+
+    timer = timeit.Timer(lambda: part.forward(positions * 0, positions, memory, attended * cached)[0].sum().item())
+    timer.timeit(1)                                          # the first pass prepares the device
+    number, seconds = timer.autorange()
+    return seconds / (number * rows * flops_of(config, tokens, cached + tokens))
 
 
 def construction(level: list[int], room: int, limit: int, node: int) -> Iterator[list[tuple[int, int]]]:

@@ -75,15 +75,17 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
     builder = Llama.load(args.builder, args.device, args.dtype) if args.builder else None
     encoder = load_encoder(args.encoder, model)
 
-    # A small model gains nothing from threads, and loses much when other programs use the cores.
-    if not os.environ.get("OMP_NUM_THREADS"):
-        widest = max(checkpoint.config.width for checkpoint in (model, builder or model))
-        torch.set_num_threads(1 if widest < SMALL else THREADS)
-
+    choose_threads(model.config, (builder or model).config)
     dtype = str(model.dtype).removeprefix("torch.")
     similarity = args.encoder or "the mean of its own embeddings"
     print(f"{args.model} on {model.device} in {dtype}; similarity by {similarity}", file=sys.stderr)
     return model, encoder, builder
+
+
+def choose_threads(*configs: Config):
+    """One thread for small models: they gain nothing from more, and lose much when other programs use the cores."""
+    if not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(1 if max(config.width for config in configs) < SMALL else THREADS)
 
 
 def warn_if_unknown(model: Llama, document: Document):

@@ -41,7 +41,7 @@ class Config:
     max_length: int                            # positions the checkpoint was made for
     tied: bool                                 # the output matrix is the embedding
     rope_theta: float
-    rope: dict | None                          # scaling: factor, and for llama3 low, high, original
+    rope: dict                                 # its scaling, a key of SCALINGS: factor, and for llama3 what follows
     eos: tuple[int, ...]                       # each of these tokens ends a reply
     dtype: str                                 # of the stored weights
     biased: tuple[str, ...] = ()               # the matrices of a layer that have a bias
@@ -56,6 +56,12 @@ KINDS = {"llama": {"max_position_embeddings": 2048, "eos_token_id": 2},
                      "eos_token_id": 2}}
 DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
             "mlp_bias": False, "layer_types": [], "quantization_config": False}
+
+# rope_type -> the keys that scale RoPE, in the order in which llama.inverse_frequencies reads them.
+LINEAR = {"factor": POSITIVE}
+SCALINGS = {"default": {}, "linear": LINEAR,
+            "llama3": LINEAR | {"low_freq_factor": POSITIVE, "high_freq_factor": POSITIVE,
+                                "original_max_position_embeddings": COUNT}}
 IMPLEMENTED = {"hidden_act": "silu", "partial_rotary_factor": 1, "use_sliding_window": False}
 
 # The keys, of any file, that we read or that change no result here: of training, of sampling, of other tasks.
@@ -83,13 +89,10 @@ RULES = {
     **dict.fromkeys(("tie_word_embeddings", "attention_bias", "mlp_bias"), FLAG),
     "layer_types": Rule((list,), "'full_attention' for each layer",
                         lambda kinds: all(kind == "full_attention" for kind in kinds)),
-    "rope_type": Rule((str,), "default, linear or llama3", lambda kind: kind in ("default", "linear", "llama3")),
+    "rope_type": Rule((str,), "default, linear or llama3", SCALINGS.__contains__),
     "quantization_config": Rule((bool,), "absent; use a checkpoint that is not quantised", lambda given: not given),
 }
 HEAD_WIDTH = Rule((int,), "an even number above 0, because RoPE rotates pairs", lambda n: COUNT.holds(n) and n % 2 == 0)
-ROPE_NAMES = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor",     # ours -> config.json's
-              "original": "original_max_position_embeddings"}
-LLAMA3 = dict.fromkeys(ROPE_NAMES.values(), POSITIVE) | {"original_max_position_embeddings": COUNT}
 
 
 def read_config(folder: str | Path) -> Config:
@@ -111,7 +114,7 @@ def read_config(folder: str | Path) -> Config:
         heads = values["num_attention_heads"]
         divides = Rule((int,), f"a divisor of num_attention_heads, {heads}", lambda n: heads % n == 0)
         values = {"head_dim": values["hidden_size"] // heads} | values
-        scaling = {"default": {}, "linear": {"factor": POSITIVE}, "llama3": LLAMA3}[values["rope_type"]]
+        scaling = SCALINGS[values["rope_type"]]
         check_values(values, {"head_dim": HEAD_WIDTH, "num_key_value_heads": divides} | scaling, f"{path}: ")
 
         # Mistral's attention may slide: it reaches back sliding_window tokens. Up to that length nothing slides.
@@ -137,7 +140,7 @@ def read_config(folder: str | Path) -> Config:
         max_length=max_length,
         tied=values["tie_word_embeddings"],
         rope_theta=float(values["rope_theta"]),
-        rope={name: values[key] for name, key in ROPE_NAMES.items() if key in scaling} or None,
+        rope={key: values[key] for key in scaling} or {"factor": 1},
         eos=_end_of_sequence(path.parent, given),
         dtype=str(values.get("torch_dtype") or values.get("dtype") or "bfloat16"),
         biased=tuple(biased),

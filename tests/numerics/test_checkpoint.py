@@ -17,7 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from core.files import InputError, sha256
 from llama import Cache, Llama, inverse_frequencies
-from model.checkpoint import FILES, LLAMA3, RULES, choose_device, fingerprint, locate, read_config
+from model.checkpoint import FILES, RULES, SCALINGS, choose_device, fingerprint, locate, read_config
 
 
 def change_tensors(folder, changes):
@@ -208,7 +208,7 @@ def test_a_file_of_another_kind_is_named(copy, file, content, words):
     assert f"{file}: not " in error_of(copy) and words in error_of(copy)
 
 
-@given(st.sampled_from([*RULES, "hidden_act", "partial_rotary_factor", *LLAMA3, "head_dim"]),
+@given(st.sampled_from([*RULES, "hidden_act", "partial_rotary_factor", *SCALINGS["llama3"], "head_dim"]),
        st.sampled_from(["'4'", 0, -1, [4], {}, "x", 10 ** 20]))
 def test_an_impossible_value_of_config_is_named(tmp_path_factory, folder, key, value):
     """The error names the key of config.json, not the attribute of the code."""

@@ -3,18 +3,20 @@ import json
 import random
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from test_eval import ROOT, run, write_lines
 
 import eval
+import llama
 from core.settings import resolve
 from data import EMBEDDED
 from evaluation import cost, datasets, methods, metrics, tables
 from evaluation.runner import Runner
 from evaluation.tables import cells, quantity
-from llama import length_of
-from pecan import limit_and_room, node_line, room_for_nodes, summary_prompt
+from llama import flops_of, length_of
+from pecan import limit_and_room, node_line, question_prompt, room_for_nodes, summary_prompt
 
 # --- raw rows -------------------------------------------------------------------------------------------------------
 
@@ -191,33 +193,78 @@ def test_the_levels_of_a_construction_by_hand():
         [(200, 80), (150, 75)], [(60 + 20 + 60 + 15, 77)]]
 
 
+def estimate(*options) -> dict:
+    """The numbers of a dry run: method -> costs. Each table fits 80 columns, and has a row for each method."""
+    printed = run(*options, "--dry-run").stdout
+    assert max(map(len, printed.splitlines())) <= 80
+    runs, = json.loads(run(*options, "--dry-run", "--json").stdout).values()
+    assert [line.split()[0] for line in printed.splitlines()[2:2 + len(runs)]] == [*runs]
+    return runs
+
+
 @pytest.mark.parametrize("options", [[], ["--nodes", 99]])
 def test_a_real_run_costs_what_the_dry_run_says(tmp_path, options):
-    """Each cost lies in its range, and the range is narrow enough to be of use. A search that reads until its window is
-    full costs nearly the most. Nothing is written."""
-    options = "--limit", 2, *options, "--method", "pecan,whole", "--json", "--output", tmp_path / "r"
-    estimate = json.loads(run(*options, "--dry-run").stdout)["embedded"]
+    """The FLOPs lie in their range, of each stage too, and the range is narrow enough to be of use. A search that reads
+    until its window is full costs nearly the most. Nothing is written."""
+    command = "--limit", 2, *options, "--method", "pecan,bm25,whole", "--output", tmp_path / "r"
+    costs = estimate(*command)
+    said = {name: [sum(ends) for ends in zip(cost["graphs"], cost["answers"])] for name, cost in costs.items()}
     assert not (tmp_path / "r").exists()
-    runs = json.loads(run(*options).stdout)["data"]["embedded"]["runs"]
-    assert (estimate["documents"], estimate["questions"]) == (runs["pecan"]["documents"], runs["pecan"]["n"])
-    for name, spent, factor in (("construction", runs["pecan"]["construction_flops"] * estimate["documents"], 4),
-                                ("search", runs["pecan"]["flops"] * estimate["questions"], 10),
-                                ("whole", runs["whole"]["flops"] * estimate["questions"], 1.1)):
-        least, most = estimate[name]
-        assert least <= spent <= most <= factor * least, name
-        if name == "search":
-            assert (spent > .9 * most) == ("--nodes" in options)
+    runs = json.loads(run(*command, "--json").stdout)["data"]["embedded"]["runs"]
+    spent = {name: done["flops"] * done["n"] for name, done in runs.items()}
+    said |= {"construction": costs["pecan"]["graphs"], "search": costs["pecan"]["answers"]}
+    spent["construction"], spent["search"] = (runs["pecan"]["construction_flops"] * runs["pecan"]["documents"],
+                                              spent["pecan"])
+    spent["pecan"] += spent["construction"]
+    for name, factor in (("construction", 4), ("search", 10), ("pecan", 4), ("bm25", 4), ("whole", 1.1)):
+        assert said[name][0] <= spent[name] <= said[name][1] <= factor * said[name][0], name
+    assert (spent["search"] > .9 * said["search"][1]) == ("--nodes" in options)
 
 
-@pytest.mark.parametrize("options, width, batch", [([], 4, 8), (["--dtype", "float16", "--batch", 99], 2, 99)])
+def test_minutes_are_flops_of_passes_times_what_they_take(monkeypatch):
+    """Every method has them, and their ends differ by at most a factor of 10. If all passes had the same speed, twice
+    the most FLOPs would be the most minutes."""
+    monkeypatch.setattr(cost, "seconds_a_flop", lambda device, dtype, model, *kind: 6e-9)
+    for table in ("1", "systems"):
+        for name, costs in estimate("--limit", 1, "--table", table).items():
+            least, most = costs["minutes"]
+            flops = costs["graphs"][1] + costs["answers"][1]
+            assert most == pytest.approx(2e-10 * flops) and most / 10.01 < least < most, name
+
+
+@pytest.mark.parametrize("kind", [(1, 64, 0, False), (1, 8, 128, True), (4, 1, 64, True), (4, 1, 64, False)], ids=str)
+def test_a_pass_is_measured_as_it_runs(tiny, monkeypatch, kind):
+    """Its rows and tokens, the tokens in the cache and the attention to them are those of the run. The embedded model
+    is small enough to be measured whole; of a large one one layer is."""
+    passes = []
+
+    def forward(self, tokens, positions, memory, attended=0):
+        passes.append((*tokens.shape, *set(memory.lengths), attended > 0))
+        assert attended in (0, memory.lengths[0]) and positions[0].tolist() == [
+            memory.lengths[0] + n for n in range(tokens.shape[1])]
+        return real(self, tokens, positions, memory, attended)
+
+    real = llama.Llama.forward
+    monkeypatch.setattr(llama.Llama, "forward", forward)
+    monkeypatch.setattr("timeit.Timer.autorange", lambda timer: (4, timer.timeit(4) * 0 + 8.0))
+    for least, layers in ((2 ** 28, 6), (1, 1)):
+        monkeypatch.setattr(cost, "LAYERS", least)
+        cost.seconds_a_flop.cache_clear()
+        flops = flops_of(replace(tiny.config, layers=layers), kind[1], kind[2] + kind[1])
+        assert cost.seconds_a_flop(tiny.device, tiny.dtype, tiny.folder, *kind) == 2 / (kind[0] * flops)
+    cost.seconds_a_flop.cache_clear()
+    assert set(passes) == {kind}
+
+
+@pytest.mark.parametrize("options, width, batch", [([], 4, 16), (["--dtype", "float16", "--batch", 99], 2, 99)])
 def test_the_dry_run_counts_bytes(tiny, tmp_path, spy, options, width, batch):
-    """Those of the largest batch of a construction and of the longest search and whole document, whose window is its
-    own. (Each passage is a chunk, and both the search and the whole document fill their windows.)"""
+    """Those of the weights and of the largest pass: of a construction, a search, or the whole document, whose window is
+    its own. (Each passage is a chunk, and both the search and the whole document fill their windows.)"""
     row = json.loads(EMBEDDED.read_text().splitlines()[1])
     row["questions"] = row["questions"][:1]
     data = write_lines(tmp_path / "mine.jsonl", [row])
     devices = spy("choose_device", cost)
-    done = run("--dataset", data, *options, "--chunk", 50, "--device=cpu:0", "--dry-run", "--json")
+    said = estimate("--dataset", data, *options, "--chunk", 50, "--device=cpu:0")
 
     config, t = tiny.config, tiny.tokenizer
     assert devices[0][0] == ("cpu:0", "float16" if options else "auto", config.dtype)
@@ -227,13 +274,16 @@ def test_the_dry_run_counts_bytes(tiny, tmp_path, spy, options, width, batch):
     levels = list(cost.construction(lengths, room, limit, 50))
     instruction = length_of(summary_prompt(t, []))
     batches = [(min(batch, len(level)), instruction + max(tokens for tokens, _ in level)) for level in levels]
-    read, prompt = room_for_nodes(t, row["questions"][0]["question"], s), s.window - s.answer_tokens
-    wanted = {
-        "tokens": sum(lengths), "bytes of weights": width * sum(weight.numel() for weight in tiny.weights.values()),
-        "of a batch": max(cost.bytes_of_pass(config, width, n * tokens, n * (tokens + limit)) for n, tokens in batches),
-        "of a search": cost.bytes_of_pass(config, width, read, s.window, prompt),
-        "of the whole": cost.bytes_of_pass(config, width, 512 - s.answer_tokens, 512)}
-    assert len(levels) > 2 and wanted.items() <= json.loads(done.stdout)["mine"].items()
+    question = row["questions"][0]["question"]
+    read = room_for_nodes(t, question_prompt(t, question), question, s)
+    prompt = s.window - s.answer_tokens
+    assert len(levels) > 2
+
+    weights = width * sum(weight.numel() for weight in tiny.weights.values())
+    pecan = [cost.bytes_of_pass(config, width, n * tokens, n * (tokens + limit)) for n, tokens in batches]
+    pecan.append(cost.bytes_of_pass(config, width, read, s.window, prompt))
+    whole = cost.bytes_of_pass(config, width, 512 - s.answer_tokens, 512)
+    assert (said["pecan"]["bytes"], said["whole"]["bytes"]) == ([weights + max(pecan)], [weights + whole])
 
 
 def test_table_a4_at_the_papers_lengths():
