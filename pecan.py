@@ -37,6 +37,7 @@ worked example, two IPs above three chunks (tests/numerics/test_pecan.py compute
     final                   .50    .65    .85     chunk 2 is read next
 """
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
@@ -208,51 +209,82 @@ def edge_weights(a: torch.Tensor, x: list[int]) -> torch.Tensor:
     return share(a[x].cpu().double().mean(0))
 
 
+def of(*categories: str, first: str = " ") -> str:
+    """The characters of these Unicode categories, from `first` on."""
+    return "".join(c for c in map(chr, range(ord(first), 0x20000)) if unicodedata.category(c) in categories)
+
+
 # What a bullet begins with. So **bold**, ---, -12 degrees, 1.5 and 1921. are text. Possessive, and used only at the
-# start of a line, so it takes linear time.
-MARKER = re.compile(r"""(?x: \s*+ (?:
-      \*(?!\*) | [•●◦▪‣·∙○■□◆▸►➢→⁃]                  # a star, a dot, an arrow
-    | [-‐‑–—−+] (?=\s|$)                             # a dash or plus with a blank behind it
-    | \d{1,2}、 | (?:\#{1,6}\ )? \*{0,2} \(? \d{1,2} \*{0,2} [.)] \*{0,2} (?=\s|$)
-    ) \s*+ )""")                                     # a number of at most two digits: 1. 1) (1) **1.** ## 1.
+# start of a line, so it takes linear time. Characters of the category Cf are invisible.
+BLANK = rf"[\s{of('Cf')}]*+"
+NUMBER = rf"[\d一二三四五六七八九十{of('Nl')}]{{1,2}}"
+MARKER = re.compile(rf"""(?x: {BLANK} (?:
+      \*(?!\*) | [·•‣⁃∙・※＊←-⇿{of('So', 'No', first='①')}]+ \ufe0f?          # a star, a dot, an arrow, ①, ✅
+    | [{of('Pd')}+−] (?=\s|$)                             # a dash or plus with a blank behind it
+    | [(（]? {NUMBER} (?: [、．）] | \ufe0f?\u20e3)
+    | (?:\#{{1,6}}\ )? \*{{0,2}} \(? {NUMBER} \*{{0,2}} [.)] \*{{0,2}} (?=\s|$)
+    ) \s*+ )""")                                        # a number of at most two digits: 1. 1) (1) **1.** ## 1. 一、
+LEAD = re.compile(rf"({BLANK})((?:\#{{1,6}}(?=\s))?)\s*+")
+FENCE = re.compile(r"(?m)^\s*(```|~~~)\w*[^\S\n]*$")
+TEXT = 1000                                                 # the level of text outside of headings and bullets
 
 
-def bullets(text: str, complete: bool = True) -> list[tuple[int, int]]:
-    """The information points of a reply (3.1), as (start, end) of their text without markers and outer white space.
+def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
+    """The information points of a reply (3.1), each as the (start, end) of its headings' words and of its own.
 
-    A line that begins with MARKER is a bullet. What is other text? The paper does not say, so we lose little:
+    A reply is an outline. Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold, lines
+    with a colon above a bullet, and a bullet that is no sentence above others that are indented. A heading's words
+    begin each point below it, because "Founded in 1967" says nothing without "Houston Rockets"; with none below it, it
+    is a point itself. What is other text? The paper does not say, so we lose little:
 
         preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is a point
         afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
         all other    joins the bullet above it; a reply without any bullet is one point
 
     If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty
-    bullets are dropped.
+    bullets are dropped, and the lines of fences (```).
     """
+    text = FENCE.sub(lambda fence: " " * len(fence[0]), text)
     lines = text.splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]              # of each line; the last is the end of the text
-    markers = [(n, marker.end()) for n, line in enumerate(lines) if (marker := MARKER.match(line))]
+    markers = [MARKER.match(line) for line in lines]
+    marked = [n for n, marker in enumerate(markers) if marker] or [-1]
+    items = []                                              # [level, start, end]
+    colon = False                                           # the last line ended with one
 
-    # A bullet ends where the next one begins.
-    ends = [*(starts[n] for n, _ in markers), len(text)]
-    spans = [(starts[n] + length, end) for (n, length), end in zip(markers, ends[1:])]
-    preamble = markers and text[:ends[0]].rstrip("*_ \n").endswith((":", "："))
-    if not preamble:
-        spans.insert(0, (0, ends[0]))
+    for n, line in enumerate(lines):
+        lead = LEAD.match(line)
+        start = starts[n] + (markers[n] or lead).end()
+        end = starts[n] + len(line.rstrip())
+        depth = len(lead[1].expandtabs()) // 2              # one blank is no indent: some tokenizers put it there
+        if n == marked[0] and colon and items[-1][0] == TEXT:
+            items.pop()                                     # a preamble
+        if start >= end and not markers[n]:
+            continue
 
-    # The last one ends at an afterword. One blank is no indent: some tokenizers put it there.
-    if len(markers) > 1:
-        start, end = spans[-1]
-        below = [n for n in range(markers[-1][0] + 2, len(lines)) if lines[n].strip() and not lines[n - 1].strip()]
-        spans[-1] = start, next((starts[n] for n in below if not lines[n].startswith(("  ", "\t", " \t"))
-                                 and text[start:starts[n]].strip()), end)
+        bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
+        colon = text[start:end].rstrip("*_ ").endswith((":", "："))
+        if markers[n] or lead[2] or bold and not colon or colon and n > marked[0] and MARKER.match(text, end):
+            items.append([len(lead[2]) or (9 + 2 * depth - bold if markers[n] else 7), start, end])
+        elif not items or items[-1][0] < 8:
+            items.append([TEXT, start, end])
+        elif depth or lines[n - 1].strip() or n < marked[-1] or len(marked) < 2 or items[-1][1] >= items[-1][2]:
+            items[-1][2] = end
+        else:
+            break                                           # an afterword
 
-    for some in (spans if complete else spans[:-1], spans):
-        found = [(end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())) for start, end in some
-                 if text[start:end].strip()]
-        if found:
-            return found
-    return []
+    points = []
+    for some in (items if complete else items[:-1], items):
+        some = [(level, (end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())))
+                for level, start, end in some if text[start:end].strip()]
+        above = []                                          # the headings above a point
+        for (level, span), (below, _) in zip(some if not points else (), [*some[1:], (0, 0)]):
+            above = [item for item in above if item[0] < level]
+            if level < below and (level < 8 or text[span[1] - 1] not in ".!?。！？"):
+                above.append((level, span))
+            else:
+                points.append([span for _, span in [*above, (level, span)]])
+    return points
 
 
 def tokens_of(span: tuple[int, int], token_spans: list[tuple[int, int]]) -> list[int]:
@@ -274,9 +306,9 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     text, token_spans = tokenizer.spans(ids)
     text = without_thought(text)                            # blanks instead of it, so the spans still fit
     tokens = {}                                             # text of a bullet -> the indices x of its tokens
-    for start, end in bullets(text, complete=len(ids) < limit):
-        bullet = " ".join(text[start:end].split())
-        tokens.setdefault(bullet, tokens_of((start, end), token_spans))
+    for spans in bullets(text, complete=len(ids) < limit):
+        bullet = " ".join(" ".join(text[start:end] for start, end in spans).split())
+        tokens.setdefault(bullet, sorted({x for span in spans for x in tokens_of(span, token_spans)}))
     if tree and tokens:
         tokens = {" ".join(tokens): sorted(set().union(*tokens.values()))}
     return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in tokens.items()]

@@ -177,14 +177,21 @@ PECAN = {
     },
     "test_algorithm.py::test_bullets_equal_the_naive_ones": {
         "marker counted in an IP": ("if first < end and last > start]", "if first < end and last >= start - 1]"),
-        "a cut bullet is kept": ("spans if complete else spans[:-1], spans)", "spans, spans)"),
+        "a cut bullet is kept": ("items if complete else items[:-1], items)", "items, items)"),
         "a repeated bullet brings its edges": ("tokens.setdefault(", "tokens.__setitem__("),
-        "a preamble is a point": ("    if not preamble:\n", "    if True:\n"),
-        "an afterword joins the last bullet": ("    if len(markers) > 1:\n", "    if False:\n"),
+        "a preamble is a point": ("if n == marked[0] and colon", "if False and colon"),
+        "an afterword joins the last bullet": ("elif depth or lines[n - 1]", "elif True or lines[n - 1]"),
+        "a heading's words are those of its first point alone": (
+            "points.append([span for _, span in [*above, (level, span)]])",
+            "points.append([span for _, span in [*above, (level, span)]]), above.clear()"),
     },
     "test_pecan.py::test_bullets": {
-        "a year is a marker": ("\\(? \\d{1,2}", "\\(? \\d{1,4}"),
-        "a dash without a blank is a marker": ("[-‐‑–—−+] (?=\\s|$)", "[-‐‑–—−+]"),
+        "a year is a marker": ("{of('Nl')}]{{1,2}}", "{of('Nl')}]{{1,4}}"),
+        "a dash without a blank is a marker": ("[{of('Pd')}+−] (?=\\s|$)", "[{of('Pd')}+−]"),
+        "a sentence is a heading": ("level < 8 or text[", "True or text["),
+    },
+    "test_pecan.py::test_a_heading_begins_the_points_below_it": {
+        "a heading ends the point above it": ("or bold and not colon or colon and", "or bold and not colon or False and"),
     },
     "test_algorithm.py::test_building_equals_the_naive_one": {
         "marker counted in a node of a prompt": (

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import naive
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from oracle import ids_and_spans, mean_attention, rounding, to_nodes
 
 import pecan
@@ -51,27 +53,50 @@ def test_E_costs_what_its_edges_cost():
     assert E.is_sparse and E.shape == (9501, 9501) and len(E.values()) == len(edges)
 
 
-def test_bullets():
-    def texts(reply, complete=True):
-        return [reply[start:end] for start, end in bullets(reply, complete)]
+def texts(reply, complete=True):
+    return [" ".join(" ".join(reply[start:end] for start, end in spans).split()) for spans in bullets(reply, complete)]
 
+
+SIGNS = ("* ", "- ", "・", "①", "12．", "三、", "（4）", "٣) ", "• ", "Ⅳ. ", "**7.** ", "\u200b* ", "\ufeff– ",
+         "1\ufe0f\u20e3 ", "✅")
+SCRIPTS = "Due on day 3", "期限は三日", "租金九百", "الإيجار ٩٠٠", "срок 3 дня", "किराया ९००"
+HEADINGS = {"## {}": "{}", "**{}**": "**{}**", "{}:": "{}:", "* {}": "{}", "1. **{}**": "**{}**"}       # line, words
+POINTS = st.lists(st.tuples(st.sampled_from(SIGNS), st.sampled_from(SCRIPTS)), min_size=1)
+
+
+@given(st.sampled_from([*HEADINGS]), st.lists(st.tuples(st.sampled_from(SCRIPTS), POINTS)), st.booleans())
+def test_a_heading_begins_the_points_below_it(heading, outline, fenced):
+    """In any script, with any sign. (With a colon before the first point it would be a preamble.)"""
+    lines, wanted = ["* first"], ["first"]
+    for title, points in outline:
+        lines += ["", heading.format(title), *(f"  {sign}{text}" for sign, text in points)]
+        wanted += [f"{HEADINGS[heading].format(title)} {text}" for _, text in points]
+    assert texts("\n".join(["```", *lines, "```"] if fenced else lines)) == wanted
+
+
+def test_bullets():
     # Markers, and text that only looks like one.
     assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11\n− 12\n→ 13\n· 14\n1、15") == [
         *"123456789", *map(str, range(10, 16))]
-    assert texts("### 1. Life\nAnn left.\n## 2. Work\nShe bakes.") == ["Life\nAnn left.", "Work\nShe bakes."]
-    assert texts("### 1. Ann\n## **2)** Bob\n# 3\n8.p.m.\n1.**B**") == ["Ann", "Bob\n# 3\n8.p.m.\n1.**B**"]
-    assert texts("* Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---\n* two") == [
-        "Ann left in\n1921. Ann\n-12 degrees\n**bold**\n1.5\n---", "two"]
+    assert texts("### 1. Life\nAnn left.\n## 2. Work\nShe bakes.") == ["Life Ann left.", "Work She bakes."]
+    assert texts("### 1. Ann\n## **2)** Bob\n# 3\n8.p.m.\n1.**B**") == ["Ann", "Bob", "3 8.p.m. 1.**B**"]
+    assert texts("* Ann left in\n1921. Ann\n-12 degrees\nso **bold**\n1.5\n---\n½ ©\n* two") == [
+        "Ann left in 1921. Ann -12 degrees so **bold** 1.5 --- ½ ©", "two"]
+
+    # A heading ends no point. With none below it, it is one. A sentence is no heading.
+    assert texts("* Bob kept it\n## Ending\n**Ann**\n* They met.\n  * At sea\n# End") == [
+        "Bob kept it", "Ending **Ann** They met.", "Ending **Ann** At sea", "End"]
+    assert texts("**Only**") == ["**Only**"] and texts("# A\n\nb\n\nc") == ["A b c"]
 
     # Preamble and afterword go. All other text joins the bullet above it, or is a point by itself.
     assert texts("**The summary:**\n\n* one\n\n* two\n\nI hope this helps.\n\n  Bye") == ["one", "two"]
-    loose = "**Early life**\n\n   Ann was born.", "**Work**\n\n   She bakes."
-    assert texts(f"1. {loose[0]}\n\n2. {loose[1]}\n\nI hope this helps!") == list(loose)
+    assert texts("1. **Life**\n\n   Ann was born.\n\n2. **Work**\n\n   She bakes.\n\nI hope this helps!") == [
+        "**Life** Ann was born.", "**Work** She bakes."]
     assert texts("Early life\nAnn was born.\n- She moved.\n\nWork\nShe bakes.") == [
-        "Early life\nAnn was born.", "She moved.\n\nWork\nShe bakes."]
-    assert texts("- Ann\n- Bob\n\n \tcame.") == ["Ann", "Bob\n\n \tcame."], "indented"
+        "Early life Ann was born.", "She moved. Work She bakes."]
+    assert texts("- Ann\n- Bob\n\n \tcame.") == ["Ann", "Bob came."], "indented"
     assert texts("1.\n\nAnn\n\n2.\n\nBob\n\nBye") == ["Ann", "Bob"], "a bullet below its marker is no afterword"
-    assert texts("  no bullet at all:\nin two lines \n") == ["no bullet at all:\nin two lines"]
+    assert texts("  no bullet at all:\nin two lines \n") == ["no bullet at all: in two lines"]
 
     # Empty bullets, and a reply that was cut off.
     assert texts("* one\n*\n*   \n* two") == ["one", "two"]

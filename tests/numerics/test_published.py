@@ -187,9 +187,9 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt):
     found = bullets(text, complete=len(reply) < LIMIT)
     points = pecan.information_points(t, reply, a, LIMIT, False)
     assert len(found) > 1
-    assert [point.text for point in points] == [" ".join(text[start:end].split()) for start, end in found]
-    for point, (start, end) in zip(points, found):
-        e = rows[[x for x in range(len(reply)) if ends[x] < end and ends[x + 1] > start]].mean(0)
+    for point, spans in zip(points, found, strict=True):
+        assert point.text.split() == " ".join(text[start:end] for start, end in spans).split()
+        e = rows[[x for x in range(len(reply)) if any(ends[x] < b and ends[x + 1] > a for a, b in spans)]].mean(0)
         assert_rounded(torch.tensor(point.e), e / e.sum(), anywhere, point.text)
         assert e.sum() < .5, "most attention goes elsewhere, so e is normalised"
 
