@@ -8,11 +8,15 @@ from core.files import InputError, OutputError, enough_memory
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 
 
-def make_parser(prog: str, text: str) -> argparse.ArgumentParser:
-    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples."""
+def make_parser(prog: str, text: str, arguments: str = "") -> argparse.ArgumentParser:
+    """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples.
+
+    `arguments` are those that are no options. The options are not named above an error: there are too many.
+    """
     lines = text.splitlines()
     examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
-    return argparse.ArgumentParser(prog=prog, description=lines[0], epilog="\n".join(["examples:", *examples]),
+    return argparse.ArgumentParser(prog=prog, usage=f"{prog} [options] {arguments}", description=lines[0],
+                                   epilog="\n".join(["examples:", *examples]),
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -22,7 +26,8 @@ def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> ar
     for name, value in vars(args).items():
         for text in map(str, value if isinstance(value, list) else [value]):
             if not text.strip():
-                raise InputError(f"{name} is blank; leave it out, or give it a value")
+                raise InputError("a question is empty" if name == "questions" else
+                                 f"{name} is blank; leave it out, or give it a value")
             if text.encode(errors="replace").decode() != text:
                 raise InputError(f"{name} {text!r:.60} is not UTF-8 text; check the encoding of the terminal")
         if name in AT_LEAST_1 and value is not None and value < 1:

@@ -3,6 +3,7 @@ import argparse
 import os
 import sys
 from functools import cached_property
+from pathlib import Path
 
 import torch
 
@@ -20,14 +21,20 @@ THREADS = torch.get_num_threads()      # wider models run on as many threads as 
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
+def named(checkpoint: str) -> str:
+    """A checkpoint as messages name it: "." does not say which folder it is."""
+    return str(Path.cwd()) if checkpoint and Path(checkpoint) == Path() else checkpoint
+
+
 def add_model_options(parser: argparse.ArgumentParser):
     """Add the options that name models and change settings."""
-    parser.add_argument("--model", default=str(EMBEDDED.parent), metavar="DIR",
+    parser.add_argument("--model", default=str(EMBEDDED.parent), type=named, metavar="DIR",
                         help="checkpoint folder or hub repository of an instruct Llama (default: the embedded model)")
-    parser.add_argument("--encoder", metavar="DIR",
+    parser.add_argument("--encoder", type=named, metavar="DIR",
                         help="BERT or MPNet sentence encoder for the similarity (default: the mean of the model's "
                              "own embeddings)")
-    parser.add_argument("--builder", metavar="DIR", help="another checkpoint that builds the graphs (Table 2)")
+    parser.add_argument("--builder", type=named, metavar="DIR",
+                        help="another checkpoint that builds the graphs (Table 2)")
 
     parser.add_argument("--chunk", type=int, help="tokens of a chunk (paper: 300)")
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
@@ -54,11 +61,13 @@ def chosen_settings(args: argparse.Namespace) -> dict:
         raise InputError("--nodes reads a fixed number of nodes without checks, so --patience and --confidence cannot "
                          "be used with it")
 
-    return {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
-            "batch": args.batch, "fixed_nodes": args.nodes, "question_again": args.question_again,
-            "attention": False if "attention" in args.without else None,
-            "similarity": False if "similarity" in args.without else None,
-            "tree": True if "graph" in args.without else None}
+    chosen = {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
+              "batch": args.batch, "fixed_nodes": args.nodes, "question_again": args.question_again,
+              "attention": False if "attention" in args.without else None,
+              "similarity": False if "similarity" in args.without else None,
+              "tree": True if "graph" in args.without else None}
+    Settings(**{name: value for name, value in chosen.items() if value is not None})       # InputError if out of range
+    return chosen
 
 
 def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None) -> Settings:

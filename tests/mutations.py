@@ -191,7 +191,8 @@ PECAN = {
         "a sentence is a heading": ("level < 8 or text[", "True or text["),
     },
     "test_pecan.py::test_a_heading_begins_the_points_below_it": {
-        "a heading ends the point above it": ("or bold and not colon or colon and", "or bold and not colon or False and"),
+        "a heading ends the point above it": (
+            "or bold and not colon or colon and", "or bold and not colon or False and"),
     },
     "test_algorithm.py::test_building_equals_the_naive_one": {
         "marker counted in a node of a prompt": (

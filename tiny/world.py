@@ -33,6 +33,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+if not __package__:
+    sys.exit("error: run it as python -m tiny.world, in the folder of README.md")
+
 from core.command import make_parser, parse_options, user_errors
 from core.files import write_file
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, statement
@@ -294,7 +297,7 @@ LARGER = [14 + 13 * n // 53 for n in range(54)] + [40, 44, 46, 48, 52, 54]
 
 
 def main(argv=None) -> int:
-    parser = make_parser("python -m tiny.world", __doc__)
+    parser = make_parser("python -m tiny.world", __doc__, "folder")
     parser.add_argument("folder", type=Path, help="an existing folder for the held-out files")
     args = parse_options(parser, argv)
 

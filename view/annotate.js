@@ -2,7 +2,7 @@
 const articles = [...document.querySelectorAll("article, #ticked")], links = [...document.querySelectorAll("nav a")];
 let here;
 
-// Mark the current place in the menus: the last block that begins at the top of the window or above.
+// Mark the current block in the menus: the last block that begins at the top of the window or above.
 function mark() {
   const above = articles.filter(article => article.getBoundingClientRect().top < 60);
   const now = above.length ? above.at(-1).id : "";
@@ -18,10 +18,12 @@ function mark() {
   }
 }
 
+const all = [...document.querySelectorAll("details")];
+addEventListener("beforeprint", () => { for (const details of all) details.open = true; });
 document.getElementById("open").addEventListener("click", () => {
-  const all = [...document.querySelectorAll("details")], open = all.some(details => !details.open);
+  const open = all.some(details => !details.open);
   for (const details of all) details.open = open;
-  document.getElementById("open").textContent = open ? "Hide all tensors" : "Show all tensors";
+  document.getElementById("open").textContent = open ? "Hide all values" : "Show all values";
 });
 for (const nav of document.querySelectorAll("nav")) {
   nav.addEventListener("click", event => { if (event.target.closest("a") && nav.matches(":popover-open")) nav.hidePopover(); });

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
+if not __package__:
+    sys.exit("error: run it as python -m view.annotate, in the folder of README.md")
+
 from core.command import make_parser, parse_options, user_errors
 from core.files import optional
 from core.settings import resolve
@@ -33,7 +36,7 @@ FILES = ["llama", "pecan"]                                  # each links its own
 CLASSES = {"model": "Llama", "builder": "Llama", "cache": "Cache", "graph": "Graph"}      # of a name before a dot
 
 # What is marked as our choice: a sentence with these words, or all from a question ("What if ...?") up to it.
-SILENT = re.compile(r"((?:What\b[^?]*\?[^?]*?|[^\s.?][^.?]*)paper\s+does\s+not\s+say[^.:]*[.:]\)?)")
+SILENT = re.compile(r"((?:What\b[^?]*\?[^?]*?|[^\s.?](?:[^.?]|\.\b)*)paper\s+does\s+not\s+say[^.:]*[.:]\)?)")
 
 # Parts of a line of prose that get a form: code, a link, an index, or a word that may be the name of a definition.
 INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)?[^)]*\)"
@@ -63,18 +66,18 @@ class Block(NamedTuple):
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-def definitions(place: str, body: ast.Module | ast.ClassDef) -> Definitions:
+def definitions(path: str, body: ast.Module | ast.ClassDef) -> Definitions:
     """The constants, classes, functions and methods of a file, by full name."""
     found = {}
     for node in body.body:
         if isinstance(node, ast.Assign):
-            found[f"{place}.{node.targets[0].id}"] = node
+            found[f"{path}.{node.targets[0].id}"] = node
         elif isinstance(node, ast.If):
-            found[f"{place}.__main__"] = node
+            found[f"{path}.__main__"] = node
         elif hasattr(node, "name"):
-            found[f"{place}.{node.name}"] = node
+            found[f"{path}.{node.name}"] = node
         if isinstance(node, ast.ClassDef):
-            found |= definitions(f"{place}.{node.name}", node)
+            found |= definitions(f"{path}.{node.name}", node)
     return found
 
 

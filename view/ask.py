@@ -12,9 +12,9 @@ from core.command import make_parser, parse_options, user_errors
 from core.disk import of_any_code
 from core.settings import PAPER
 from data import ENDS, Answer, read_text
-from evaluation.models import add_model_options, load_models, settings_of, warn_if_unknown
+from evaluation.models import add_model_options, chosen_settings, load_models, settings_of, warn_if_unknown
 from pecan import Pecan
-from view.trace import tracing
+from view.trace import check_trace, tracing
 
 TEXT = """Answer questions about a long document with PECAN.
 
@@ -26,12 +26,19 @@ TEXT = """Answer questions about a long document with PECAN.
 """
 
 
+def trace_file(text: str) -> str:
+    """What --trace took; an error of the command line if that is no file of a trace, but perhaps a question."""
+    if not text.endswith(".jsonl") and text != "-":         # the constant of an option without a file
+        raise argparse.ArgumentTypeError(f"took {text!r}, which does not end with .jsonl; put --trace at the end")
+    return text
+
+
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = make_parser("pecan.py", TEXT)
+    parser = make_parser("pecan.py", TEXT, "document question [question ..]")
     parser.add_argument("document", help="a UTF-8 text file")
     parser.add_argument("questions", nargs="+", metavar="question")
     parser.add_argument("--graph", help="graph file (default: in the working directory, named after the document)")
-    parser.add_argument("--trace", nargs="?", const="-", metavar="FILE.jsonl",
+    parser.add_argument("--trace", nargs="?", const="-", type=trace_file, metavar="FILE.jsonl",
                         help="print every node that was read, and why; or write it to a file (view/README.md)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each question, with all steps")
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
@@ -65,7 +72,16 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
 
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
+    for question in args.questions:
+        if len(question.split()) == 1:
+            print(f"warning: the question {question!r} is one word; does it lack quotes?", file=sys.stderr)
+
+    # Slips are named before a model is loaded.
     document = read_text(args.document)
+    chosen_settings(args)
+    if args.trace not in (None, "-"):
+        check_trace(args.trace, args.graph)
+
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
     paper = PAPER.get(args.dataset_settings)

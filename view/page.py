@@ -13,6 +13,9 @@ import json
 import sys
 from pathlib import Path
 
+if not __package__:
+    sys.exit("error: run it as python -m view.page, in the folder of README.md")
+
 import jinja2
 
 from core.command import make_parser, parse_options, user_errors
@@ -23,18 +26,19 @@ from view.trace import read_traces
 FOLDER = Path(__file__).parent
 
 
-def page_data(traces: list[dict]) -> dict:
-    """The questions, and each graph once."""
+def page_data(traces: list[dict], rows: dict | None = None) -> dict:
+    """The questions, and each graph once. `rows` is the attention that its edges come from (view.search), if known."""
     graphs = {}
     questions = []
     for trace in traces:
         graph = trace["graph"]
         graphs[graph["hash"]] = {"levels": [node["level"] for node in graph["nodes"]],
-                                 "texts": [node["text"] for node in graph["nodes"]], "edges": graph["edges"]}
+                                 "texts": [node["text"] for node in graph["nodes"]], "edges": graph["edges"],
+                                 "heat": rows or {}}
         answer = trace["answer"] | {"end": ENDS[trace["answer"]["end"]]}
         questions.append({"graph": list(graphs).index(graph["hash"]), "question": trace["question"],
                           "settings": trace["settings"], "c": trace["c"], "lengths": trace["lengths"],
-                          "steps": answer.pop("trace"), "answer": answer})
+                          "room": trace["room"], "steps": answer.pop("trace"), "answer": answer})
     return {"graphs": list(graphs.values()), "questions": questions}
 
 
@@ -59,10 +63,11 @@ def render(name: str, **values) -> str:
                    script_hash=source_hash(script), **values)
 
 
-def page(traces: list[dict]) -> str:
+def page(traces: list[dict], about: tuple[str, ...] = (), start: int = 0, rows: dict | None = None) -> str:
+    """The page, with lines `about` it, opened at a step of the first search; `rows` as in page_data."""
     # JSON for a script tag. Without "<", no text in it can end the tag or begin another.
-    data = json.dumps(page_data(traces), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return render("page", data=data)
+    data = json.dumps(page_data(traces, rows) | {"start": start}, ensure_ascii=False, separators=(",", ":"))
+    return render("page", data=data.replace("<", "\\u003c"), about=about)
 
 
 def write_page(path: str, html: str):
@@ -73,7 +78,7 @@ def write_page(path: str, html: str):
 
 
 def main(argv=None) -> int:
-    parser = make_parser("python -m view.page", __doc__)
+    parser = make_parser("python -m view.page", __doc__, "FILE.jsonl [FILE.jsonl ..]")
     parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     args = parse_options(parser, argv)

@@ -100,9 +100,9 @@ def record(model, encoder, settings: Settings, document: Document, question: str
     c = pecan.similarities(vectors[1:], vectors[0])
     rows = {}                                               # the values of a function's later call replace the earlier
     with ExitStack() as stack:
-        for place, (values_of, *labels) in WATCHED.items():
-            owner, _, name = place.rpartition(".")
-            note_call = partial(note, rows, place, labels, values_of)
+        for function, (values_of, *labels) in WATCHED.items():
+            owner, _, name = function.rpartition(".")
+            note_call = partial(note, rows, function, labels, values_of)
             stack.enter_context(watching(resolve_name(owner), name, note_call))
         search = pecan.Search(model, graph, question, c, settings)
         search.run()
@@ -119,7 +119,7 @@ def record(model, encoder, settings: Settings, document: Document, question: str
 
 
 def summarise_again(model, graph: pecan.Graph, node: int, settings: Settings) -> list[int]:
-    """Write the summary that has information point `node` once more. Returns the nodes that it sums up."""
+    """Write the summary that has information point `node` once more. Returns the nodes that it summarises."""
     sources = [j for i, j, _ in graph.edges if i == node]
     group = list(range(min(sources), max(sources) + 1))
     limit, _ = pecan.limit_and_room(model.tokenizer, settings)
@@ -127,12 +127,12 @@ def summarise_again(model, graph: pecan.Graph, node: int, settings: Settings) ->
     return group
 
 
-def note(rows: dict, place: str, labels: list[str], values_of, *call, **named):
+def note(rows: dict, function: str, labels: list[str], values_of, *call, **named):
     """Keep the values of a call."""
     for label, value in zip(labels, values_of(*call, **named)):
         name, what = label.split(": ")
         value = np.asarray(value)
-        rows[place, name] = [str(list(value.shape)), few(value), what]
+        rows[function, name] = [str(list(value.shape)), few(value), what]
 
 
 def few(values: np.ndarray) -> list[str]:

@@ -18,16 +18,13 @@ FORMAT = "pecan trace 4"
 BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 
-@contextmanager
-def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
-    """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
-
-    Raises InputError if the file is the graph, or if it exists and is no trace, or if its name does not end with
+def check_trace(path: str | Path, graph: str | Path | None):
+    """Raise InputError if the file is the graph, or if it exists and is no trace, or if its name does not end with
     .jsonl; OutputError if it cannot be written.
     """
     if Path(path).suffix != ".jsonl":
         raise InputError(f"{path}: the name of a trace must end with .jsonl")
-    if Path(path).resolve() == graph.resolve():
+    if graph and Path(path).resolve() == Path(graph).resolve():
         raise InputError(f"{path}: is the graph's file; choose another name for the trace")
     with writing(path):
         new = not Path(path).exists()
@@ -37,6 +34,15 @@ def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
                 raise InputError(f"{path}: exists and is not a trace; choose another name")
         if new:
             os.unlink(path)                                  # until there is an answer
+
+
+@contextmanager
+def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
+    """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
+
+    Raises errors as check_trace does.
+    """
+    check_trace(path, graph)
     searches = []
     lines = []
 
@@ -65,16 +71,16 @@ def read_traces(path: str | Path) -> list[dict]:
     """
     traces = []
     for number, row in json_lines(Path(path)):
-        place = f"{path}, line {number}"
-        with reading(place, f"not a whole {FORMAT!r}"):
+        where = f"{path}, line {number}"
+        with reading(where, f"not a whole {FORMAT!r}"):
             if row["format"] != FORMAT:
-                raise InputError(f"{place}: format is {row['format']!r:.60}, this version reads {FORMAT!r}")
+                raise InputError(f"{where}: format is {row['format']!r:.60}, this version reads {FORMAT!r}")
             if row.pop("hash") != hash_of(row):
-                raise InputError(f"{place}: has changed since it was written; write it again")
+                raise InputError(f"{where}: has changed since it was written; write it again")
 
             file = Path(path).parent / row["graph"]["file"]
             if sha256([file]) != row["graph"]["hash"]:
-                raise InputError(f"{file}: is not the graph of {place}: its hash is different")
+                raise InputError(f"{file}: is not the graph of {where}: its hash is different")
             row["graph"] |= read_kept(file)
         traces.append(row)
     if not traces:

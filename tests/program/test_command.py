@@ -18,11 +18,12 @@ from core.files import InputError, OutputError
 from data import Answer
 from evaluation import models
 from tiny import world
-from view import annotate, ask, page
+from view import annotate, ask, page, search
 
 ROOT = Path(__file__).parents[2]
 STORY = str(ROOT / "tiny" / "story.txt")
-MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "tiny.world": world}
+MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "view.search": search,
+         "tiny.world": world}
 
 
 @pytest.mark.parametrize("name", MAINS)
@@ -104,7 +105,35 @@ def test_a_question_that_is_blank_or_no_utf_8_is_one_line(tmp_path, monkeypatch,
     assert ask.main([STORY, "Where is Zo\udceb?"]) == 2
     printed = capsys.readouterr()
     assert re.fullmatch("error: questions 'Where is Zo.*\n", printed.err) and not printed.out + "".join(os.listdir())
-    assert ask.main([STORY, "Where?", " "]) == 2 and "error: questions is blank; " in capsys.readouterr().err
+    assert ask.main([STORY, "Where?", " "]) == 2 and capsys.readouterr().err == "error: a question is empty\n"
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--trace", "Who is Selma?"], "--trace: took 'Who is Selma?'"),
+    (["Who is Selma?", "--trace", "When?"], "--trace: took 'When?'"),
+    (["Who is Selma?", "--confidence", "2"], "confidence is 2.0; it must be"),
+    (["Who is Selma?", "--trace", "there.jsonl"], "there.jsonl: exists and is not a trace"),
+    (["Who is Selma?", "--nothing"], "--nothing"),
+    (["Who", "is", "Selma?", "--window", "0"], "the question 'Selma?' is one word; does it lack quotes?"),
+    (["Who is Selma?", "--model", "."], os.sep + "config.json: ")])
+def test_slips_are_named_before_a_model_is_loaded(options, said, tmp_path, monkeypatch, capsys):
+    """Above an error of the command line stands one line of usage."""
+    monkeypatch.chdir(tmp_path)
+    Path("there.jsonl").write_text("mine\n")
+    if "--model" not in options:
+        monkeypatch.setattr(ask, "load_models", None)       # it would fail
+    try:
+        assert ask.main([STORY, *options]) == 2
+    except SystemExit as end:                               # argparse's
+        assert end.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert any(said in line for line in lines) and len(lines) <= (4 if "Who" in options else 2)
+
+
+@pytest.mark.parametrize("file", ["view/page.py", "view/annotate.py", "view/search.py", "tiny/world.py"])
+def test_a_file_that_must_be_run_as_a_module(file):
+    done = subprocess.run([sys.executable, ROOT / file], capture_output=True, text=True)
+    assert f"python -m {file[:-3].replace('/', '.')}" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("flops, said", [(513e6, "0.513 GFLOPs"), (9.996e11, "1 TFLOPs"), (3.1e13, "31 TFLOPs"),

@@ -1,4 +1,5 @@
 """Traces and their page: they hold what ran, damage is refused, and a document's text is shown, never run."""
+import itertools
 import json
 import re
 import shutil
@@ -6,11 +7,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
+from chromium import CONTRAST
 
 from core.files import InputError
 from data import ENDS, Answer, read_text
 from encoders.token_mean import TokenMean
-from pecan import Graph, Node, Pecan, Step
+from pecan import Graph, Node, Pecan, Step, final_scores
 from view.ask import as_json, as_text, ask
 from view.page import main, page, page_data, write_page
 from view.trace import read_traces, tracing
@@ -28,16 +31,22 @@ def prepared(tmp_path_factory, tiny, settings, document):
     return method, method.prepare(document, path), path
 
 
+# Six searches. The second and the last fill their window, the fourth ends after a number of nodes.
+CHANGED = [{}, {"confidence": .999999, "similarity": False}, {"attention": False}, {"fixed_nodes": 14}, {"patience": 3},
+           {"confidence": .999999}]
+
+
 @pytest.fixture(scope="module")
 def searched(prepared, question):
-    """The questions, settings and answers of two searches: one ends with a Yes, one by attention alone with a full
-    window. The traces lie beside the graph."""
+    """The questions, settings and answers of six searches, the second with its own question. The traces lie beside the
+    graph."""
     method, document, path = prepared
-    questions = question, question.replace("drink", "play")
-    settings = method.settings, replace(method.settings, confidence=.999999, similarity=False)
+    settings = [replace(method.settings, **changed) for changed in CHANGED]
+    questions = [question, question.replace("drink", "play"), *[question] * 4]
     with tracing(method, path, path.with_name("trace.jsonl")):
         answers = [method.answer(document, text) for text, method.settings in zip(questions, settings)]
     method.settings = settings[0]
+    assert [answer.end for answer in answers][1::2] == ["window", "nodes", "window"]
     return questions, settings, answers
 
 
@@ -60,7 +69,7 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
         assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < settings.window
 
     other = traces[0] | {"graph": traces[0]["graph"] | {"hash": "of another graph"}}
-    assert [row["graph"] for row in page_data([*traces, other])["questions"]] == [0, 0, 1]
+    assert [row["graph"] for row in page_data([*traces, other])["questions"]] == [*[0] * 6, 1]
 
 
 def test_each_answer_is_on_disk_at_once(prepared, question, tmp_path):
@@ -160,41 +169,134 @@ def opened(show):
     return open_page
 
 
+@pytest.mark.slow
 def test_every_figure_of_every_step(opened, traces, searched):
-    """Each figure is there with three digits. What enters a node adds up to its z."""
+    """Each figure is there with four digits, amounts of attention in units of a power of ten. What enters a node adds
+    up to its z, and z, c and the sums to its score.
+    """
     run = opened(traces)
 
     def texts(selector):
         return run("[...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
 
-    def values(selector):
-        return [pytest.approx(float(text), rel=6e-3) for text in texts(selector)]
+    def values(selector, unit=1):
+        return [pytest.approx(float(text) * unit, rel=6e-4) for text in texts(selector)]
 
     assert run("data.graphs.length") == 1, "a graph of two questions is there twice"
     for n, (trace, answer) in enumerate(zip(traces, searched[2])):
         run("choose(arguments[0])", n)
+        unit = 10 ** run("exponent")
+        assert all(row.r < 100 * unit for row in answer.trace)
         nodes, edges = trace["graph"]["nodes"], trace["graph"]["edges"]
+        both = trace["settings"]["attention"] and trace["settings"]["similarity"]
         for number, step in enumerate(answer.trace, 1):
             run("show(arguments[0])", number)
             read = answer.trace[:number][::-1]
             candidates = step.candidates or []
             assert texts("#reads") == [nodes[step.node]["text"]]
-            assert values("#candidates .score") == [score for _, _, score in candidates]
-            assert values("#candidates .z-value") == [z for _, z, _ in candidates]
-            assert values("#candidates .c-value") == [trace["c"][i] for i, _, _ in candidates]
-            assert values("#relevance .r") == [row.r for row in read]
-            assert values("#relevance .attention") == [row.to_query for row in read]
+            ids, z, scores = zip(*candidates) if candidates else ((), (), ())
+            assert values("#candidates .score", 1 if trace["settings"]["similarity"] else unit) == list(scores)
+            assert values("#candidates .z-value", unit) == list(z)
+            assert values("#candidates .c-value") == [trace["c"][i] for i in ids]
+            assert values("#relevance .r", unit) == [row.r for row in read]
+            assert values("#relevance .attention", unit) == [row.to_query for row in read]
             assert values("#verdict .p_yes") == [step.p_yes] * bool(step.verdict)
             assert values("#spent span") == [number, step.tokens, step.flops / 1e9, step.cached]
 
             r = {row.node: row.r for row in read[1:] if candidates}
             parts = sorted(((r[i] * e, i) for i, j, e in edges if j == step.node and i in r), reverse=True)
-            assert values("#inflow .part") == [part for part, _ in parts]
-            assert values("#inflow-sum .z-sum") == [step.z] * bool(parts)
-            if parts and parts[0][0] > .99 * step.z and step.c <= 0:
-                assert f"#{step.node} is read because #{parts[0][1]} matters" in texts("#says")[0]
+            assert values("#inflow .part", unit) == [part for part, _ in parts]
+            assert values("#inflow-sum .z-sum", unit) == [step.z] * bool(parts)
+            if candidates and both:
+                (sum_z,), (sum_c,) = texts("#formula .sum-z"), texts("#formula .sum-c")
+                for i, z, score in candidates:
+                    share_c = max(trace["c"][i], 0) / float(sum_c)
+                    assert z / unit / float(sum_z) + share_c == pytest.approx(score, rel=2e-3)
+            if parts and parts[0][0] > .99 * step.z and step.c <= 0 and both:
+                assert f"#{step.node} is read because of #{parts[0][1]}" in texts("#says")[0]
         run("show(arguments[0])", number + 1)
         assert texts("#answer, #end") == [answer.text, ENDS[answer.end]]
+
+
+NAMES = "attention", "similarity", "position", "edge"
+CHIPS = [set(chips) for n in range(5) for chips in itertools.combinations(NAMES, n)]
+
+
+def would_be_read(trace, number, struck):
+    """The node that pecan.final_scores puts first, of those that fit, at a step without what is struck out."""
+    if {"attention", "similarity"} <= struck:
+        return None
+    step, before = trace["answer"]["trace"][number], trace["answer"]["trace"][:number]
+    graph = Graph([Node(**node) for node in trace["graph"]["nodes"]], trace["graph"]["edges"])
+    E, r = graph.E.to_dense(), torch.zeros(len(graph.nodes), dtype=torch.float64)
+    for row in before:
+        r[row["node"]] = row["r"]
+    if "edge" in struck:
+        E[(r * E[:, step["node"]]).argmax(), step["node"]] = 0
+    if "position" in struck:
+        for row in before:
+            r[row["node"]] = row["to_query"]
+    _, score = final_scores(E, r, torch.tensor(trace["c"], dtype=torch.float64), "attention" not in struck,
+                            "similarity" not in struck)
+    room = trace["room"] - sum(trace["lengths"][row["node"]] for row in before)
+    read = {row["node"] for row in before}
+    fit = [i for i, length in enumerate(trace["lengths"]) if length <= room and i not in read]
+    return max(fit, key=lambda i: (score[i].item(), -i))
+
+
+def test_what_would_be_read_if_something_were_struck_out(opened, traces):
+    """The page's winner is that of pecan.final_scores, for every step and all chips. With none struck out it is the
+    node that was read.
+    """
+    run = opened(traces)
+    for n, trace in enumerate(traces):
+        found = run("""(choose(arguments[0]), query.steps.map((step, k) => arguments[1].map(chips => {
+            [at, struck] = [k + 1, new Set(chips)];
+            return step.candidates ? winner() ?? null : -1;
+        })))""", n, list(map(list, CHIPS)))
+        off = {name for name in ("attention", "similarity") if not trace["settings"][name]}
+        for number, (step, winners) in enumerate(zip(trace["answer"]["trace"], found)):
+            if step["candidates"]:
+                assert winners == [would_be_read(trace, number, struck) for struck in CHIPS]
+                assert winners[CHIPS.index(off)] == step["node"]
+
+
+@pytest.mark.slow
+def test_where_reading_would_end(opened, prepared, question, traces):
+    """For fifty pairs of t_p and t_n, reading ends where a search with them ends. Some t_p equal a p_yes."""
+    method, document, _ = prepared
+    steps = traces[-1]["answer"]["trace"]
+    checks = sorted(step["p_yes"] for step in steps if step["p_yes"] is not None)
+    thresholds = [0, .5, .9, .99, .9999, *checks[::max(1, len(checks) // 5)][-5:]]
+    pairs = [(t_p, t_n) for t_p in thresholds for t_n in (1, 2, 3, 5, 8)]
+    assert len(pairs) == 50
+    run = opened(traces[-1:])
+    settings = method.settings
+    for pair in pairs:
+        method.settings = replace(settings, confidence=pair[0], patience=pair[1])
+        search = method.search(document, question)
+        search.run()
+        assert run("stop({confidence: arguments[0], patience: arguments[1]})", *pair) == len(search.visited)
+    method.settings = settings
+
+
+@pytest.mark.parametrize("said, texts, stands", [
+    ("No", ["Nobody came.", "No."], None), ("N/A", ["n/a"], None), (" ", ["x"], None),
+    ("wine.", ["He sells swine.", "Ann drinks wine, they say.", "Red Wine"], [1, 2]),
+    ("U.S. (old)", ["in the u.s. (old) times"], [0]), ("Zoë", ["Zoës", "an \u00e9 and Zoë"], [1])])
+def test_where_the_answer_stands(opened, traces, said, texts, stands):
+    """In the read nodes that have it as whole words, the one with the largest r first; Yes and No stand nowhere."""
+    trace = traces[0]
+    steps = sorted(trace["answer"]["trace"], key=lambda step: -step["r"])
+    for node in trace["graph"]["nodes"]:
+        node["text"] = "-"
+    for text, step in zip(texts, steps):
+        trace["graph"]["nodes"][step["node"]]["text"] = text
+    trace["answer"]["text"] = said
+    run = opened([trace])
+    assert run("evidence().nodes") == [steps[k]["node"] for k in stands or []]
+    run("show(query.steps.length + 1)")
+    assert (" stands in " in run("by('says').textContent")) == bool(stands)
 
 
 def test_a_link_leads_to_a_step(opened, traces):
@@ -213,3 +315,24 @@ def test_hostile_text_is_shown_and_not_run(opened, traces, said):
     run("details(0)")
     assert run("[document.title, by('question').textContent, by('details-text').textContent]") == [said] * 3
     assert run("[typeof window.hacked, document.images.length, document.scripts.length]") == ["undefined", 0, 2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(show, traces, scheme):
+    """Every text has a contrast of 4.5 to 1 or more, at every step and at the answer."""
+    run = show(page(traces), scheme=scheme)
+    for number in (0, 3, 8, 100):
+        ratio, words = run(f"show({number}); {CONTRAST}")
+        assert ratio >= 4.5, (number, words)
+
+
+@pytest.mark.parametrize("width", [390, 820])
+def test_the_winner_is_on_the_screen_with_the_chips(show, traces, width):
+    run = show(page(traces), "#question=1&step=8", width)
+    for name in ("attention", "similarity", "position"):
+        seen = run("""document.querySelector("[value=" + arguments[0] + "]").click();
+            const bar = document.querySelector("nav").getBoundingClientRect().top;
+            return [by("chips"), buttons[winner()]].filter(Boolean).map(part => part.getBoundingClientRect())
+                .every(({top, bottom}) => top >= 0 && bottom <= bar);""", name)
+        assert seen, name
+        run("document.querySelector('[value=' + arguments[0] + ']').click()", name)
