@@ -126,8 +126,9 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             picture = path.with_name(f"picture{suffix}-{dataset}")
             pictures.draw(args.table, dataset, results[dataset]["runs"], picture)
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
-    refused = [f"{run['label']} on {name}: {tables.COLUMNS['refused'](run)} replies had no usable form"
-               for name in results for run in results[name]["runs"].values() if run["counts"].get("refused")]
+    refused = [f"{run['label']} on {name}: replies refused, parts of others dropped, replies at their limit: "
+               f"{tables.COLUMNS['refused'](run)}"
+               for name in results for run in results[name]["runs"].values() if run["counts"].get("calls")]
     repeated = [f"{run['label']} on {name}: {run['first_word_again']} of {run['n']} answers are only Yes or No, and "
                 "no gold answer is. The model repeats the first turn's word; --question-again helps."
                 for name in results for run in results[name]["runs"].values() if 2 * run["first_word_again"] > run["n"]]

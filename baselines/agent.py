@@ -1,28 +1,25 @@
 """Methods that ask the model in words: how they ask, how they read its replies, and what they build of a document.
 
-What a method builds (a tree of summaries, a graph) is kept on disk, because the model took long to write it. A reply
-without the wanted form is refused and counted, and the model is asked again.
+What a method builds (a tree of summaries, a graph) is kept on disk, because the model took long to write it. Nothing is
+lost in silence: replies that were refused, what was dropped from others, and replies at their limit are counted.
 """
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from baselines.common import Baseline, Reply, replies_to, scaled
 from core.code import code_of_method
 from core.disk import read_kept, write_kept
-from core.files import InputError, reading
+from core.files import InputError
 from core.settings import Settings
 from core.text import split
 from core.together import Memory, together
 from data import Document, Prepared
 from llama import Llama
 from pecan import MARKER
-
-ATTEMPTS = 3                      # a prompt is asked so often at most
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
@@ -44,88 +41,124 @@ class Said:
 
 # --- reading replies ------------------------------------------------------------------------------------------------
 
-# Models decorate what they write: **bold**, `code`, ### headings, > quotations. These signs begin a line, or touch a
-# word on one side only. Each pattern here takes linear time in any reply.
-DECORATION = re.compile(r"(?m)^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])")
-NUMBERED = r"^[^\w\n]{0,9}(?:\d{1,2}\b[^\w\n]{0,9})?"        # what may stand before a label at the start of a line
+# What all replies have in common. A reply is lines. What a model puts around its words is no content: a fence, the
+# mark of a heading, a quotation or a list, the edge of a table, bold type, quotes and brackets around a value.
+# Typographic signs are straight ones. An empty line, a rule and a repeated line are nothing. The prompt's own words
+# (examples, placeholders) are no content either, unless the text says the same.
+#
+# Each system says which fields it wants, in the format of its paper: lines, cells between bars, texts behind labels.
+# Its parser lists what it finds, and None for what it drops. A reply without any field is refused.
 
-# The marker of a line in a list: that of a bullet, a letter, or a number as in "[1], ".
-MARK = rf"\A(?:{MARKER.pattern}|\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}(?:\s|(?=\[)))"
+STRAIGHT = str.maketrans("‘’‛“”„‟‐‑–—−：；｜\u00a0", "'''\"\"\"\"-----:;| ")
+HEADER = r"(?m)^.*\n[ :|-]*\|[ :|-]*$"                # of a table, with the line below it
 
-# What separates cells: a bracket that opens the next one, also if only the last on the line does, or a bar, maybe with
-# a label from the prompt behind it.
-CELLS = r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|(?:\W{0,3}[Kk]ey [Ee]lements?\W{0,3}:)?"
+# Each pattern takes linear time in any reply. Decoration begins a line, or touches a word on one side only.
+DECORATION = r"^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])"
+MARK = rf"\A(?:{MARKER.pattern})?(?:\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}(?:\s|(?=\[)))?"
+COMMA = r"(?<!\b\d)(?<!\b\d\d),(?!\d{3}\b)|,(?!\s?\d{3,4}\b)|;|''"       # not the comma of a date or a number
+
+# A single sentence of a model that has nothing to say: "unknown", "The text does not mention it", "same as before".
+NOTHING = r"""(?ix) \W* (?: n/?a | none | nothing | unknown | tbd | unchanged | (?:the\ )?same\b.{0,60}
+    | [^.!?]* \b (?: no | not | nothing | nobody | cannot | lacks? | \w+n't | remains? ) \b (?: \s\w+ ){0,3} \s (?:
+      new | unchanged | change[sd]? | know[ns]? | says? | state[sd]? | mention\w* | given | provided? | information
+      | specified | enough | found | available | determined | derived | answer(?:ed)? | additional ) \b [^.!?]* ) \W*"""
 
 
-def cleaned(reply: str) -> str:
-    """A reply without decoration and escapes. The markers of its lists stay."""
-    return DECORATION.sub("", reply.replace("\\", ""))
+def form_of(text: str) -> str:
+    """The form by which texts are compared: words in lower case."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Whether a text holds a phrase as whole words, in upper or lower case, with any punctuation."""
+    return f" {form_of(phrase)} " in f" {form_of(text)} "
+
+
+def echoes(value: str, prompt: str, text: str = "") -> bool:
+    """Whether a value is only the prompt's own words, and the text has nothing of the kind."""
+    return holds(prompt, value) and not holds(text, value)
+
+
+def says_nothing(value: str) -> bool:
+    return bool(re.fullmatch(NOTHING, value))
 
 
 def plain(text: str) -> str:
-    """The first line of a piece of a reply, without the signs around it that decorate, quote or separate it."""
-    text = text.partition("\n")[0].lstrip(" \t*_`,;|").rstrip(" \t*_`,;|([{–—-")
-    quoted = re.fullmatch(r'\[+([^][]*)\]*|([^][]*)\]+|"([^"]*)"\W*|“([^“”]*)”', text)
-    return plain(quoted[quoted.lastindex]) if quoted else text
-
-
-def unmarked(line: str) -> str:
-    """A line without the marker of a list, such as "* ", "a) " or "[1], "."""
-    return re.sub(MARK, "", line)
+    """A value on one line, without the signs around it that separate, quote or bracket it."""
+    text = " ".join(text.split()).strip(" *_`,;|").rstrip(" ([{-")
+    inner = re.fullmatch(r"""\[+([^][]*)\]*|([^][]*)\]+|"([^"]*)"\W*|'([^']*)'""", text)
+    return plain(inner[inner.lastindex]) if inner else text
 
 
 def lines_of(reply: str) -> list[str]:
-    """The lines of a list, each once, without markers. If lines are marked, only those count.
-
-    Headings, which end with a colon, are left out.
-    """
-    lines = reply.splitlines()
-    marked = list(filter(MARKER.match, lines))
-    texts = dict.fromkeys(plain(unmarked(line)) for line in marked or lines)
-    return [text for text in texts if text and not text.endswith(":")]
+    """The lines of a reply without marks, in the order of the reply; "" for a line without words."""
+    text = re.sub(r"(?m)^\s*(?:```|~~~).*$", "", reply.replace("\\", "").translate(STRAIGHT))
+    lines = [re.sub(MARK, "", re.sub(DECORATION, "", line)).strip() for line in text.splitlines()]
+    return [line if re.search(r"\w", line) else "" for line in lines]
 
 
-def cells_of(reply: str, least: int) -> list[list[str]]:
-    """The cells of the lines "a | b | .." of a reply that have at least so many. A table's header is left out.
-
-    A cell may stand in brackets, then without bars: "[a], [b]".
-    """
-    rows = []
-    for line in reply.splitlines():
-        rows.append(list(filter(None, map(plain, re.split(CELLS, unmarked(line))))))
-        if "|" in line and not re.search(r"\w", line):       # the line below a header: |---|---|
-            del rows[-2:]
-    return [row for row in rows if len(row) >= least]
+def items_of(reply: str) -> list[str]:
+    """The lines of a list, each once. The header of a table, or a line that ends with a colon, introduces others."""
+    lines = dict.fromkeys(lines_of(re.sub(HEADER, "", reply)))
+    return [line for line in lines if line and not line.endswith(":")]
 
 
-def parts_of(reply: str, labels: str) -> list[tuple[str, str]]:
+def cells_of(line: str) -> list[str]:
+    """The values in a line, between bars or in brackets: "a | b" or "[a], [b | c]"."""
+    return list(filter(None, map(plain, re.split(r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|", line))))
+
+
+def listed(text: str) -> list[str]:
+    """The values in a list such as "a, b; and c"."""
+    return list(filter(None, (plain(re.sub(r"^\s*and\s", "", part)) for part in re.split(COMMA, text))))
+
+
+def fields_of(reply: str, labels: str) -> list[tuple[str, str]]:
     """(label in lower case, text) of each labelled part of a reply. `labels` is a regular expression.
 
-    A label starts a line, before a colon, a dash or the line's end: "2. Score 1: 9", "### Score". It may also stand
-    between a sign such as a comma or a quote and a colon: "Node: x, Score: 9".
+    A label begins a line, or stands behind a sign, before a colon, a dash or the line's end: "2. Score 1: 9",
+    "### Score", "Node: x, Score: 9". Text before the first label, and behind an empty line after the last one, has the
+    label "".
     """
-    inside = rf"(?<=[\[\]\"”,;.?!|()–—-])[* ]{{0,3}}(?=(?:{labels}) ?\d{{0,3}}[^\w\n:]{{0,9}}:)"
-    label = rf"(?:{NUMBERED}|{inside})({labels})(?: ?\d{{1,3}})?[^\w\n:]{{0,9}}(?::|(?<=[–—-])\s|$)"
-    _, *parts = re.split(f"(?im){label}", cleaned(reply))
-    return [(name.lower(), text.strip()) for name, text in zip(parts[::2], parts[1::2])]
+    label = (rf"(?:^\W{{0,9}}|(?<=[][\",;.?!|()-])\s{{0,3}})({labels})"
+             r"(?: ?\d{1,3})?(?: ?\([^()]{0,40}\))?[^\w\n:]{0,9}")
+    before, *parts = re.split(rf"(?im){label}(?::|(?<=-)\s|$)", "\n".join(lines_of(reply)))
+    fields = [("", before), *zip(map(str.lower, parts[::2]), parts[1::2])]
+    last, text = fields.pop()
+    said, _, rest = text.strip().partition("\n\n")
+    return [(name, text.strip()) for name, text in (*fields, (last, said), ("", rest))
+            if name or re.search(r"\w[^:]*\s*\Z", text)]
 
 
-def sections(reply: str, labels: str) -> list[tuple[str, str]]:
-    """(label, first line of the text) of each labelled part of a reply."""
-    return [(label, plain(text)) for label, text in parts_of(reply, labels)]
+def rated(reply: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
+    """(name, number) for each line that says one of the names, then a number; None for others.
+
+    For example "Node: x, Score: 9", "x | 0.3", "x: 9 of 10" (10). The longest name counts.
+    """
+    known = {form_of(name): name for name in names}
+    found = []
+    for line in items_of(reply):
+        words = form_of(re.sub(r"(?i)^(?:starting )?node\W*(?:\d+:)?", "", line)).split()
+        name = next(filter(known.get, (" ".join(words[:n]) for n in range(len(words), 0, -1))), "")
+        numbers = re.findall(r"-?\d*\.?\d+", line)[len(re.findall(r"\d+", name)):]
+        found.append((known[name], float(numbers[-1])) if name and numbers else None)
+    return found
 
 
-def pairs_of(reply: str, first: str, second: str) -> list[tuple[str, str]]:
-    """The texts (a, b) of each "first: a, second: b", on one line or on several."""
-    found = sections(reply, f"{first}|{second}")
-    return [(a, b) for (label, a), (other, b) in pairwise(found)
-            if a and b and re.fullmatch(first, label) and re.fullmatch(second, other)]
+def own_lines(text: str, prompt: str) -> list[str | None]:
+    """The lines of a free text; None for each that is a sentence of the prompt."""
+    return [None if echoes(line, prompt) and len(line.split()) > 3 else line for line in lines_of(text) if line]
 
 
-def numbers_of(text: str, known: Container[int]) -> list[int]:
-    """The `known` numbers in a text, each once, in the order of the text."""
-    numbers = map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text))
-    return [number for number in dict.fromkeys(numbers) if number in known]
+def numbers_of(text: str, known: Container[int]) -> list[int | None]:
+    """The `known` numbers in a text, each once, in the order of the text; None for others."""
+    numbers = dict.fromkeys(map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text)))
+    return [number if number in known else None for number in numbers]
+
+
+def found_in(values: list) -> list:
+    """The values that are not None."""
+    return [value for value in values if value is not None]
 
 
 # --- a method that asks ---------------------------------------------------------------------------------------------
@@ -137,38 +170,41 @@ class Agent(Baseline):
         build(document) -> dict         what is built, in JSON's types; the model does the work
         ready(content) -> Prepared      the same in the form that questions need; an encoder may do some work
     """
+    instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
     def __init__(self, model: Llama, settings: Settings, *others):
         super().__init__(model, settings, *others)
+        if self.instructed and not settings.instructions:
+            raise InputError(f"{type(self).__name__} asks in words, and this checkpoint follows no instructions but "
+                             "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
         self.begin()
 
     def begin(self, ask=None):
-        """Begin with a document or a question. `ask` makes the model's replies to calls [text, limit]."""
+        """Begin with a document or a question. `ask` makes the model's replies to calls (text, limit)."""
         self.ask_model = ask or self.reply_now
         self.trace: list[Said] = []                         # one for each call
-        self.counts = {"calls": 0, "refused": 0}            # replies that were asked for; those without the wanted form
+        # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
+        self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
         self.spent = 0                                      # FLOPs of the replies
 
     def reply_to_batch(self, calls: list) -> list[Reply]:
-        """The replies to calls [text, limit] in one batch, or in one for each limit."""
+        """The replies to calls (text, limit) in one batch, or in one for each limit."""
         replies = {}
-        for limit in dict.fromkeys(limit for _, limit in calls):
-            some = [n for n, call in enumerate(calls) if call[1] == limit]
-            prompts = [[(None, user_turn(self.model.tokenizer, calls[n][0]))] for n in some]
-            replies |= zip(some, replies_to(self.model, prompts, limit))
-        return [replies[n] for n in range(len(calls))]
+        for limit in {limit for _, limit in calls}:
+            texts = [text for text, own in calls if own == limit]
+            prompts = [[(None, user_turn(self.model.tokenizer, text))] for text in texts]
+            replies |= {(text, limit): reply for text, reply in zip(texts, replies_to(self.model, prompts, limit))}
+        return [replies[text, limit] for text, limit in calls]
 
     def reply_now(self, calls: list) -> list[Reply]:
         """The replies to calls, in batches."""
-        replies = {}
-        for (n, _), reply in self.batches.run(list(enumerate(calls)), lambda item: len(item[1][0]),
-                                              lambda items: self.reply_to_batch([call for _, call in items])):
+        replies = dict(self.batches.run(calls, lambda call: len(call[0]), self.reply_to_batch))
+        for reply in replies.values():
             if isinstance(reply, InputError):
                 raise reply
-            replies[n] = reply
-        return [replies[n] for n in range(len(calls))]
+        return [replies[call] for call in calls]
 
     def identity(self, document: Document) -> dict:
         """What is built depends on; its file says so. All lengths follow from the settings."""
@@ -186,8 +222,7 @@ class Agent(Baseline):
         constructions = [(partial(self.content, document, path), Memory(self.file_name(document), path))
                          for document, path in zip(documents, paths, strict=True)]
         contents = together(constructions, self.batches, self.reply_to_batch, progress)
-        return [content if isinstance(content, InputError) else self.made_ready(content, path or document.id)
-                for content, path, document in zip(contents, paths, documents)]
+        return [content if isinstance(content, InputError) else self.made_ready(content) for content in contents]
 
     def content(self, document: Document, path: str | Path | None, ask) -> dict:
         """What was built of a document: from `path`, or built, with replies by `ask`, and written there."""
@@ -201,16 +236,12 @@ class Agent(Baseline):
             write_kept(path, self.identity(document) | {"code": self.code()}, content)
         return content
 
-    def made_ready(self, content: dict, where) -> Prepared | InputError:
-        """What questions need; an InputError if the content of the file is not what was built."""
+    def made_ready(self, content: dict) -> Prepared:
+        """What questions need."""
         before = self.flops()
-        try:
-            with reading(where, "not what was built from a document"):
-                prepared = self.ready(content)
-                prepared.flops = content["flops"] + self.flops() - before
-                prepared.counts = content["counts"]
-        except InputError as error:
-            return InputError(str(error))
+        prepared = self.ready(content)
+        prepared.flops = content["flops"] + self.flops() - before
+        prepared.counts = content["counts"]
         return prepared
 
     def about(self):
@@ -226,44 +257,50 @@ class Agent(Baseline):
         if prompt + limit > window:
             raise InputError(f"window {window} is too small: {what} takes {prompt} tokens and its reply {limit}")
 
-    def say(self, texts: list[str], limit: int) -> list[str]:
+    def say(self, texts: list[str], limit: int) -> list[Reply]:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
         for text in texts:
             self.check_room("a prompt", self.length(text), limit)
 
-        replies = [Reply(*reply) for reply in self.ask_model([[text, limit] for text in texts])]
+        replies = [Reply(*reply) for reply in self.ask_model([(text, limit) for text in texts])]
         self.spent += sum(reply.flops for reply in replies)
-        return [reply.text for reply in replies]
+        return replies
 
     def ask(self, texts: list[str], limit: int | None = None) -> list[str]:
-        """The reply to each text, entered into the trace."""
-        said = self.say(texts, limit or self.limit)
-        self.trace += map(Said, said)
-        self.counts["calls"] += len(said)
-        return said
+        """The reply to each text, entered into the trace. The last of several lines is dropped if the limit cut it."""
+        found = []
+        for reply in self.say(texts, limit or self.limit):
+            whole, torn, _ = reply.text.rpartition("\n") if reply.cut else (reply.text, "", "")
+            found.append(whole or reply.text)
+            self.trace.append(Said(reply.text))
+            self.counts["calls"] += 1
+            self.counts["cut"] += reply.cut
+            self.counts["dropped"] += bool(torn)
+        return found
 
     def ask_until(self, prompt: str, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
-        """Ask `prompt` about each text; return what parse(reply, text) finds. If that is nothing, the reply is refused.
+        """Ask `prompt` about each text; return what parse(reply, text) finds, without its Nones.
 
-        A prompt is asked three times at most. From the second time on, a line before it says what is `wanted`: decoding
-        is greedy, so the same prompt would get the same reply.
+        A None is something that is dropped. A reply in which nothing is found is refused.
+        A prompt is asked twice at most. The second time a line before it says what is `wanted`: decoding is greedy, so
+        the same prompt would get the same reply.
         """
-        found = [None] * len(texts)
-        again = ""
-        for _ in range(ATTEMPTS):
+        found = [[]] * len(texts)
+        for again in ("", reminder(wanted)):
             left = [n for n, value in enumerate(found) if not value]
             for n, reply in zip(left, self.ask([again + prompt + texts[n] for n in left], limit)):
-                found[n] = parse(reply, texts[n])
+                values = parse(reply, texts[n])
+                found[n] = found_in(values)
                 self.counts["refused"] += not found[n]
-            again = reminder(wanted)
+                self.counts["dropped"] += len(values) - len(found[n]) if found[n] else 0
         return found
 
     def ask_fitting(self, texts: Iterable[str], parse, wanted: str):
-        """Ask with the first text that fits the window; if none fits, with the last. Return what parse(reply) finds."""
+        """Ask with the first text that fits the window; if none fits, with the last."""
         for text in texts:
             if self.length(reminder(wanted) + text) + self.limit <= self.settings.window:
                 break
-        return self.ask_until("", [text], lambda reply, _: parse(reply), wanted)[0]
+        return self.ask_until("", [text], parse, wanted)[0]
 
 
 # --- trees of summaries ---------------------------------------------------------------------------------------------
@@ -289,6 +326,6 @@ class Tree(Agent):
         """
         sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
         said = self.say([prompt.format(source) for source in sources], self.limit)
-        texts = [" ".join(reply.split()) or split(self.model.tokenizer, source, self.limit)[0]
+        texts = [" ".join(reply.text.split()) or split(self.model.tokenizer, source, self.limit)[0]
                  for reply, source in zip(said, sources)]
         return [TreeNode(nodes[-1].level + 1, text, group) for text, group in zip(texts, groups)]

@@ -42,6 +42,7 @@ class Reply(NamedTuple):
     text: str
     flops: int
     tokens: int                   # of the prompt and the reply
+    cut: bool = False             # at its limit
 
 
 def replies_to(model: Llama, prompts: list[list[Segment]], limit: int) -> list[Reply]:
@@ -52,7 +53,7 @@ def replies_to(model: Llama, prompts: list[list[Segment]], limit: int) -> list[R
 
     # The token at the limit does not run (Llama.generate).
     return [Reply(model.tokenizer.reply(ids), flops_of_reply(model.config, length_of(prompt), min(len(ids), limit - 1)),
-                  length_of(prompt) + len(ids)) for prompt, ids in zip(prompts, replies)]
+                  length_of(prompt) + len(ids), len(ids) == limit) for prompt, ids in zip(prompts, replies)]
 
 
 class Reading(NamedTuple):

@@ -7,16 +7,20 @@ Then it reasons over all notebooks (3.3, 3.4).
 
 No code was published. What the paper leaves open:
 - decoding is greedy, so that a row is the same each time; the paper has temperature 0.2. After a refused reply the
-  prompt is repeated, below a line that says what is wanted. Three refused replies in a row end a walk. They are not
+  prompt is repeated, below a line that says what is wanted. Two refused replies in a row end a walk. They are not
   calls, because they call no function
+- the facts of a chunk may take 1024 tokens, as Figure 6 says. They hold about 30 facts; Table 9 implies about 52
 - the shared reader answers, from the reasoning (Figure 12) and the notebooks, so that rows differ only in their method
 - key elements are equal if their words have the same stems; case, possessives and special characters do not matter.
   The paper cites #InsTag. Its other steps need 100,000 tags that occur 20 times or more; a node here has about 2 facts
 - #InsTag's semantic clusters are left out. The paper's Figure 23 joins "Canada" and "Canadian" (cosine .777 by MiniLM).
   A threshold that allows this also joins "North Carolina" and "South Carolina" (.848)
 - an edge joins two key elements that one fact *lists*; a substring is not enough ("art" in "party")
-- an action counts if the text after the last "Chosen Action" names exactly one function that the stage offers. (The
-  first name in a reply could be an echo, because the prompts name all functions.) Arguments of several calls are joined
+- an action counts if the text after the last "Chosen Action", or else the whole reply, names exactly one function that
+  the stage offers, or if a line of it does. (A line that names several repeats the prompt.)
+- key elements below a fact, on a line of their own, are the fact's. If they stand below several facts, each has those
+  that it holds, because Figure 6 wants elements "reflected within the corresponding atomic facts"
+- a notebook that says only that there is nothing new does not replace the one before
 - a chunk before or after the present one is read next, before the rest of the queue. The paper "may insert" it
 - visited neighbours are offered, as in Figure 23. The model decides whether to go back
 - if the names of all nodes do not fit one prompt, several prompts show them, and all scores count. If facts or
@@ -30,7 +34,22 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 
-from baselines.agent import NUMBERED, Agent, cells_of, cleaned, numbers_of, pairs_of, parts_of, plain, reminder
+from baselines.agent import (
+    Agent,
+    cells_of,
+    echoes,
+    fields_of,
+    found_in,
+    holds,
+    items_of,
+    lines_of,
+    listed,
+    numbers_of,
+    own_lines,
+    rated,
+    reminder,
+    says_nothing,
+)
 from baselines.common import pack_paragraphs, scaled
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.files import optional
@@ -49,15 +68,9 @@ FORM = "Keep strictly to the format that is described above."
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
-HEADINGS = (r"(?:here(?: is|['’]s) )?(?:my |the )?(?:updated |new )?notebook(?: update| content| entry)?"
-            r"(?: \([^()\n]{0,40}\))?|(?:chosen |next )(?:action|step)s?|action|step|^(?:the|my) rationale[^\n]*|"
-            r"(?:next action )?(?:rationale?|reason(?:ing)?|explanation|justification)"
-            r"(?: (?:for|behind|of)[^\n:.]{0,40})?")
+LABELS = r"(?:updated )?notebook|rationale(?: for (?:the )?next action)?|(?:chosen |next )?action"
+ELEMENTS = r"(?i)(?:list of )?key elements?\W*:"
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
-# Begins a second fact on a line. Behind a bracket it must have brackets, too: an element may be a number.
-NEXT_FACT = r"(\|[^|\n]*?\s(?=\[?\d{1,3}[]),.]+\s+[\[\"“\w])|\][;,.]?\s(?=\[?\d{1,3}[]).]+,?\s+\[))"
-EXPLANATION = r"(?i)\n[^\w\n]*+(?:explan|rational|reason|note\b)"           # behind an action
-EXAMPLE = "One day, a father and his little son were going home."           # from Figure 6; small models repeat it
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------
 
@@ -69,23 +82,31 @@ def stemmer():
     return snowballstemmer.stemmer("english")
 
 
-def form_of(element: str) -> str:
+def stems_of(element: str) -> str:
     """The form by which key elements are compared; empty if there are only special characters."""
     text = re.sub(r"['’]s\b", "", element.lower())
     return " ".join(stemmer().stemWords(re.sub(r"[\W_]+", " ", text).split()))
 
 
-def facts_of(reply: str, chunk: str) -> list[list[str]]:
-    """The facts in a reply to Figure 6, each followed by its key elements.
+def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
+    """The facts in a reply to Figure 6, each followed by its key elements; None for each other line.
 
     A line is "1. fact | element | ..", as in the figure's example, or "[1], [fact], [element | ..]", as in its text.
     """
-    facts = []
-    for fact, *elements in cells_of(re.sub(NEXT_FACT, r"\1\n", reply), 2):
-        if fact != EXAMPLE or EXAMPLE in chunk:
-            elements = elements if len(elements) > 1 else re.split("[,;]|''", elements[0])
-            facts.append([fact, *filter(None, map(plain, elements))])
-    return facts
+    facts = []                                              # a fact alone waits for its elements
+    for line in items_of(reply):
+        fact, *elements = cells_of("|".join(re.split(ELEMENTS, line))) or [""]
+        label = re.match(ELEMENTS, line)
+        waiting = [known for known in facts if known and len(known) == 1]
+        if waiting and (label or holds(str(waiting), fact)):
+            elements = [fact, *elements] if elements else listed(fact)
+            for known in waiting:
+                known += [element for element in elements if len(waiting) == 1 or holds(known[0], element)]
+        elif label or echoes(fact, EXTRACT, chunk):
+            facts.append(None)
+        else:
+            facts.append([fact, *(listed(elements[0]) if len(elements) == 1 else elements)])
+    return [fact if fact and len(fact) > 1 else None for fact in facts]
 
 
 class FactGraph:
@@ -98,7 +119,7 @@ class FactGraph:
         names = {}                                          # form -> its first wording
         for _, *elements in chain(*facts):
             for element in elements:
-                names.setdefault(form_of(element), element)
+                names.setdefault(stems_of(element), element)
         names.pop("", None)
 
         # A node for each form, in order of appearance.
@@ -118,43 +139,28 @@ class FactGraph:
 
     def find(self, name: str) -> int | None:
         """The node of this name, in any wording; None if there is none."""
-        return self.node_of.get(form_of(name))
+        return self.node_of.get(stems_of(name))
 
 
-def scores_of(reply: str, graph: FactGraph) -> dict[int, float]:
-    """Node -> score in 0..100, from "Node: .., Score: ..". Unknown names are left out; the higher score counts."""
-    scores = {}
-    for name, said in pairs_of(reply, "(?:starting )?node", "(?:relevance )?score"):
-        score = re.search(r"-?\d+(?:\.\d+)?", said)
-        node = graph.find(name)                             # signs around the name do not matter
-        if score and node is not None:
-            scores[node] = max(scores.get(node, 0.0), min(100.0, float(score[0])))
-    return scores
+def scores_of(reply: str, graph: FactGraph) -> list[tuple[int, float] | None]:
+    """(node, score in 0..100) for each line such as "Node: x, Score: 9"; None for others."""
+    return [rate and (graph.find(rate[0]), min(100.0, max(0.0, rate[1]))) for rate in rated(reply, graph.names)]
 
 
 # --- replies on a walk ------------------------------------------------------------------------------------------------
 
-def action_of(reply: str, stage: str) -> tuple[str, str] | None:
-    """The function that a reply calls, and its argument; None unless the reply names exactly one of the stage.
+def action_of(said: str, stage: str) -> tuple[str, str]:
+    """The function that a text calls, and its argument; empty if it names none that the stage offers, or several.
 
-    Only the paragraph after the last "Chosen Action" counts; what an explanation names, only if nothing stands before
-    it. Arguments of several calls are joined.
+    A text that names several may have a line that names one. Arguments of several calls are joined.
     """
-    chosen = re.match(rf"(?ims).*(?:(?:chosen|selected) action|{NUMBERED}(?:next )?action\b)[\W_]*+(.*?)"
-                      r"(?:\n[^\S\n]*\n|\Z)", cleaned(reply))
-    said = chosen[1] if chosen else ""
     call = rf"\b({OFFERED[stage]}|(?i:{OFFERED[stage]})(?=\())\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?"
-    calls = re.findall(call, re.split(EXPLANATION, said)[0]) or re.findall(call, said)
-    names = {name.lower() for name, _ in calls}
-    if len(names) != 1:
-        return None
-    return names.pop(), ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
-
-
-def notebook_of(reply: str) -> str:
-    """The notebook in a reply, the updated one if there are two, up to the next heading; empty if there is none."""
-    books = {"updated" in label: text for label, text in parts_of(reply, HEADINGS) if "notebook" in label and text}
-    return books.get(True, books.get(False, "")).strip("*#-` \n")
+    for text in (said, *said.splitlines()):
+        calls = re.findall(call, text)
+        names = {name.lower() for name, _ in calls}
+        if len(names) == 1:
+            return names.pop(), ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
+    return "", ""
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------
@@ -197,23 +203,31 @@ class Walk:
     def choose(self, stage: str, label: str, shown: list[str]) -> str:
         """Ask until a reply is accepted, and do what it calls for. Returns its function.
 
-        After three refused replies this is "termination".
+        After two refused replies this is "termination".
         """
-        text = self.prompts(stage, label, shown)
-        return self.method.ask_fitting(text, lambda reply: self.act(stage, reply), FORM) or "termination"
+        texts = self.prompts(stage, label, shown)
+        found = self.method.ask_fitting(texts, lambda reply, _: self.act(stage, reply), FORM)
+        return found[0] if found else "termination"
 
-    def act(self, stage: str, reply: str) -> str | None:
-        """Do what a reply calls for. Returns its function; None if the reply is refused."""
-        action = action_of(reply, stage)
-        if action is None:
-            return None
-        name, argument = action
+    def act(self, stage: str, reply: str) -> list[str | None]:
+        """Do what a reply calls for. Returns its function, and None for each part that is dropped.
 
+        There is no function if the reply is refused. Its notebook is kept all the same.
+        """
+        fields = fields_of(reply, LABELS)
+        said = ["\n".join(lines_of(reply)), *(text for label, text in fields if re.fullmatch(r"\w* ?action", label))]
+        books = ["\n".join(found_in(own_lines(text, WALK[stage]))) for label, text in fields if "notebook" in label]
+        new = [book for book in books if book and not (self.notebook and says_nothing(book))]
+        self.notebook = [self.notebook, *new][-1]
+        dropped = [None for label, _ in fields if not label] + [None] * (len(books) - len(new[-1:]))
+
+        name, argument = action_of(said[-1], stage)
         if name == "read_chunk":
             ids = numbers_of(argument, {chunk for chunk, _ in self.graph.facts[self.node]})
-            if not ids:
-                return None
-            self.queue = [i for i in ids if i not in self.read]   # all were read: as stop_and_read_neighbor
+            if not found_in(ids):
+                return dropped
+            dropped += [None] * ids.count(None)
+            self.queue = [i for i in found_in(ids) if i not in self.read]   # all were read: as stop_and_read_neighbor
 
         if name in BESIDE:
             chunk = self.read[-1] + BESIDE[name]
@@ -222,15 +236,15 @@ class Walk:
 
         if name == "read_neighbor_node":
             # The argument is Toronto, node="Toronto", or key element of node: Toronto.
-            node = self.graph.find(re.sub(r"(?i)^\s*(?:\w+\s*=|(?:key element|node)[\w\s]*:)", "", argument))
+            node = self.graph.find(re.sub(r"(?i)^\s*(?:\w+\s*=|(?:key element|\w*node)[\w\s]*:)", "", argument))
             if node not in self.graph.neighbours[self.node]:
-                return None
+                return dropped
             self.node = node
 
+        if not name:
+            return dropped
         self.actions.append(f"{name}({argument})")
-        if stage != "neighbours":
-            self.notebook = notebook_of(reply) or self.notebook
-        return name
+        return [name, *dropped]
 
     def prompts(self, stage: str, label: str, shown: list[str]) -> Iterator[str]:
         """The prompt, and shorter ones: without the last lines, then the oldest actions, then the plan."""
@@ -273,7 +287,7 @@ class GraphReader(Agent):
     def read(self, prepared, question):
         """Plan, walk and reason, then read. `nodes` are the chunks that walks have read."""
         graph = prepared.graph
-        plan = self.ask([f"{PLAN}\n\n{question}"], scaled(PLAN_TOKENS, self.settings))[0].strip()
+        plan = self.tell(PLAN, question, scaled(PLAN_TOKENS, self.settings))
         starts = self.starts(graph, question, plan)
         if not starts:
             return None
@@ -284,11 +298,16 @@ class GraphReader(Agent):
 
         # Reason over the notebooks (Figure 12), and answer from the reasoning and the notebooks.
         notebooks = [walk.notebook for walk in walks]
-        shown = "\n".join(f"{n}. {notebook or 'none'}" for n, notebook in enumerate(notebooks, 1))
-        [reply] = self.ask([f"{REASON}\n\nQuestion: {question}\nNotebook of different exploration paths:\n{shown}"])
-        lines = [line for line in (reply, *notebooks) if line.strip()]
+        shown = "\n".join(f"{n}. {' '.join(notebook.split()) or 'none'}" for n, notebook in enumerate(notebooks, 1))
+        reply = self.tell(REASON, f"Question: {question}\nNotebook of different exploration paths:\n{shown}")
+        lines = [line for line in (reply, *notebooks) if line]
         reading = self.reading_of_best(question, lines, range(len(lines)))
         return reading._replace(nodes=list(dict.fromkeys(chunk for walk in walks for chunk in walk.read)))
+
+    def tell(self, prompt: str, text: str, limit: int | None = None) -> str:
+        """The reply to a prompt that asks for free text, without the prompt's own words."""
+        [lines] = self.ask_until(f"{prompt}\n\n", [text], lambda reply, _: own_lines(reply, prompt), FORM, limit)
+        return "\n".join(lines)
 
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
         """The 5 nodes with the highest scores (Figure 8). Ties go to the node that was named first."""
@@ -296,7 +315,8 @@ class GraphReader(Agent):
         room = self.settings.window - self.limit - self.length(reminder(FORM) + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
-        # Scores are read twice: to accept a reply, and from all replies together.
-        said = self.ask_until(head, parts, lambda reply, _: scores_of(reply, graph) and reply, FORM)
-        scores = scores_of("\n".join(filter(None, said)), graph)
+        found = self.ask_until(head, parts, lambda reply, _: scores_of(reply, graph), FORM)
+        scores = {}
+        for node, score in chain(*found):
+            scores[node] = max(score, scores.get(node, 0.0))
         return sorted(scores, key=scores.get, reverse=True)[:STARTS]

@@ -12,18 +12,20 @@ Chunks and names:
 - a set removes exact duplicates. The paper's Bloom filter and trie together do the same
 - near duplicates are joined if their SimHash differs in at most 3 bits ("e.g., three bits"), although this also joins
   "Heinkel HD 36" and "HD 38"
-- a name is what the synopsis holds, word for word, and no sentence. A reply without any name (an apology, an invention)
-  is refused, and the model is asked again
+- a line is cut at its signs; a part whose words the synopsis holds is a name. ("Marie Curie" is one of "Marie and
+  Pierre Curie".) A reply without any name (an apology, an invention) is refused
 
 Graph and search:
-- a node's text is its name and the sentences of the synopses that contain it. With whole synopses, all nodes of a chunk
-  would match the same keywords
+- a node's text is its name and the sentences of the synopses that contain it, or else all its words. With whole
+  synopses, all nodes of a chunk would match the same keywords
 - an edge has the words of its relations, and no other attributes. The paper does not describe any
 - one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
 - children are selected by UCB1 with c = sqrt(2) (Browne et al. 2012, which the paper cites). Appendix B says UCB,
   section 3.4 "win/visit ratio"
-- a node is expanded when it is first selected without children. Appendix B waits for a "sufficient visit count", but
-  gives no number
+- a node is expanded, by all its successors, when it is first selected without children. Appendix B goes on until
+  a "sufficient visit count", but gives no number
+- of equal average rewards, the node with more keywords of its own is better. Visits decide only after that: they say
+  how often a node was tried
 - the reward is the share of the keywords that occur on the whole path below the root. The selected nodes count, too:
   otherwise a node with children would gain nothing by its own keyword
 - the paper's Table 4 compares the search with PageRank, which is left out
@@ -31,8 +33,8 @@ Graph and search:
 Answers:
 - the reader gets synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes instead of synopses, but their texts
   are sentences of synopses
-- pages are the numbers in the first square brackets of a reply, as in ReadAgent's published code
-- after three refused replies a chunk's beginning is its synopsis, the chunk has no names or relations, the question's
+- pages are the numbers in square brackets or behind "Page"
+- after two refused replies a chunk's beginning is its synopsis, the chunk has no names or relations, the question's
   words are the keywords, and no chunk is read again. (The nodes' chunks could be read instead. But in the paper the
   model makes this choice, not the graph.)
 - options are lines "(A) .." of the question, as the layout of QuALITY writes them. They may give keywords
@@ -44,12 +46,11 @@ import re
 from functools import cache
 from itertools import chain
 
-from baselines.agent import Agent, cells_of, cleaned, lines_of, numbers_of
+from baselines.agent import Agent, form_of, found_in, holds, items_of, listed, numbers_of, plain
 from baselines.common import pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
 from core.text import split
 from data import Prepared
-from pecan import MARKER
 
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
@@ -66,74 +67,35 @@ ROOT = -1                         # of the search tree
 STOP = set("a an the of in on at to by for from with and or but as is are was were be do does did has have had can "
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
-VERBS = set("is are was were has have had".split())         # a line with one of these is a sentence
-EXPLAINED = r"\*\*|:(?=[\s\[\"])|：|\]\(|\s[-–—=→|(\[]"         # between a name and its explanation, a label and names
-LISTED = r"[,;|:](?=[\s\"\[])(?:\s+and\b)?|\sand\s"          # between names
-QUOTES = " \t*_`'\"“”[]{}|.,;:!?"                             # signs around a name
+SIGNS = r'[;|()\[\]{}"!?]|:(?=\s|$)|\s-\s|(?<=[a-z]{3})\.(?=\s|$)'          # between names and what explains them
+PAGE = r"(?i)(?:\bpages?\W{0,3}|\[)(\d+(?:\W{1,3}(?:and\W{1,2})?\d+)*)"
+NAME = 12                         # words of a name, at most
 
 
 # --- synopses and names (sections 3.2, 3.3) -------------------------------------------------------------------------
 
-def form_of(name: str) -> str:
-    """The form by which names are compared."""
-    return " ".join(name.lower().split())
-
-
-def holds(text: str, phrase: str) -> bool:
-    """Whether a text holds a phrase as whole words, in upper or lower case.
-
-    Chinese and Japanese have no blanks between words, so there a phrase may begin and end anywhere.
-    """
-    letter = r"[^\W\u3040-\u9fff]"
-    return bool(re.search(rf"(?<!{letter}){re.escape(form_of(phrase))}(?!{letter})", form_of(text)))
-
-
 def words_of(text: str) -> set[str]:
-    """The words of a text except very common ones. Each Chinese or Japanese character counts as a word."""
-    return set(re.findall(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+", text.lower())) - STOP
+    """The words of a text except very common ones."""
+    return {*form_of(text).split()} - STOP
 
 
-LABELS = words_of(ATOMS + ELEMENTS)              # words of the prompts, as in "People: Danko Jones, Rich Knox"
+LABELS = words_of(ATOMS + ELEMENTS + KEYWORDS)              # the prompts' own words, as in "People: Danko Jones"
 
 
-def synopsis_of(reply: str, chunk: str) -> str:
-    """A reply on one line; "" if the chunk has less than a quarter of its words, as those of "No" or an apology."""
-    said = words_of(reply)
+def synopsis_of(reply: str, chunk: str) -> list[str]:
+    """A reply on one line; none if the chunk has less than a quarter of its words, as those of "No" or an apology."""
+    synopsis = " ".join(items_of(reply))
+    said = words_of(synopsis)
     shared = said & words_of(chunk)
-    return " ".join(reply.split()) if shared and 4 * len(shared) >= len(said) else ""
+    return [synopsis] if shared and 4 * len(shared) >= len(said) else []
 
 
-def names_of(reply: str, text: str) -> list[str]:
-    """The names in a reply, one a line, that the text holds.
-
-    An explanation behind a name is cut off, as in "**Danko Jones**: a trio". A line can also list several names, as in
-    "People: Danko Jones, Rich Knox". Lines that are sentences are left out.
-    """
-    copies = {form_of(sentence).rstrip(".!?") for sentence in sentences(text) if len(sentence.split()) > 3}
-
-    def is_name(part):
-        is_sentence = VERBS & set(part.lower().split()[1:]) or form_of(part) in copies
-        return words_of(part) and not is_sentence and holds(text, part)
-
-    marked = any(map(MARKER.match, reply.splitlines()))
-    names = []
-    for line in lines_of(reply):
-        label = words_of(line.partition("(")[0]) <= LABELS
-        bare = line if label else re.sub(r" ?\([^()]*(?:\)|\Z)", "", line)     # whole names may have parentheses
-        head, *rest = re.split(EXPLAINED, bare, maxsplit=1)
-        whole, head, *parts = (part.strip(QUOTES) for part in (
-            line.replace("**", ""), head, *re.split(LISTED, rest[0] if rest else bare)))
-        held = list(filter(is_name, parts))
-        if is_name(whole):
-            if not words_of(whole) <= LABELS:
-                names.append(whole)
-        elif is_name(head) and not words_of(head) <= LABELS:
-            names.append(head)
-
-        # Several: after a label, or a line of nothing else. On a marked line, a description may follow the first.
-        elif rest or held == parts or marked and parts[0] in held:
-            names += held
-    return list(dict.fromkeys(names))
+def names_of(reply: str, text: str) -> list[str | None]:
+    """The names in a reply whose words the text holds; None for other names."""
+    names = [name for line in items_of(reply) for part in re.split(SIGNS, line) for name in listed(part)
+             if not words_of(name) <= LABELS]
+    return [name if words_of(name) <= words_of(text) and len(name.split()) <= NAME else None
+            for name in dict.fromkeys(names)]
 
 
 # --- nodes and edges (section 3.3) ----------------------------------------------------------------------------------
@@ -170,17 +132,18 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
     return nodes, node_of
 
 
-def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int]]:
-    """The relations (node, relation, node) in a reply, from lines "a | relation | b" between known entities.
+def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int] | None]:
+    """The relations (node, relation, node) in a reply, from lines "a | relation | b"; None for others.
 
-    An entity may stand in parentheses, or before an explanation in parentheses.
+    A line may go on: "a | relation | b | relation | c". What follows a name after "(" or "," explains it.
     """
-    def known(name):
-        name = form_of(name.strip(QUOTES))
-        return node_of.get(name, node_of.get(re.sub(r"^\(|\s*\(.*|\)$", "", name)))
-
-    found = [(known(a), relation, known(b)) for a, relation, b, *_ in cells_of(cleaned(reply), 3)]
-    return [relation for relation in found if None not in relation]
+    found = []
+    for line in items_of(reply):
+        cells = list(map(plain, line.strip("|").split("|")))
+        nodes = [node_of.get(form_of(cell), node_of.get(form_of(re.split(r"\(|,", cell)[0]))) for cell in cells]
+        triples = list(zip(nodes[::2], cells[1::2], nodes[2::2])) or [(None,)]
+        found += [None if None in triple else triple for triple in triples]
+    return found
 
 
 def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
@@ -247,9 +210,9 @@ class TreeSearch:
             self.W[v] += len(found) / max(1, len(self.keywords))
 
     def best(self) -> list[int]:
-        """The k visited nodes with the highest Q; then N, own keywords, and the lower id decide (equations 14, 15)."""
+        """The k visited nodes with the highest Q; then own keywords, N, and the lower id decide (equations 14, 15)."""
         visited = [v for v in range(len(self.held) - 1) if self.N[v]]
-        return sorted(visited, key=lambda v: (-self.W[v] / self.N[v], -self.N[v], -len(self.held[v]), v))[:FOUND]
+        return sorted(visited, key=lambda v: (-self.W[v] / self.N[v], -len(self.held[v]), -self.N[v], v))[:FOUND]
 
 
 # --- questions (section 3.4) ----------------------------------------------------------------------------------------
@@ -260,14 +223,14 @@ def has_options(question: str) -> bool:
 
 def keywords_of(question: str, names: list[str]) -> set[str]:
     """The names that the model found in the question; if there are none, its words, except very common ones (STOP)."""
-    words = re.findall(r"[\w'-]+", re.sub(OPTION, "", question))
-    return set(map(form_of, names or [word for word in words if word.lower() not in STOP]))
+    return set(map(form_of, names)) or words_of(re.sub(OPTION, "", question))
 
 
-def pages_of(reply: str, number: int, most: int) -> list[int]:
-    """The pages (below `number`) in the first square brackets of a reply, at most `most`."""
-    brackets = re.findall(r"\[([^][]*)\]", reply)
-    return numbers_of(brackets[0], range(number))[:most] if brackets else []
+def pages_of(reply: str, prompt: str, number: int, most: int) -> list[int | None]:
+    """The pages (below `number`) that a reply names, at most `most`; None for others. The prompt's lines name none."""
+    said = "\n".join(line for line in reply.splitlines() if line not in prompt.splitlines())
+    pages = numbers_of(" ".join(re.findall(PAGE, said)), range(number))
+    return [page if page in found_in(pages)[:most] else None for page in pages]
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -283,16 +246,18 @@ class JERR(Agent):
     def build(self, document):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
-        chunks = pack_paragraphs(tokenizer, document, scaled(self.construction(document)["tokens"], self.settings))
+        chunks = pack_paragraphs(tokenizer, document, scaled(self.identity(document)["tokens"], self.settings))
         said = self.ask_until(SYNOPSIS, chunks, synopsis_of, SHORTER)
-        synopses = [synopsis or split(tokenizer, chunk, self.limit)[0] for synopsis, chunk in zip(said, chunks)]
+        synopses = [(*some, split(tokenizer, chunk, self.limit)[0])[0] for some, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
         atoms, elements = (self.ask_until(prompt, synopses, names_of, BULLETS) for prompt in (ATOMS, ELEMENTS))
         nodes, node_of = join_names([some + others for some, others in zip(atoms, elements)])
         whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
-            node["text"] = " ".join([node["name"], *(sentence for sentence in whole if holds(sentence, node["name"]))])
+            name = node["name"]
+            node["text"] = " ".join([name, *([sentence for sentence in whole if holds(sentence, name)] or [
+                sentence for sentence in whole if words_of(name) <= words_of(sentence)])])
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
@@ -350,4 +315,4 @@ class JERR(Agent):
         texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
                                 related="\n".join(related)) for n in range(len(priority), -1, -1))
-        return self.ask_fitting(texts, lambda reply: pages_of(reply, len(synopses), most), PAGES)
+        return self.ask_fitting(texts, lambda reply, prompt: pages_of(reply, prompt, len(synopses), most), PAGES)

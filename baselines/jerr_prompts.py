@@ -17,7 +17,8 @@ LOOK_UP = """The following text is what you remember from reading an article and
 You may read 1 to {most} page(s) of the article again to refresh your memory to prepare yourself for the question.
 Please respond with which page(s) you would like to read.
 For example, if you only need to read Page 8, respond with "I want to look up Page [8] to ..."; if you would like to \
-read Page 7 and 12, respond with "I want to look up Page [7, 12] to ...".
+read Page 7 and 12, respond with "I want to look up Page [7, 12] to ..."; if you would like to read Page 2, 3, 7, 15 \
+and 18, respond with "I want to look up Page [2, 3, 7, 15, 18] to ...".
 DO NOT select more pages if you don't need to.
 You don't need to answer the question yet.
 Text:

@@ -6,13 +6,13 @@ them, and so on up to one root.
 On its way down the model sees the summaries of a node's children and chooses one. At the bottom it reads the segment
 and says whether the segment answers the question (action -2) or not (-1). After -1 it is back at the parent, with the
 children that are left. Its working memory is the nodes on its way down. If they do not fit the window, the oldest are
-left out. Three replies in a row without a valid action end the walk without an answer.
+left out. Two replies in a row without a valid action end the walk without an answer.
 
 No code was published; PECAN wrote its own from the paper (section 4), and so did we. Differences from the paper:
 - the answer is not taken from the last reply. The shared reader gives it, from the segment and the working memory, so
   that rows of Table 1 differ only in their method
 - after a reply without a valid action, the prompt is repeated, below a line that names the valid actions: decoding is
-  greedy, so the same prompt would get the same reply
+  greedy, so the same prompt would get the same reply. (The paper tries three times; ours would repeat itself)
 - summaries and replies have up to 200 tokens (the paper does not say)
 """
 import re
@@ -83,7 +83,7 @@ class MeMWalker(Tree):
     def walk(self, nodes: list[TreeNode], question: str, path: list[int]) -> list[int] | None:
         """`path`, which leads down from the root, with the nodes from its end to a segment that answers the question.
 
-        [] if there is no such segment below; None if three replies in a row were not valid, which ends the whole walk.
+        [] if there is no such segment below; None if two replies in a row were not valid, which ends the whole walk.
         """
         memory = [nodes[i].text for i in path[:-1]]
         below = list(nodes[path[-1]].children)
@@ -100,7 +100,7 @@ class MeMWalker(Tree):
         return []
 
     def choose(self, template: str, question: str, memory: list[str], shown: str, actions: list[str]) -> str | None:
-        """The action that the model chooses; None after three replies without a valid action.
+        """The action that the model chooses; None after two replies without a valid action.
 
         If the memory does not fit the prompt, only its latest part is shown.
         """
@@ -108,7 +108,7 @@ class MeMWalker(Tree):
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
 
-        def last_action(reply):                             # the last action that a reply names counts
+        def last_action(reply, _):                          # the last action that a reply names counts
             named = re.findall(r"Action\W{0,9}?(?:[Ss]ummary )?(-?\d+)", reply)
-            return named[-1] if named and named[-1] in actions else None
-        return self.ask_fitting(texts, last_action, f"Action is one of {', '.join(actions)}.")
+            return [action for action in named[-1:] if action in actions]
+        return (self.ask_fitting(texts, last_action, f"Action is one of {', '.join(actions)}.") or [None])[0]

@@ -8,8 +8,12 @@ question once (4.5).
 
 The paper (anonymous, under review) works with a Chinese model. It does not publish its two encoders, two of its five
 prompts and four of its constants. So this row is "MKRAG, prompted, with stand-in encoders". Our choices:
-- most prompts (mkrag_prompts.py). Their examples are about the Curies. A reply that names the Curies, if the text does
-  not, repeats an example and is left out
+- most prompts (mkrag_prompts.py). Their examples are about the Curies
+- a JSON object that has a name, its own or its key's, is an entity. An object in a list is one item, such as an event
+  with its time
+- two rounds (Table 6): the model is asked once whether it can answer. So a question of three hops is only answered if
+  one of its sub-questions needs no other's answer
+- a pair that repeats another is left out: it would take a place among the five
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (in its Table 9 an entity of 7
   items has micro pairs, one of 2 has none)
 - two stand-ins for its encoders: --encoder, and p_yes of Table A2's first turn with a pair as the only node
@@ -23,9 +27,20 @@ prompts and four of its constants. So this row is "MKRAG, prompted, with stand-i
 """
 import json
 import re
+from contextlib import suppress
 from itertools import chain
 
-from baselines.agent import Agent, cells_of, lines_of, pairs_of, sections
+from baselines.agent import (
+    STRAIGHT,
+    Agent,
+    echoes,
+    fields_of,
+    form_of,
+    items_of,
+    plain,
+    rated,
+    says_nothing,
+)
 from baselines.common import highest, line_ids, pack_sentences, scaled
 from baselines.mkrag_prompts import (
     EXTRACT,
@@ -58,11 +73,10 @@ WEIGHT_TOKENS = 2                 # tokens of "entity | weight", at most, for ea
 MICRO_TOKENS = 4                  # tokens of a micro pair, at most, for each token of its line
 RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
-ROUNDS = 2                        # of the loop, at most (Table 6)
 
 # In replies: the label of a sub-question, the labels of a decision, and the sign of a question.
-LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^\n:?]{0,9}:[ *_]*"
-DECISIONS = r"(?:\w{1,9} )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -](?:the )?q\w{0,7})?"
+LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^:?]{0,9}:\s*"
+DECISIONS = r"(?:final )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -](?:the )?q\w{0,7})?"
 ASKS = r"(?i)[?？]|^(?:in )?(?:wh(?:o|om|ose|at|en|ere|ich|y)|how)\b"
 
 # Words of a time without a year, a date or a clock time. Numbers may stand between them.
@@ -73,40 +87,47 @@ GENERAL = set("""a an the one two three four five six seven eight nine ten some 
     winter year years""".split())
 
 
-def echoes(reply: str, text: str) -> bool:
-    """Whether a reply repeats the prompts' examples: it names the Curies, but the text does not."""
-    return "Curie" in reply and "Curie" not in text
-
-
 # --- entities (4.1 to 4.3) ------------------------------------------------------------------------------------------
 
-def entities_of(reply: str, text: str) -> list[tuple[str, list]]:
-    """The entities (name, items) in a reply about a text. Each JSON object with items is one.
+def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
+    """(name, kind, item) for each item in a reply about a text, and (name, "", "") for each entity.
 
-    So a reply that was cut at its limit keeps its complete entities. The name is the field "Name" or "Entity", or else
-    the key before the object.
+    None for entities without a name, and for the example's entities and items. Each complete JSON object with a field
+    that is no object is an entity. So a reply that was cut at its limit keeps its complete entities.
     """
+    if '"' not in reply:
+        reply = reply.translate(STRAIGHT)
     found = []
+    end = 0
     for match in re.finditer(r'(?:(?<!\\)("(?:[^"\\]|\\.)*+")\s*+:\s*+)?\{', reply):
-        try:
-            value, _ = json.JSONDecoder().raw_decode(reply, match.end() - 1)
-            key = json.loads(match[1] or '""')
-        except (json.JSONDecodeError, RecursionError):
-            continue
-        fields = {key.lower(): inner for key, inner in value.items()}
-        name = " ".join(str(fields.get("name") or fields.get("entity") or key).split())
-        items = [(kind, item) for kind in KINDS for item in items_of(fields.get(kind))]
-        if name and items and not echoes(f"{name} {items}", text):
-            found.append((name, items))
+        with suppress(json.JSONDecodeError, RecursionError):
+            value, stop = json.JSONDecoder().raw_decode(reply, match.end() - 1)
+            fields = {key.lower(): inner for key, inner in value.items()}
+            if match.end() <= end or fields.keys().isdisjoint(KINDS) and all(map(objects, fields.values())):
+                continue                                    # in another entity, or objects that come next
+            end = stop
+            name = fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""')
+            items = [("", ""), *((kind if kind in KINDS else KINDS[0], item) for kind, inner in fields.items()
+                                 for item in items_in(inner if kind in KINDS else {kind: inner}))]
+            known = name and name.lower() not in KINDS and not echoes(name, EXTRACT, text)
+            found += [None if not known or echoes(re.split(r" \| | - ", item)[-1], EXTRACT, text) else (
+                " ".join(name.split()), kind, item) for kind, item in items]
     return found
 
 
-def items_of(value, keys: str = "") -> list[str]:
+def objects(value) -> bool:
+    """Whether a JSON value is an object or a list of objects."""
+    return all(isinstance(inner, dict) for inner in (value if isinstance(value, list) else [value]))
+
+
+def items_in(value, keys: str = "") -> list[str]:
     """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text"."""
     if isinstance(value, dict):
-        return [item for key, inner in value.items() for item in items_of(inner, f"{keys}{key} | ")]
+        return [item for key, inner in value.items() for item in items_in(inner, f"{keys}{key} | ")]
     if isinstance(value, list):
-        return [item for inner in value for item in items_of(inner, keys)]
+        return [item for inner in value for item in (
+            [keys + ", ".join(items_in(inner)).replace(" | ", ": ")] if isinstance(inner, dict) and inner
+            else items_in(inner, keys))]
     return [] if value in (None, "") else [keys + without_general_time(" ".join(str(value).split()))]
 
 
@@ -117,25 +138,20 @@ def without_general_time(event: str) -> str:
     return rest if dash and words and words <= GENERAL else event
 
 
-def joined(extracted: list[list[tuple[str, list]]]) -> dict[str, list[tuple[str, str]]]:
-    """Name -> items (kind, text) of all chunks; equation 4.
+def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[str, str]]]:
+    """Name -> items (kind, text) of all chunks; equation 4. Entities without an item are left out (equation 5).
 
     Entities are the same if their names are equal in lower case. Exact repeats of an item count once.
     """
     found = {}                                              # form -> (first wording, items)
-    for name, items in chain(*extracted):
-        found.setdefault(name.lower(), (name, {}))[1].update(dict.fromkeys(items))
-    return {name: list(items) for name, items in found.values()}
+    for name, kind, item in chain(*extracted):
+        found.setdefault(name.lower(), (name, {}))[1][kind, item] = None
+    return {name: [item for item in items if item[0]] for name, items in found.values() if len(items) > 1}
 
 
-def weights_of(reply: str) -> dict[str, float]:
-    """Name in lower case -> weight, the last cell's of WEIGHTS in a line such as "entity | 1 pet | 0.3 (generic)"."""
-    found = {}
-    for name, *rest in cells_of(reply, 2):
-        for number in map(float, re.findall(r"\d*\.?\d+", " ".join(reversed(rest)))):
-            if number in WEIGHTS:
-                found.setdefault(name.lower(), number)
-    return found
+def weights_of(reply: str, names: str) -> list[tuple[str, float] | None]:
+    """(name, weight) for each line such as "name | 0.3"; None for others. `names` has a name a line."""
+    return [rate if rate and rate[1] in WEIGHTS else None for rate in rated(reply, names.splitlines())]
 
 
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
@@ -153,21 +169,41 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
     return requests
 
 
+def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
+    """The pairs [question, answer] in a reply about an entity's lines; None for what is no pair, and for an echo.
+
+    An answer that says that nobody knows is none.
+    """
+    pairs = []
+    for label, text in fields_of(reply, "question|q|answer|a"):
+        if label[:1] == "a" and pairs and not pairs[-1][1]:
+            pairs[-1][1] = plain(text)
+        else:
+            pairs.append([plain(text) if label[:1] == "q" else "", ""])
+    return [pair if all(pair) and not echoes(pair[1], PAIRS, lines) and not says_nothing(pair[1]) else None
+            for pair in pairs]
+
+
 # --- questions (4.5) ------------------------------------------------------------------------------------------------
 
-def decision_of(reply: str, text: str) -> tuple[str, str] | None:
-    """("Answer" or "RewriteQ", its text); None if the reply has neither. A repeated example does not count.
+def sub_questions(reply: str, _) -> list[str | None]:
+    """The lines of a reply that ask something; None for others."""
+    lines = dict.fromkeys(re.sub(LABEL, "", line) for line in items_of(reply))
+    return [line if re.search(ASKS, line) else None for line in lines]
 
-    The prompt wants a rewriting "if the answer cannot be derived". So a rewriting that asks something counts more than
-    any answer ("unknown", "Nobody knows"). One that does not ("none") counts only if there is no answer.
+
+def decisions_of(reply: str, known: str) -> list[tuple[str, str] | None]:
+    """("Answer" or "RewriteQ", its text) for each in a reply; None for what is neither.
+
+    An answer that says that nobody knows is none, and so is a rewriting that asks nothing. `known`: the given texts.
     """
-    found = [("Answer" if label.endswith("answer") else "RewriteQ", said)
-             for label, said in sections(reply, DECISIONS) if re.search(r"\w", said) and not echoes(said, text)]
-
-    def rank(decision):
-        kind, said = decision
-        return 1 if kind == "Answer" else 0 if re.search(ASKS, said) else 2
-    return min(found, key=rank, default=None)
+    found = []
+    for label, text in fields_of(reply, DECISIONS):
+        said = plain(text)
+        answers = label.endswith("answer")
+        good = label and said and (not says_nothing(said) if answers else re.search(ASKS, said))
+        found.append(("Answer" if answers else "RewriteQ", said) if good and not echoes(said, LOOP, known) else None)
+    return found
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -188,20 +224,17 @@ class MKRAG(Agent):
 
         # Pruning (equation 5).
         groups = fill(tokenizer, list(entities), self.limit // WEIGHT_TOKENS, "\n")
-        found = self.ask_until(WEIGH, groups, lambda reply, _: weights_of(reply), WEIGHT_FORM)
-        weights = dict(chain(*(some.items() for some in found)))
-        kept = [name for name in entities if weights.get(name.lower(), TAU) >= TAU]
+        weights = dict(chain(*self.ask_until(WEIGH, groups, weights_of, WEIGHT_FORM)))
+        kept = [name for name in entities if weights.get(name, TAU) >= TAU]
 
         # Pairs of all grains.
-        requests = {PAIRS.format(guideline=GUIDELINES[grain], content=group): (grain, group)
+        requests = {PAIRS.format(guideline=GUIDELINES[grain], content=group): group
                     for name in kept for grain, lines in requests_of(name, entities[name])
                     for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")}
 
-        def pairs(reply, prompt):
-            grain, group = requests[prompt]
-            found = [pair for pair in pairs_of(reply, "question|q", "answer|a") if not echoes("".join(pair), group)]
-            return found[:1 + group.count("\n") if grain == "micro" else 1]
-        return {"pairs": list(chain(*self.ask_until("", list(requests), pairs, PAIR_FORM)))}
+        pairs = chain(*self.ask_until("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt]),
+                                      PAIR_FORM))
+        return {"pairs": list({form_of(" ".join(pair)): pair for pair in pairs}.values())}
 
     def ready(self, content):
         """The pairs and their vectors (`index`, [pairs, D])."""
@@ -216,32 +249,22 @@ class MKRAG(Agent):
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The retrieved pairs, in the order of retrieval."""
-        def sub_questions(reply, _):
-            return [re.sub(LABEL, "", line) for line in lines_of(reply) if re.search(ASKS, line)]
-        [split] = self.ask_until(f"{SPLIT}Question: ", [question], sub_questions, SPLIT_FORM)
-        new = split or [question]
+        [queries] = self.ask_until(f"{SPLIT}Question: ", [question], sub_questions, SPLIT_FORM)
+        queries = queries or [question]
+        found = [self.retrieve(prepared, query) for query in queries]
+        order = list(dict.fromkeys(chain(*found)))          # R
+        observation = "\n".join(f"{query}: {prepared.graph[best][1]}" for query, (best, *_) in zip(queries, found))
 
-        order = []                                          # R
-        observation = []                                    # of each query, the answer of its best pair
-        for _ in range(ROUNDS):
-            for query in new:
-                found = self.retrieve(prepared, query)
-                observation.append(f"{query}: {prepared.graph[found[0]][1]}")
-                order += [i for i in found if i not in order]
+        # If knowledge does not fit, its end is left out.
+        knowledge = [prepared.texts[i] for i in order]
+        texts = (LOOP.format(observation=observation, question=question, knowledge="\n".join(knowledge[:n]))
+                 for n in range(len(knowledge), -1, -1))
+        known = " ".join([question, *knowledge])
+        decisions = self.ask_fitting(texts, lambda reply, _: decisions_of(reply, known), LOOP_FORM)
 
-            # If knowledge does not fit, its end is left out.
-            knowledge = [prepared.texts[i] for i in order]
-            texts = (LOOP.format(observation="\n".join(observation), question=question,
-                                 knowledge="\n".join(knowledge[:n])) for n in range(len(knowledge), -1, -1))
-            known = " ".join([question, *knowledge])
-            decision = self.ask_fitting(texts, lambda reply: decision_of(reply, known), LOOP_FORM)
-
-            # A query that was just asked finds nothing new.
-            kind, text = decision or ("", "")
-            if kind != "RewriteQ" or text in new:
-                break
-            new = [text]
-        return order
+        # The prompt wants a rewriting "if the answer cannot be derived". So it counts more than any answer.
+        new = [text for kind, text in decisions if kind == "RewriteQ"][:1]
+        return list(dict.fromkeys(chain(order, *(self.retrieve(prepared, query) for query in new))))
 
     def retrieve(self, prepared: Prepared, query: str) -> list[int]:
         """The 5 best pairs by the re-ranker among the 20 closest; ties go to the lower id."""

@@ -119,6 +119,7 @@ def clusters(vectors: np.ndarray, tokens: list[int], most: int) -> list[list[int
 
 class Raptor(Tree):
     """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
+    instructed = False
     reply_tokens = CHUNK
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):

@@ -21,7 +21,7 @@ PAPER = {
 # The range of each setting.
 RULES = {
     **dict.fromkeys(("chunk", "window", "patience", "answer_tokens"), COUNT),
-    **dict.fromkeys(("tree", "attention", "similarity", "question_again"), FLAG),
+    **dict.fromkeys(("tree", "attention", "similarity", "question_again", "instructions"), FLAG),
     **dict.fromkeys(("fixed_nodes", "batch"),
                     Rule((int, type(None)), COUNT.words, lambda n: n is None or COUNT.holds(n))),
     "confidence": Rule((int, float), "a number of at least 0 and below 1", lambda x: 0 <= x < 1),
@@ -54,7 +54,8 @@ class Settings:
     answer_tokens: int = 128      # length limit of an answer
     question_again: bool = False  # the second turn says the question once more, which Table A2's does not
 
-    # not part of the method: changes memory and the last bits of rounding
+    # not part of the method: what runs at all; memory and the last bits of rounding
+    instructions: bool = True     # the model follows instructions; False: methods that ask in words are not run
     batch: int | None = None      # rows that run together (None: core.together.rows)
 
     def __post_init__(self):
@@ -67,8 +68,8 @@ class Settings:
         return question if self.question_again else ""
 
     def answer_settings(self) -> dict:
-        """The settings that may change an answer: all but `batch`."""
-        return {name: value for name, value in asdict(self).items() if name != "batch"}
+        """The settings that may change an answer: all but `instructions` and `batch`."""
+        return {name: value for name, value in asdict(self).items() if name not in ("instructions", "batch")}
 
     def construction_settings(self) -> dict:
         """The settings that may change a graph. What is not named as stage 2 counts as stage 1."""

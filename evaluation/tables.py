@@ -52,7 +52,8 @@ COLUMNS = {
     "ratio": lambda run: f"{run['ratio']:.2f}x" if "ratio" in run else "-",
     "FLOPs/document": lambda run: quantity(run["construction_flops"]) if run["graphs"] else "-",
     "cut": lambda run: f"{run['cut_documents']}/{run['documents']}",
-    "refused": lambda run: "{refused} of {calls}".format(**run["counts"]) if run["counts"].get("calls") else NONE,
+    "refused": lambda run: ("{refused} of {calls}, {dropped} dropped, {cut} cut".format(**run["counts"])
+                            if run["counts"].get("calls") else NONE),
     "documents": lambda run: str(run["documents"]),
     "n": lambda run: str(run["n"]),
     "F1 - PECAN": difference,

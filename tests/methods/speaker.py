@@ -1,17 +1,19 @@
 """Speakers that replace a method's model: written replies, and rules for the embedded world.
 
-The rules answer each prompt from its text alone. They see neither document nor evidence nor answers. So if GraphReader
-or JERR answers wrongly with them, its graph, walk or search has a bug, or the rules have one. (MKRAG's two
-rounds are too few for most of the questions.)
+The rules answer each prompt from its text alone. They see neither document nor evidence nor answers. So if a method
+answers wrongly with them, its graph, walk, search or index has a bug, or the rules have one. (MKRAG's two rounds are
+too few for questions about a friend.)
 
 For the rules "Sofia's baker" is a separate entity, a post, with the facts that the text states about it. "Mara is
 Sofia's baker" is a fact about Mara. So every question about Mara takes a step from her to her post, and one about her
 friend takes two more: to the friend, and to the friend's post.
 """
+import json
 import re
 
 from baselines import graphreader_prompts as figures
-from baselines import jerr
+from baselines import jerr, mkrag
+from baselines.common import Reply
 from evaluation.cost import generation
 from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
 
@@ -20,7 +22,7 @@ class Script:
     """Gives written replies in place of a method's model, and records the prompts."""
 
     def __init__(self, method, *replies):
-        self.replies = list(replies)
+        self.replies = [reply if isinstance(reply, Reply) else said(reply) for reply in replies]
         self.heard = []
         method.say = self.say
 
@@ -28,6 +30,11 @@ class Script:
         self.heard += texts
         assert len(texts) <= len(self.replies), f"nothing is written down for {texts[-1][-200:]}"
         return [self.replies.pop(0) for _ in texts]
+
+
+def said(text: str, cut: bool = False) -> Reply:
+    """A reply that costs nothing."""
+    return Reply(text, 0, 0, cut)
 
 
 def generations(model, monkeypatch) -> list[tuple[int, int]]:
@@ -48,7 +55,7 @@ def generations(model, monkeypatch) -> list[tuple[int, int]]:
 def by_rules(texts, limit):
     """The reply to each prompt by the rules."""
     openings = [next(opening for opening in RULES if opening in text) for text in texts]
-    return [RULES[opening](text.partition(opening)[2].strip()) for opening, text in zip(openings, texts)]
+    return [said(RULES[opening](text.partition(opening)[2].strip())) for opening, text in zip(openings, texts)]
 
 
 # --- what a text says -----------------------------------------------------------------------------------------------
@@ -198,7 +205,39 @@ def look_up(text):
     return f"I want to look up Page [{', '.join(pages)}] to see."
 
 
-RULES = {jerr.SYNOPSIS: shorten, jerr.ATOMS: atoms, jerr.ELEMENTS: atoms, jerr.EDGES: relate, jerr.KEYWORDS: key_words,
+# --- MKRAG ----------------------------------------------------------------------------------------------------------
+
+def entities(text):
+    found = {}
+    for (entity, relation), value in known(text).items():
+        found.setdefault(entity, {"Attributes": {}})["Attributes"][relation] = value
+    return json.dumps(found)
+
+
+def weigh(text):
+    return "\n".join(f"{name} | 1.0" for name in text.splitlines())
+
+
+def pairs(text):
+    lines = re.findall(r"^(.*) \| (.*) \| (.*)$", text.rpartition("Relationships:")[2], re.MULTILINE)
+    return "\n".join(f"Question: {QUESTIONS[relation].format(entity)}\nAnswer: {sentence(entity, relation, value)}."
+                     for entity, relation, value in lines)
+
+
+def ask_first(text):
+    entity, _ = asked(field(text, "Question"))
+    return f"{QUESTIONS['post'].format(entity)}\n{field(text, 'Question')}"
+
+
+def decide(text):
+    question, _, knowledge = text.rpartition("Question: ")[2].partition("\nKnowledge:")
+    _, way, missing = follow(question, known(knowledge))
+    return f"RewriteQ: {QUESTIONS[missing].format(way[-1])}" if missing else f"Answer: {way[-1]}"
+
+
+RULES = {mkrag.EXTRACT: entities, mkrag.WEIGH: weigh, mkrag.PAIRS.partition("{")[0]: pairs,
+         mkrag.SPLIT: ask_first, mkrag.LOOP.partition("{")[0]: decide,
+         jerr.SYNOPSIS: shorten, jerr.ATOMS: atoms, jerr.ELEMENTS: atoms, jerr.EDGES: relate, jerr.KEYWORDS: key_words,
          jerr.LOOK_UP.partition("{")[0]: look_up,
          figures.EXTRACT: extract, figures.PLAN: lambda question: f"Find what {question} needs.",
          figures.SELECT: select, figures.REASON: reason, **dict.fromkeys(figures.WALK.values(), on_walk)}

@@ -3,16 +3,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from speaker import Script, generations
+from speaker import Script, generations, said
 
 from baselines import raptor
-from baselines.agent import Agent, Tree, reminder, replies_to, user_turn
+from baselines.agent import Agent, Tree, reminder, user_turn
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
 from baselines.raptor import Raptor
 from core.files import InputError
+from core.settings import resolve
 from encoders.token_mean import TokenMean
 from pecan import Search
 
@@ -32,24 +33,24 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
     document = replace(document, passages=document.passages[:8])
     monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [list(range(len(vectors)))[:9], [9, 10, 11]])
     vector = 2 * tiny.config.width ** 2 if name == "raptor" else 0
-    said = generations(tiny, monkeypatch)
+    heard = generations(tiny, monkeypatch)
     found = []
     for batch in (1, 4):
         method = METHODS[name](tiny, replace(settings, batch=batch, answer_tokens=8))
         path = tmp_path / f"{batch}.json"
-        said.clear()
+        heard.clear()
         prepared = method.prepare(document, path, progress=batch == 4)
-        assert ("replies" in capsys.readouterr().err) == (batch == 4)
-        assert said and prepared.flops == sum(flops for flops, _ in said) + vector * len(prepared.texts)
-        assert isinstance(method, Tree) or prepared.counts["calls"] == len(said) >= prepared.counts["refused"] > 0
+        assert ("call" in capsys.readouterr().err) == (batch == 4)
+        assert heard and prepared.flops == sum(flops for flops, _ in heard) + vector * len(prepared.texts)
+        assert isinstance(method, Tree) or prepared.counts["calls"] == len(heard) >= prepared.counts["refused"] > 0
         again = METHODS[name](tiny, method.settings).prepare(document, path)
         assert (again.flops, again.counts) == (prepared.flops, prepared.counts)
 
-        said.clear()
+        heard.clear()
         answer = method.answer(prepared, question)
         assert capsys.readouterr().err == ""
-        assert answer.counts["calls"] == len(answer.trace) == len(said) - (answer.end == "read")
-        assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in said) + vector, sum(n for _, n in said))
+        assert answer.counts["calls"] == len(answer.trace) == len(heard) - (answer.end == "read")
+        assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in heard) + vector, sum(n for _, n in heard))
         found.append((answer, path.read_text()))
     assert found[0] == found[1]
 
@@ -57,34 +58,48 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
 def test_a_thought_is_no_part_of_what_a_model_says(tiny, settings, graph, question, monkeypatch):
     """This holds for replies, for the reader's answers, and for PECAN's."""
     monkeypatch.setattr(tiny.tokenizer, "decode", lambda ids: "<think>a cat</think>\n<think>?\n</think>\n\na goat")
-    said = [*replies_to(tiny, ["What is it?"], 4), Agent(tiny, settings).answer_from(question, []).text,
-            Search(tiny, graph, question, torch.ones(len(graph.nodes)), settings).answer().text]
-    assert list(map(str.strip, said)) == ["a goat"] * 3
-
-
-def test_refused_replies_are_asked_for_again(tiny, settings):
-    """A prompt is asked up to three times, with a reminder from the second time on. Accepted replies are kept."""
     method = Agent(tiny, settings)
-    script = Script(method, "x", "2", "x", "y", "5", "x")
+    method.read = lambda prepared, question: method.reading(question, [])
+    texts = [*method.ask(["What is it?"], 4), method.answer(None, question).text,
+            Search(tiny, graph, question, torch.ones(len(graph.nodes)), settings).answer().text]
+    assert list(map(str.strip, texts)) == ["a goat"] * 3
+
+
+def test_nothing_is_lost_in_silence(tiny, settings):
+    """A prompt is asked twice at most, the second time with a reminder. Accepted replies are kept. What they drop is
+    counted, and so are cut replies and their torn last line, unless it is all they say."""
+    method = Agent(tiny, settings)
+    script = Script(method, "x", "2 y z", "x", "y", said("5\n6", cut=True))
 
     def digits(reply, text):
-        return [letter for letter in reply if letter.isdigit()]
+        return [letter if letter.isdigit() else None for letter in reply.split()]
     assert method.ask_until("", ["a", "b", "c"], digits, "Say a number.") == [[], ["2"], ["5"]]
     again = reminder("Say a number.")
-    assert script.heard == ["a", "b", "c", f"{again}a", f"{again}c", f"{again}a"] and not script.replies
-    assert (len(method.trace), method.counts["refused"]) == (6, 4)
+    assert script.heard == ["a", "b", "c", f"{again}a", f"{again}c"] and not script.replies
+    assert len(method.trace) == 5 and method.counts == {"calls": 5, "refused": 3, "dropped": 3, "cut": 1}
+    Script(method, said("7", cut=True))
+    assert method.ask_until("", ["a"], digits, "") == [["7"]] and method.counts["dropped"] == 3
+
+
+def test_a_checkpoint_that_follows_no_instructions(tiny):
+    """The embedded model's methods that ask in words are not made at all. RAPTOR only wants summaries."""
+    settings = resolve(tiny.folder, tiny.config.max_length)
+    for name in sorted(METHODS.keys() - {"raptor"}):
+        with pytest.raises(InputError, match=f"(?i){name} asks in words"):
+            METHODS[name](tiny, settings)
+    METHODS["raptor"](tiny, settings)
 
 
 def test_what_does_not_fit_is_left_out(tiny, settings):
     """The first text that fits the window with reminder and reply is asked, or else the last one. The limit is exact to
     the token. A prompt that does not fit with its reply is an error."""
-    texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: Mara", "Q: "]
+    texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
     method = Agent(tiny, settings)
     whole = method.length(reminder("W.") + texts[0]) + method.limit
-    for window, asked in ((whole, texts[0]), (whole - 1, texts[1]), (1, texts[3])):
+    for window, asked in ((whole, texts[0]), (whole - 1, texts[1]), (1, texts[2])):
         method.settings = replace(settings, window=window)
         script = Script(method, "x")
-        assert method.ask_fitting(texts, str, "W.") == "x" and script.heard == [asked]
+        assert method.ask_fitting(texts, lambda reply, _: [reply], "W.") == ["x"] and script.heard == [asked]
 
     prompt = len(user_turn(tiny.tokenizer, "What is it?"))
     with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and i"):

@@ -1,6 +1,6 @@
-"""GraphReader: its prompts, the graph by hand, replies as models write them, every branch of a walk.
+"""GraphReader: its prompts, the graph by hand, every branch of a walk.
 
-The walk of its paper's Figure 23, and the embedded world by rules, are in test_story.py.
+The walk of its paper's Figure 23, and the embedded world by rules, are in test_story.py; replies in test_replies.py.
 """
 import hashlib
 from dataclasses import replace
@@ -10,17 +10,7 @@ from speaker import Script
 
 from baselines import graphreader_prompts as figures
 from baselines.agent import reminder, user_turn
-from baselines.graphreader import (
-    FORM,
-    FactGraph,
-    GraphReader,
-    Walk,
-    action_of,
-    facts_of,
-    form_of,
-    notebook_of,
-    scores_of,
-)
+from baselines.graphreader import FORM, FactGraph, GraphReader, Walk, stems_of
 from core.files import InputError
 from core.settings import Settings
 from data import Document
@@ -61,90 +51,13 @@ def test_the_graph_by_hand():
 
 def test_forms():
     """Words are compared by their stems. Case, possessives and special characters do not matter."""
-    assert len({form_of(name) for name in ("d souza jones", "D'Souza Jones'", "D’Souza_Jones’s")}) == 1
-    assert form_of("bands") == form_of("band") != form_of("Canada") != form_of("Canadian")
-
-
-@pytest.mark.parametrize("line", [
-    "1. It is a castle, he said. | Casa Loma | castle", "[1], [It is a castle, he said.], [Casa Loma | castle]",
-    "[1] [It is a castle, he said.] [Casa Loma, castle]", "1, It is a castle, he said., [Casa Loma | castle]",
-    "[104], It is a castle, he said. | Casa Loma | [castle] | ", "(1) It is a castle, he said. | [Casa Loma | castle]",
-    "[1], [It is a castle, he said.], [Casa Loma | castle],", "- [It is a castle, he said.], [Casa Loma, castle];",
-    "[1]. [It is a castle, he said.] | [Casa Loma] | [castle]", "1. [It is a castle, he said.] [Casa Loma] [castle]",
-    "1. It is a castle, he said. | Casa Loma | castle 2. No key element",
-    "**1.** It is a castle, he said. | **Casa Loma** | castle", "– It is a castle, he said. | \"Casa Loma\" | castle",
-    "1. It is a castle, he said. | Key Elements: Casa Loma, castle", "1. It is a castle, he said. | Casa Loma; castle",
-    "[1], [It is a castle, he said.], [Casa Loma '' castle]",
-    "[1], [It is a castle, he said.], [Casa Loma, castle], [2], [No key element]",
-    "| No. | Fact | Elements |\n|---|---|---|\n| 1 | It is a castle, he said. | Casa Loma | castle |"])
-def test_facts_as_models_write_them(line):
-    reply = f"Facts:\n2. No key element\nx | []\n{line}\n5, 1911 was the year. | 1911"
-    assert facts_of(reply, "") == [["It is a castle, he said.", "Casa Loma", "castle"], ["1911 was the year.", "1911"]]
-    assert facts_of("[1], [He had 5 dogs], [5, dogs]", "") == [["He had 5 dogs", "5", "dogs"]]
-
-
-def test_the_prompts_example_counts_if_it_is_in_the_text():
-    reply = "1. One day, a father and his little son were going home. | father | going home"
-    assert facts_of(reply, "A text.") == []
-    assert len(facts_of(reply, "One day, a father and his little son were going home. They sang.")) == 1
-
-
-# --- replies --------------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("stage, reply, wanted", [
-    ("facts", "*Chosen Action*: Read_chunk(List[6, 9])", ("read_chunk", "List[6, 9]")),
-    ("neighbours", "*Chosen Action*: read_neighbor_node(Danko Jones (band))",
-     ("read_neighbor_node", "Danko Jones (band)")),
-    ("chunk", "*Chosen Action*: search_more()\n*Chosen Action*: termination()", ("termination", "")),
-    ("chunk", "*Chosen Action*: search_more(). Termination would be early.", ("search_more", "")),
-    ("facts", "*Chosen Action*: I go on\nReason: [6] is near\nread_chunk([6])", ("read_chunk", "[6]")),
-    ("facts", "**Chosen action:** read_chunk([6])\nread_chunk([9]), read_chunk([6]), read_chunk",
-     ("read_chunk", "[6], [9]")),
-    ("facts", "read_chunk([6])", None), ("neighbours", "*Chosen Action*: read_chunk([6])", None),
-    ("facts", "*Chosen Action*: read_chunk(List[ID]) or stop_and_read_neighbor().", None)])
-def test_actions(stage, reply, wanted):
-    assert action_of(reply, stage) == wanted
-
-
-@pytest.mark.parametrize("reply", [
-    "*Updated Notebook*: a band\n*Rationale for Next Action*: x\n*Chosen Action*: search_more()",
-    "**Updated notebook:**\na band\n\n---\n\n**Rationale for the next action:** x\n**Chosen Action:**\n`search_more()`",
-    "### Updated Notebook\na band\n### Rationale for Next Action\nx\n### Chosen Action\n\nsearch_more()\n\nOK?",
-    "1. Updated Notebook: a band\n2. Rationale: x\n3. Action: search_more()",
-    "(1) Updated Notebook – a band\n(2) Rationale – x\n(3) **Chosen Action** – search\\_more()",
-    "Here is my updated notebook:\na band\nNext step: x\nReason: x\nAction: search_more()",
-    "Notebook: a band\nReasoning: x\nChosen Action: search_more()",
-    "Notebook: x\nUpdated Notebook (new):\na band\nExplanation: x\nChosen Action: search_more()",
-    "Updated Notebook: a band\nJustification for Next Action: x\nChosen Action: search_more()",
-    "Updated Notebook: a band\n- **Next Action Rationale:** x\nChosen Action: search_more()",
-    "Updated Notebook: a band\nThe rationale for the next action is x.\nChosen Action: search_more()",
-    "Here's the updated notebook entry:\n```\na band\n```\nRational: x\nSelected Action: search_more()\nNote: It's "
-    "too early for termination().",
-    "Notebook content: a band\nNext Steps: x\nAction: search_more()\n- **Reason:** read_previous_chunk() is no help.",
-    "My [Updated Notebook]: a band\n> Rationale behind it: x\nMy chosen action is search_more, not read_chunk."])
-def test_replies_on_a_walk_as_models_write_them(reply):
-    assert (notebook_of(reply), action_of(reply, "chunk")) == ("a band", ("search_more", ""))
-
-
-def test_notebooks():
-    assert notebook_of("**Updated Notebook**:\n- a band\n- a city\n---\n# Rationale") == "a band\n- a city"
-    assert notebook_of("*Updated Notebook*:\n*Chosen Action*: x") == ""
-
-
-@pytest.mark.parametrize("reply", [
-    "Node: Toronto, Score: 50\nNode: [danko jones], Score: [250]\nNode: Prague, Score: 99\nNode: toronto, Score: 70.5",
-    "**Node:** Toronto, **Score**: 70.5\n1. Node 2: Danko Jones; Score: 100/100\nNode: Toronto, Score: -5",
-    "* Node: Toronto (Score: 70.5)\n* Node: Danko Jones – Score: High (100)\nNode: Casa Loma, Sort: 9",
-    "Starting Node: Toronto, Relevance Score: 70.5\nStarting Node 2: Danko Jones, Relevance Score: 100",
-    "### Node: Toronto\nScore: 70.5\n\nnode\nDanko Jones\nscore\n100",
-    "| Node: Toronto | Score: 70.5 |\n| Node: Danko Jones | Score: 100 |"])
-def test_scores_as_models_write_them(reply):
-    assert scores_of(reply, FactGraph(BY_HAND)) == {3: 70.5, 2: 100}
+    assert len({stems_of(name) for name in ("d souza jones", "D'Souza Jones'", "D’Souza_Jones’s")}) == 1
+    assert stems_of("bands") == stems_of("band") != stems_of("Canada") != stems_of("Canadian")
 
 
 # --- walks ----------------------------------------------------------------------------------------------------------
 
-def said(action, notebook=None):
+def told(action, notebook=None):
     book = "" if notebook is None else f"*Updated Notebook*: {notebook}\n"
     return f"{book}*Rationale for Next Action*: because\n*Chosen Action*: {action}"
 
@@ -175,35 +88,37 @@ def walk(method):
     ("read_chunk([99, 6, 6]) > search_more() > termination()", [6], 0),
     ("stop_and_read_neighbor() > read_neighbor_node(Key element: Danko Jones) > read_chunk([0, 9]) > termination()",
      [9], 0),
-    ("read_chunk([99]) > read_chunk([ID]) > x", [], 3),
+    ("read_chunk([99]) > x", [], 2),
     # if all chunks were read already, the walk goes on as after stop_and_read_neighbor
     ("read_chunk([6]) > search_more() > read_neighbor_node(Danko Jones) > read_chunk([6]) > termination()", [6], 0),
-    # a walk may go back; an invented node, one that is no neighbour and the node itself are refused; the third refusal
-    # in a row ends the walk, the second does not
+    # a walk may go back; an invented node, one that is no neighbour and the node itself are refused; the second refusal
+    # in a row ends the walk
     ("stop_and_read_neighbor() > read_neighbor_node(Danko Jones) > stop_and_read_neighbor() > "
      "read_neighbor_node(Never Too Loud) > stop_and_read_neighbor() > termination()", [], 0),
-    ("stop_and_read_neighbor() > read_neighbor_node(Prague) > read_neighbor_node(Casa Loma) > "
-     "read_neighbor_node(Never Too Loud)", [], 3),
-    ("x > y > read_chunk([6]) > search_more() > termination()", [6], 2)])
+    ("stop_and_read_neighbor() > read_neighbor_node(Prague) > read_neighbor_node(Casa Loma)", [], 2),
+    ("stop_and_read_neighbor() > read_neighbor_node(Never Too Loud) > termination()", [], 1),
+    ("x > read_chunk([6]) > y > search_more() > termination()", [6], 2)])
 def test_branches_of_a_walk(walk, actions, read, refused):
-    one = walk("Never Too Loud", *map(said, actions.split(" > ")))
+    one = walk("Never Too Loud", *map(told, actions.split(" > ")))
     assert (one.read, one.method.counts["refused"]) == (read, refused)
 
 
 def test_notebooks_of_a_walk(walk):
-    """If a reply has no notebook, the old one stays, also among neighbours. A walk ends at a node without them."""
-    one = walk("Toronto", said("read_chunk([9])", "old"), said("search_more()"), said("termination()", "new"))
-    assert one.notebook == "old"
-    assert walk("a", said("stop_and_read_neighbor()", "kept"), facts=[[["f", "a"]]]).notebook == "kept"
+    """If a reply has no notebook, the old one stays. That of a refused reply counts. A walk ends at a node without
+    neighbours."""
+    actions = told("read_chunk([9])", "old"), told("?", "kept"), told("search_more()"), told("termination()")
+    one = walk("Toronto", *actions)
+    assert one.notebook == "kept"
+    assert walk("a", told("stop_and_read_neighbor()", "kept"), facts=[[["f", "a"]]]).notebook == "kept"
 
 
 def test_a_walk_has_ten_calls(walk):
-    """The 10th call is the last, and its notebook is kept. A refused reply is not a call."""
+    """The 10th call is the last, at a chunk and at a node; its notebook is kept. A refused reply is not a call."""
     line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
     actions = " > ".join(f"read_chunk([{n}]) > search_more() > read_neighbor_node(k{n + 1})" for n in range(3))
-    one = walk("k0", "x", *map(said, actions.split(" > ")), said("read_chunk([3])", "tenth"), facts=line)
+    one = walk("k0", "x", *map(told, actions.split(" > ")), told("read_chunk([3])", "tenth"), facts=line)
     assert (len(one.actions), one.read, one.queue, one.notebook) == (10, [0, 1, 2], [3], "tenth")
-    one = walk("Never Too Loud", said(f"read_chunk({[*range(10)]})"), *[said("search_more()")] * 9)
+    one = walk("Never Too Loud", told(f"read_chunk({[*range(10)]})"), *[told("search_more()")] * 9)
     assert (len(one.actions), one.read, one.queue) == (10, [*range(9)], [9])
 
 
@@ -220,10 +135,10 @@ def test_memory_gives_way_to_the_window(method):
 
 def test_walks_do_not_see_each_other(method):
     """The walk from the better node is first. A chunk that both read counts once."""
-    script = Script(method, "1. f. | Toronto | Danko Jones", "2. g. | Casa Loma | Toronto", "the plan",
+    script = Script(method, "1. Fact. | Toronto | Danko Jones", "2. Two. | Casa Loma | Toronto", "It",
                     "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
-                    said("read_chunk([1])", "one"), said("termination()", "Casa Loma"),
-                    said("read_chunk([1, 0])"), said("search_more()"), said("termination()"), "Analyze: x")
+                    told("read_chunk([1])", "one"), told("termination()", "Casa Loma"),
+                    told("read_chunk([1, 0])"), told("search_more()"), told("termination()"), "Analyze: x")
     method.chunk = 3                                        # so that each passage is a chunk
     answer = method.answer(method.prepare(Document("story", ["road.", "town."])), "Which castle?")
     assert (answer.nodes, answer.counts["calls"]) == ([1, 0], 8)
@@ -247,6 +162,6 @@ def test_it_cannot_run_on_a_small_window(tiny, settings):
     chunk = " ".join(["road."] * 80)                        # 160 tokens, as 2000 shrink to with chunks of 24
     prompt, reply = len(user_turn(tiny.tokenizer, f"{reminder(FORM)}{figures.EXTRACT}\n\n{chunk}")), 1024 * 24 // 300
     method = GraphReader(tiny, replace(settings, window=prompt + reply))
-    assert method.prepare(Document("x", [f"{chunk} {chunk}"])).counts["calls"] == 6
+    assert method.prepare(Document("x", [f"{chunk} {chunk}"])).counts["calls"] == 4
     with pytest.raises(InputError, match=f"extraction of GraphReader takes {prompt} tokens and its reply {reply}"):
         GraphReader(tiny, replace(settings, window=prompt + reply - 1))

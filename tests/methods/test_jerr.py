@@ -1,6 +1,6 @@
-"""JERR: six rounds of its search by hand, SimHash and the graph against packages, replies as models write them.
+"""JERR: six rounds of its search by hand, SimHash and the graph against packages.
 
-A whole conversation, and the embedded world by rules, are in test_story.py.
+A whole conversation, and the embedded world by rules, are in test_story.py; replies are in test_replies.py.
 """
 from dataclasses import replace
 
@@ -8,24 +8,13 @@ import hypothesis
 import networkx
 import pytest
 from hypothesis import strategies as st
-from speaker import Script
+from speaker import Script, said
 
 from baselines import common, jerr
-from baselines.jerr import (
-    JERR,
-    ROOT,
-    TreeSearch,
-    acyclic,
-    join_names,
-    keywords_of,
-    names_of,
-    pages_of,
-    relations_of,
-    simhash,
-    synopsis_of,
-)
+from baselines.common import Reading
+from baselines.jerr import JERR, ROOT, TreeSearch, acyclic, join_names, keywords_of, simhash
 from core.settings import Settings
-from data import Answer, Document, Prepared, Question
+from data import Document, Prepared, Question
 
 # --- search ---------------------------------------------------------------------------------------------------------
 
@@ -49,7 +38,7 @@ def test_six_rounds_by_hand():
         assert [tree.ucb(v, ROOT) for v in tree.children[ROOT]] == pytest.approx(ucb, abs=5e-5)
         tree.round()
         assert (tree.N[:ROOT], tree.W[:ROOT]) == (N, W), f"round {number + 1}"
-    assert tree.best() == [0, 1, 2, 3, 4], "node 1, without a keyword, is above the single match 3"
+    assert tree.best() == [0, 2, 1, 3, 4], "node 1, without a keyword, is above the single match 3"
 
 
 def test_rollouts_are_short_and_follow_the_edges():
@@ -61,13 +50,13 @@ def test_rollouts_are_short_and_follow_the_edges():
 
 
 def test_a_node_is_in_the_tree_once():
-    """Node 3 can be reached from 1 and from 2, but is below one of them. The best nodes have the highest Q; then N, own
-    keywords, and the lower id decide. There are five at most."""
+    """Node 3 can be reached from 1 and from 2, but is below one of them. The best nodes have the highest Q; then own
+    keywords, N, and the lower id decide. There are five at most."""
     tree = TreeSearch([*"abxdefg"], [[0, 1, ""], [0, 2, ""], [1, 3, ""], [2, 3, ""]], ["x"])
     for _ in range(20):
         tree.round()
     assert sorted(sum(tree.children[:ROOT], [])) == [1, 2, 3]
-    tree.N, tree.W = [1, 4, 4, 4, 0, 8, 8], [.5, 2, 2, 1, 0, 0, 0]
+    tree.N, tree.W = [1, 4, 2, 4, 0, 8, 8], [.5, 2, 1, 1, 0, 0, 0]
     assert tree.best() == [2, 1, 0, 3, 5]
 
 
@@ -101,67 +90,9 @@ def test_the_graph_stays_acyclic(relations):
     assert acyclic([(0, "r", 1), (0, "a", 1), (0, "r", 1)], 2) == [[0, 1, "r; a"]]
 
 
-# --- replies --------------------------------------------------------------------------------------------------------
-
-TEXT = ("Danko Jones is a hard rock trio from Toronto, Ontario, Canada. Rich Knox released Casa Loma in 1911. Many "
-        "people liked it.")
-
-
-@pytest.mark.parametrize("reply", [
-    "* Danko Jones\n* Toronto", "● Danko Jones\n● Toronto", "(1) Danko Jones\n(2) Toronto",
-    "**1.** Danko Jones\n**2.** Toronto.", "Danko Jones\nToronto\nI hope this helps.", "* \"Danko Jones\"\n* `Toronto`",
-    "1. **Danko Jones**: a hard rock trio\n2. **Toronto**: A city. It is large.",
-    "* Danko Jones – a trio\n* Toronto – a city", "People: Danko Jones\nPlaces: Toronto",
-    "People:\nDanko Jones\n\nPlaces:\nToronto",
-    "- **Danko Jones** (a trio, from Canada)\n- **Toronto** [city]", "* **Danko Jones** is a trio\n* Toronto, a city",
-    "Here they are:\n\n### People\n* Danko Jones\n\n### Places\n* Toronto\n* Prague",
-    "* **People:** Danko Jones\n* **Places:** Toronto and Prague", "Entities: Danko Jones, Toronto.",
-    "a) Danko Jones\nb) Toronto", "* [Danko Jones](https://x.org)\n* [Toronto](y)",
-    "{\"names\": [\"Danko Jones\", \"Toronto\"]}", "{\"people\": [\"Danko Jones\"], \"places\": [\"Toronto\"]}",
-    "* People\n  * Danko Jones\n* Places\n  * Toronto", "Danko Jones (band: rock), Toronto (Ontario, Canada",
-    "Danko Jones and Toronto", "Entities: Danko Jones, and Toronto", "['Danko Jones', 'Toronto']",
-    "[\"Danko Jones\", \"Toronto\"]", "{\"people\":[\"Danko Jones\",\"Toronto\"]}",
-    "| Entity | Type |\n|---|---|\n| Danko Jones | band |\n| Toronto | city |"])
-def test_names_as_models_write_them(reply):
-    assert names_of(reply, TEXT) == ["Danko Jones", "Toronto"]
-
-
-@pytest.mark.parametrize("reply", [
-    "I'm sorry, but I can't help with that.", "* None", "No entities found.", "Sure! Here they are:", "* Prague", "",
-    "Danko Jones is a hard rock trio from Toronto, Ontario, Canada.", "* Rich Knox released Casa Loma in 1911",
-    "The text mentions Danko Jones, a hard rock trio from Toronto.", "* Danko Jones is a hard rock trio", "* Jone",
-    "Danko Jones, a hard rock trio, comes from Toronto.",
-    "Danko Jones is a trio (from Canada) and Casa Loma, in 1911. Many people, Toronto, liked it."])
-def test_what_names_nothing_is_refused(reply):
-    """Apologies, sentences and names that the text does not hold."""
-    assert names_of(reply, TEXT) == []
-
-
-def test_other_replies():
-    assert names_of("* Toronto, Ontario, Canada", TEXT) == ["Toronto, Ontario, Canada"]
-    chinese = "孙悟空三次打败了白骨精,唐僧却不信他。"
-    assert names_of("* 孙悟空\n* **白骨精**:妖怪", chinese) == ["孙悟空", "白骨精"], "there are no blanks between words"
-    assert synopsis_of("孙悟空打败了\n白骨精。", chinese) == "孙悟空打败了 白骨精。"
-    apology = "I cannot fulfill your request. I'm just an AI and must not write about people who suffer violence."
-    assert [synopsis_of(reply, TEXT) for reply in ("No", "I'm sorry, I can't help.", apology, "")] == [""] * 4
-    reply = ("* Casa Loma | is in | Toronto.\n1. **toronto** | has | \"Casa Loma\"\nToronto - has - Casa Loma\n"
-             "Toronto | has | Prague\nToronto | Casa Loma\n(Toronto | has | Casa Loma)\n"
-             "Casa Loma (1911) | is in | Toronto (a city)\n> Rex (dog) | is in | Toronto")
-    assert relations_of(reply, {"casa loma": 0, "toronto": 1, "rex (dog)": 2}) == [
-        (0, "is in", 1), (1, "has", 0), (1, "has", 0), (0, "is in", 1), (2, "is in", 1)]
-
-
-@pytest.mark.parametrize("reply, wanted", [
-    ("I want to look up Page [0, 2] to see.", [0, 2]), ("Pages [8], then Page [1]", [8]), ("[Page 3, Page 1]", [3, 1]),
-    ("Danko Jones (Page 1, 2): none", []), ("Page [2", []), ("Page [0, 1, 2, 3, 4]", [0, 1, 2]),
-    ("Page [999, 10000000007, 998, 998]", [998])])
-def test_pages(reply, wanted):
-    assert pages_of(reply, 999, 3) == wanted
-
-
 def test_keywords():
     assert keywords_of("Where is Casa Loma?", ["Casa  Loma", "casa loma"]) == {"casa loma"}
-    assert keywords_of("What is the nick-name of Danko Jones?", []) == {"nick-name", "danko", "jones"}
+    assert keywords_of("What is the nick-name of Danko Jones?", []) == {"nick", "name", "danko", "jones"}
     assert keywords_of("Where?\n(A) Rome\n(B) Plan B", []) == {"rome", "plan", "b"}
 
 
@@ -171,7 +102,8 @@ def test_questions_with_options(tiny):
     """With options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read again."""
     method = JERR(tiny, Settings(window=100_000, chunk=9))
     heard = []
-    method.say = lambda texts, limit: heard.extend(texts) or ["* castle\n\nPage [1, 0, 2, 3, 4, 5]"] * len(texts)
+    method.say = lambda texts, limit: heard.extend(texts) or [
+        said("* castle\n\nPage [1, 0, 2, 3, 4, 5]")] * len(texts)
     for question, chunks, most in (("Which (A) castle?", 3, 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, 5)):
         document = Document("x", ["castle" + " road" * 16] * 7, [Question("q", question, ["a"])])
         prepared = method.prepare(document)
@@ -181,16 +113,15 @@ def test_questions_with_options(tiny):
         assert f"1 to {most} page(s)" in heard[-1] and heard[-1].endswith(question)
 
 
-def test_look_up_refused(tiny, settings):
-    """Without names, pages and synopses ("No" is none), only the beginnings of the chunks are read."""
+def test_a_chunk_without_a_synopsis(tiny, settings):
+    """Its beginning is the synopsis. Without names and pages, only that is read."""
     method = JERR(tiny, replace(settings, window=10_000))
-    script = Script(method, "No", "  ", "No.", *["These words are in no synopsis."] * 12)
+    script = Script(method, "No", "  ", *["These words are in no synopsis."] * 8)
     chunk = "first words" + " road" * 60
     prepared = method.prepare(Document("x", [chunk]))
-    answer = method.answer(prepared, "Who is Mara?")
     [synopsis] = prepared.graph["synopses"]
     assert chunk.startswith(synopsis) and len(tiny.tokenizer.encode(f" {synopsis}")) == method.limit
-    assert (prepared.counts["refused"], answer.counts["refused"], answer.nodes) == (9, 6, []) and not script.replies
+    assert method.answer(prepared, "Who is Mara?").nodes == [] and not script.replies
 
 
 @pytest.mark.parametrize("room, pages, lines, nodes", [
@@ -203,8 +134,8 @@ def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, line
     method = JERR(tiny, settings)
     method.ask_until = lambda *_: [["castle"]]
     method.look_up = lambda *_: pages
-    method.answer_from = lambda question, ids: Answer(" ".join(ids), [], 0, 0)
-    answer = method.answer(Prepared([f"c{n} c{n}" for n in range(4)], graph={
+    method.reading = lambda question, lines, *about: Reading(" ".join(lines), *about)
+    reading = method.read(Prepared([f"c{n} c{n}" for n in range(4)], graph={
         "synopses": [f"s{n}" for n in range(4)], "edges": [],
         "nodes": [{"name": "castle", "chunks": [n], "text": "castle"} for n in (3, 2)]}), "Q?")
-    assert (answer.text, answer.nodes, answer.cut) == (lines, nodes, room < 8)
+    assert (reading.prompt, reading.nodes, reading.cut) == (lines, nodes, room < 8)

@@ -31,8 +31,8 @@ def raw(data: str, name: str) -> list[dict]:
              "answers": ["Mara Lee"], "nodes": some * rng.randrange(1, 40), "tokens": 1, "cut": rng.random() < .5,
              "flops": rng.randrange(10**8, 10**12), "construction_flops": built[d],
              "graph": "g" if some else None,
-             "counts": {"calls": rng.randrange(9), "refused": 0} if asked else {},
-             "construction_counts": {"calls": 5, "refused": 1} if asked else {},
+             "counts": {"calls": rng.randrange(9), "refused": 0, "dropped": 2, "cut": 0} if asked else {},
+             "construction_counts": {"calls": 5, "refused": 1, "dropped": 0, "cut": 1} if asked else {},
              **({"options": ["Ann", "Bob"], "gold": 1} if data == "mine" else {})} for n, d in enumerate("aab")]
 
 

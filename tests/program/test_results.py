@@ -35,7 +35,8 @@ def test_a_summary_by_hand():
     def row(document, text, nodes, cut=False):
         return {"hash": document, "prediction": text, "answers": ["Mara Lee"], "nodes": nodes, "tokens": 10 * nodes,
                 "flops": 100 * nodes, "construction_flops": {"a": 7, "b": 1}[document], "cut": cut,
-                "counts": {"calls": 2, "refused": 1}, "construction_counts": {"calls": 30, "refused": 10},
+                "counts": {"calls": 2, "refused": 1, "dropped": 3},
+                "construction_counts": {"calls": 30, "refused": 10, "dropped": 0, "cut": 4},
                 "options": ["Al", "Tom"], "gold": 0, "graph": "g"}
     found = metrics.summary([row("b", "Lee Mara", 9), row("a", "Mara Lee", 1, True), row("a", "Lee Mara", 1, True),
                              row("a", "Tom", 1)])
@@ -47,7 +48,7 @@ def test_a_summary_by_hand():
     assert dict(zip(tables.COLUMNS, tables.cells(run, tables.COLUMNS))) == {
         "F1": "75.0", "95 %": interval, "EM": "25.0", "accuracy": "0.0", "ROUGE-L": "50.0", "nodes": "3.0",
         "FLOPs/query": "300", "FLOPs": "300", "ratio": "1.50x", "FLOPs/document": "4.00", "graph": "4.00", "cut": "1/2",
-        "refused": "24 of 68", "documents": "2", "n": "4", "F1 - PECAN": "-2.0 (-3.0 to +4.0)",
+        "refused": "24 of 68, 12 dropped, 8 cut", "documents": "2", "n": "4", "F1 - PECAN": "-2.0 (-3.0 to +4.0)",
         "F1 - first row": "-2.0 (-3.0 to +4.0)", "diff": "-2.0"}
     whole = found | {"nodes": 0, "graphs": 0, "counts": {}}            # without PECAN's run
     assert tables.cells(whole, ["nodes", "graph", "refused", "ratio", "diff"]) == ["-", "-", "none", "-", "-"]

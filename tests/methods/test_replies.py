@@ -1,0 +1,114 @@
+"""What GraphReader, MKRAG and JERR take from a reply, and what they count as dropped.
+
+replies.jsonl is the table: a reply as it was written, what is taken, and how many parts are dropped. Rows with "by" are
+real replies. "about" is what the model was asked about; a title stands for its passage in tests/hotpotqa_3.json. Rows
+with "plain" are in the format of their paper; they are decorated at random, too.
+"""
+import json
+import re
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from baselines import graphreader_prompts as figures
+from baselines.agent import form_of, own_lines
+from baselines.graphreader import FactGraph, Walk, facts_of, scores_of
+from baselines.jerr import names_of, pages_of, relations_of, synopsis_of
+from baselines.mkrag import decisions_of, entities_of, pairs_of, sub_questions, weights_of
+from evaluation.datasets import Dataset
+
+pytest.importorskip("snowballstemmer")
+FOLDER = Path(__file__).parent
+PASSAGES = {passage.partition("\n")[0]: passage
+            for document in Dataset(FOLDER.parent / "hotpotqa_3.json").documents for passage in document.passages}
+
+
+def scored(reply: str, names: str) -> list:
+    graph = FactGraph([[["f", *names.splitlines()]]])
+    return [score and [graph.names[score[0]], score[1]] for score in scores_of(reply, graph)]
+
+
+def related(reply: str, names: str) -> list:
+    names = names.splitlines()
+    found = relations_of(reply, {form_of(name): n for n, name in enumerate(names)})
+    return [some and [names[some[0]], some[1], names[some[2]]] for some in found]
+
+
+def walked(reply: str, about: str) -> list:
+    """Notebook and action after a reply at a stage; `about` is the stage and the notebook before.
+
+    The node is Toronto, with facts in chunks 0 to 9; its neighbours are Latin and Danko Jones (band).
+    """
+    stage, _, notebook = about.partition(": ")
+    graph = FactGraph([[["f", "Toronto", "Latin", "Danko Jones (band)"]]] * 10)
+    walk = Walk(None, graph, [""] * 12, "", "", 0, notebook, read=[11])
+    found = walk.act(stage, reply)
+    return [*([] if stage == "neighbours" else [walk.notebook]), *walk.actions, *[None] * found.count(None)]
+
+
+# How a reply is read. The first two prompts ask for free text.
+READERS = {"plan": lambda reply, _: own_lines(reply, figures.PLAN),
+           "reason": lambda reply, _: own_lines(reply, figures.REASON),
+           "facts": facts_of, "scores": scored, "walk": walked, "entities": entities_of, "weights": weights_of,
+           "pairs": pairs_of, "split": sub_questions, "decision": decisions_of, "synopsis": synopsis_of,
+           "names": names_of, "relations": related, "pages": lambda reply, prompt: pages_of(reply, prompt, 13, 3)}
+TABLE = [json.loads(line) for line in (FOLDER / "replies.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def read(kind: str, reply: str, about: str) -> tuple[list, int]:
+    """What is taken, in JSON's types, and how many parts are dropped."""
+    about = "\n".join(PASSAGES.get(title, title) for title in about.split("\n"))
+    found = json.loads(json.dumps(READERS[kind](reply, about)))
+    return [value for value in found if value is not None], found.count(None)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row['kind']}: {row['written'][:40]!r}")
+def test_the_table(row):
+    assert read(row["kind"], row["written"], row.get("about", "")) == (row["taken"], row.get("dropped", 0))
+
+
+def test_replies_of_real_models():
+    """There are forty, of two models, for each prompt that asks for a form."""
+    real = [row for row in TABLE if "by" in row]
+    assert len(real) >= 40 and len({row["by"] for row in real}) == 2
+    assert {row["kind"] for row in real} == {*READERS} - {"plan", "reason"}
+
+
+# --- any decoration -------------------------------------------------------------------------------------------------
+
+WRAPS = ["{}", "**{}**", "\"{}\"", "“{}”", "‘{}’", "[{}]", "`{}`", "*{}*", " {} "]
+LABELS = ["{}: ", "**{}:** ", "**{}**: ", "{}：", "__{}__: "]
+MARKS = ["", "* ", "- ", "• ", "– ", "### ", "> ", "1. ", "2) ", "(3) ", "**4.** ", "* 6. ", "[5] "]
+ENDS = ["\n", "\n\n", "\n \n"]
+FRAMES = ["{}", "```\n{}\n```", "Sure! Here it is:\n{}", "Here you are:\n\n```text\n{}```", "{}\n\nI hope this helps!"]
+
+
+def values_in(value) -> list[str]:
+    """The texts in JSON's lists."""
+    return [text for inner in value for text in values_in(inner)] if isinstance(value, list) else [str(value)]
+
+
+def decorated(row: dict, random) -> str:
+    """The reply of a row with any decoration: of its values where they stand alone, of labels, lines and the whole."""
+    def choice(options):
+        return random.choice(options[:5] if row["kind"] == "pages" else options)              # [5] would be a page
+    text = row["written"]
+    if row["kind"] != "entities":                            # JSON
+        for value in values_in(row["taken"]):
+            text = re.sub(rf"(?m)(^|[:|] |, ){re.escape(value)}(?=$| \||,)",
+                          lambda found: found[1] + choice(WRAPS).format(found[0].removeprefix(found[1])), text, count=1)
+        text = re.sub(r"(?m)(?<![\w ])([A-Z]\w+(?: \w+){0,3}): ", lambda label: choice(LABELS).format(label[1]), text)
+        text = "".join(choice(MARKS) + line + choice(ENDS) for line in text.splitlines())
+        text = text.translate(choice([{}, str.maketrans("'-", "’–")]))
+    return choice(FRAMES).format(text.replace("{", "{{").replace("}", "}}")).replace("{{", "{").replace("}}", "}")
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.get("plain")], ids=lambda row: row["kind"])
+@hypothesis.given(st.randoms(use_true_random=False))
+def test_decoration_changes_nothing(row, random):
+    """Marks, bold type, quotes, brackets, typographic signs, empty lines, fences, preambles and afterwords, in any
+    combination. (Free text has no end: there an afterword is text.)"""
+    taken, _ = read(row["kind"], decorated(row, random), row.get("about", ""))
+    assert re.findall(r"\w+|None", str(taken)) == re.findall(r"\w+|None", str(row["taken"]))
