@@ -81,6 +81,8 @@ def test_the_search_in_the_readme(tmp_path, capsys):
 
 # Commands in the documents that need only the repository, and the test that runs each, or .ci/run.
 RUN_BY = {
+    "pip install -r requirements.txt": ".ci/run",
+    'python pecan.py tiny/story.txt "When did Selma move?"': "test_the_search_in_the_readme",
     "pip install -r requirements.txt && python eval.py": ".ci/run",
     "pip install -r requirements.txt -r tests/requirements.txt && pytest": ".ci/run",
     "pip install -r requirements.txt -r tests/requirements.txt": ".ci/run",
