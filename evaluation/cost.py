@@ -57,7 +57,7 @@ ANSWER = 10                       # tokens of an answer, at the published length
 
 # Agent -> how often it asks at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION +
 # CALL tokens and writes CALL; shorter replies count as a part of a call.
-ASKS = {"raptor": (0.4, 0), "memwalker": (0.3, 4), "graphreader": (1.5, 50), "mkrag": (6, 9), "jerr": (3, 6)}
+ASKS = {"raptor": (0.4, 0), "memwalker": (0.3, 4), "graphreader": (1.5, 20), "mkrag": (4, 6), "jerr": (3, 6)}
 CALL = 500                        # before scaling
 INSTRUCTION = 300
 LAYERS = 2 ** 28                  # bytes of the layers that are measured, at least; see seconds_a_flop
@@ -141,6 +141,7 @@ def expected(run: Run) -> dict[str, list]:
     choose_threads(*configs)
     device, dtype = choose_device(options.device, options.dtype, config.dtype)
     batch = rows_of(built.batch, device.type)
+    call = scaled(CALL, settings)
     work = Counter(), Counter()                              # least, most: the FLOPs of each kind of pass
     sizes = []                                               # the bytes of each pass
 
@@ -153,6 +154,10 @@ def expected(run: Run) -> dict[str, list]:
             flops[name, 1, PASS, 0, False] += count * reading
             flops[name, together, 1, power(prompt), attended] += count * (generation(config, prompt, reply) - reading)
         sizes.append(bytes_of_pass(config, dtype.itemsize, together * prompt, together * (prompt + reply)))
+
+    def calls(together, most):
+        """Add an agent's calls."""
+        ask(model, together, *((n, INSTRUCTION + call, call) for n in (most / 10, most)))
 
     def spent():
         return [sum(flops.values()) for flops in work]
@@ -175,10 +180,7 @@ def expected(run: Run) -> dict[str, list]:
                         (1, instruction + nodes, limit), attended=True)
 
         if method in ASKS:
-            for_call, for_question = ASKS[method]
-            call = scaled(CALL, settings)
-            for together, most in (batch, for_call * tokens / call), (1, for_question * len(document.questions)):
-                ask(model, together, *((calls, INSTRUCTION + call, call) for calls in (most / 10, most)))
+            calls(batch, ASKS[method][0] * tokens / call)
 
         graphs = [sum(each) - first for *each, first in zip(graphs, spent(), before)]
         for question in document.questions:
@@ -194,6 +196,8 @@ def expected(run: Run) -> dict[str, list]:
                     for read, reply in ((few, 1), (most, settings.answer_tokens))]
             if not builds:
                 ask(model, len(run.dataset.questions), *ends)
+                if method in ASKS:
+                    calls(1, ASKS[method][1])
                 if method == "longllmlingua":                # its scorer reads the document about three times
                     ask(model, 1, *((n * tokens / CALL, CALL, 1) for n in (.3, 3)))
                 continue
