@@ -37,7 +37,6 @@ worked example, two IPs above three chunks (tests/numerics/test_pecan.py compute
     final                   .50    .65    .85     chunk 2 is read next
 """
 import re
-import unicodedata
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
@@ -50,7 +49,7 @@ from core.code import code_of_graphs, code_of_method
 from core.disk import node_vectors, read_kept, write_kept
 from core.files import InputError, attempt
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
-from core.text import split
+from core.text import of, split
 from core.together import Batches, Memory, rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
@@ -207,11 +206,6 @@ def edge_weights(a: torch.Tensor, x: list[int]) -> torch.Tensor:
     The edges sum to 1, or are 0 if all attention rounds to 0.
     """
     return share(a[x].cpu().double().mean(0))
-
-
-def of(*categories: str, first: str = " ") -> str:
-    """The characters of these Unicode categories, from `first` on."""
-    return "".join(c for c in map(chr, range(ord(first), 0x20000)) if unicodedata.category(c) in categories)
 
 
 # What a bullet begins with. So **bold**, ---, -12 degrees, 1.5 and 1921. are text. Possessive, and used only at the

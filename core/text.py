@@ -1,25 +1,61 @@
 """Text in pieces of at most a given number of tokens."""
+import re
 import unicodedata
+from bisect import bisect_right
+
+
+def of(*categories: str, first: str = " ") -> str:
+    """The characters of these Unicode categories, from `first` on."""
+    return "".join(c for c in map(chr, range(ord(first), 0x20000)) if unicodedata.category(c) in categories)
+
+
+# A letter with its accents and other marks, a picture with those that are joined to it, a flag.
+CHARACTER = re.compile(rf"(?s)[🇦-🇿]{{2}}|.(?:[{of('Mn', 'Mc', 'Me')}ᅠ-ᇿﾞﾟ🏻-🏿\u200c\U000e0020-\U000e007f]|\u200d.)*")
+SENTENCE_END = re.compile(r"[.!?…。！？．｡۔؟।॥։።។]+[\"'”’»」』）)】》]*(?!\d)")
+# A line that ends between two characters of Chinese or Japanese, which have no blanks between words. No Hangul.
+BROKEN_LINE = re.compile(r"(?<=[⺀-ヿ㐀-鿿豈-﫿！-｠𠀀-𿿿])[ \t\r]*\n[ \t]*(?=[⺀-ヿ㐀-鿿豈-﫿！-｠𠀀-𿿿])")
 
 
 def split(tokenizer, text: str, limit: int) -> list[str]:
     """Cut text into chunks of at most `limit` tokens, at the last white space that fits.
 
-    White space inside a chunk becomes one blank. A word is cut only if it is longer than a chunk, and never between a
-    letter and its accents; a new chunk begins at the cut. A text in Chinese or Japanese counts as one long word.
+    White space inside a chunk becomes one blank, or nothing where a line ends inside a Chinese or Japanese sentence. A
+    word is cut only if it is longer than a chunk, as is a text in such scripts: see `place_to_cut`.
     """
-    runs = [[]]                                             # the words between two cuts
-    words = text.split()[::-1]                              # a stack, the next word on top; "" stands for a cut
-    while words:
-        word = words.pop()
-        middle = _middle(word) if len(tokenizer.encode(" " + word)) > limit else 0
-        if middle:
-            words += [word[middle:], "", word[:middle]]
-        elif word:
-            runs[-1].append(word)
-        else:
-            runs.append([])
-    return [chunk for run in runs for chunk in fill(tokenizer, run, limit, " ")]        # tokens never span white space
+    chunks = []
+    room = 0                                                # tokens that the last chunk may still take
+    pieces = [" " + word for word in reversed(BROKEN_LINE.sub("", text).split())]
+    while pieces:
+        piece = pieces.pop()
+        # A book without blanks is not encoded again for each chunk.
+        length = len(tokenizer.encode(piece)) if len(piece) < 16 * limit else limit + 1
+        if length > room and (length <= limit or 2 * room < limit):
+            chunks.append("")
+            room = limit
+        if length > room:
+            n = place_to_cut(tokenizer, piece, room)
+            pieces += [" " + piece[n:]] if piece[n:] else []
+            piece = piece[:n]
+            length = room                                   # what follows the cut begins a chunk
+        chunks[-1] += piece
+        room -= length
+    return [chunk[1:] for chunk in chunks]
+
+
+def place_to_cut(tokenizer, text: str, limit: int) -> int:
+    """Where to cut a text so that its beginning fits `limit` tokens.
+
+    At the last end of a sentence, in any script, if that fills more than half of it, or else between the last two
+    characters; a first character that is too long stays whole.
+    """
+    longest = limit
+    while longest < len(text) and len(tokenizer.encode(text[:longest])) <= limit:
+        longest *= 2
+    most = bisect_right(range(longest), limit, key=lambda n: len(tokenizer.encode(text[:n]))) - 1
+    sentences = [found.end() for found in SENTENCE_END.finditer(text, most // 2, most)]
+    characters = [found.end() for found in CHARACTER.finditer(text, 1, most + 99)]
+    places = [*reversed(sentences), *(n for n in reversed(characters) if n <= most)]
+    return next((n for n in places if len(tokenizer.encode(text[:n])) <= limit), characters[0])
 
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
@@ -34,12 +70,3 @@ def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:
         groups[-1].append(part)
         used += length
     return [between.join(group) for group in groups]
-
-
-def _middle(word: str) -> int:
-    """The index nearest to the middle of a word at which a character begins; 0 if it has one character only."""
-    for i in sorted(range(len(word) - 1, 0, -1), key=lambda i: abs(i - len(word) // 2)):
-        mark = unicodedata.category(word[i]).startswith("M")
-        if not mark and "\u200d" not in word[i - 1:i + 1]:                 # the joiner of pictures
-            return i
-    return 0

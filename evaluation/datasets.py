@@ -126,8 +126,8 @@ def find(path: str) -> tuple[str, list[File]]:
 
     with reading(place):                                    # its folders may be nested too deeply
         files = files_below(Path(place))
-    found = {file: file.name.split(".")[0] for file in files if re.search(ROWS, file.name)}
-    chosen = [file for file in found if not part or found[file] in (part, "qaps")]
+    found = {file: stem(file.name) for file in files if re.search(ROWS, file.name)}
+    chosen = [file for file in found if not part or part == found[file] or file.name == NarrativeQA.table]
     labels = {*map(recognise, chosen)}
     if labels == {NarrativeQA.name}:
         label = f"{NarrativeQA.name} {part}".strip()
@@ -151,9 +151,14 @@ def recognise(file: File) -> str | None:
         value, _ = json.JSONDecoder().raw_decode(decode(read_bytes(file), Report(""), "").lstrip())
 
     rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
-    labels = (layout.label(row, file.name.split(".")[0]) for row in rows[:2] if isinstance(row, dict)
+    labels = (layout.label(row, stem(file.name)) for row in rows[:2] if isinstance(row, dict)
               for layout in LAYOUTS.values() if layout.keys <= row.keys())
     return next(labels, None)
+
+
+def stem(name: str) -> str:
+    """The name of a file without the endings of its format. Others belong to it: law.v1 and law.v2 differ."""
+    return re.sub(r"(?i)(\.(json|jsonl|ndjson|zip|gz))+$", "", name)
 
 
 def name_of(label: str, path: str | Path) -> str:
@@ -163,5 +168,5 @@ def name_of(label: str, path: str | Path) -> str:
         return name
     if Path(path) == EMBEDDED:
         return "embedded"
-    name = Path(path if Path(path).exists() else str(path).replace(":", "/")).name.split(".")[0]
+    name = stem(Path(path if Path(path).exists() else str(path).replace(":", "/")).name)
     return f"{name}-own" if name in TAKEN else name

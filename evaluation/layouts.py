@@ -1,11 +1,10 @@
 """The layouts in which data sets are published, and how files become text.
 
 These are the paper's data sets in their official layouts, LongBench's tasks, and the project's own format. To add a
-layout, write a subclass of `Layout`, as MuSiQue is, and enter it in LAYOUTS at the end. Defects of real files are
-mended, or the row that has one is left out; the report counts both.
+layout, write a subclass of `Layout`, as MuSiQue is, and enter it in LAYOUTS at the end. What a file says is what is
+read. A row with a defect is left out, and the report counts it.
 """
 import codecs
-import contextlib
 import csv
 import html
 import io
@@ -28,7 +27,7 @@ File = Path | zipfile.Path        # on disk or in a zip file
 
 @dataclass
 class Report:
-    """The counts of a data set. `found` holds each defect that was mended or left out, how often, and where first."""
+    """The counts of a data set. `found` holds each defect, how often it was found, and where first."""
     path: str
     layout: str = ""              # its name, and the part of it that is read: "NarrativeQA test"
     sha256: str = ""              # of the files that were read
@@ -77,15 +76,9 @@ def read_bytes(file: File) -> bytes:
 
 # --- encodings ------------------------------------------------------------------------------------------------------
 
-def windows_1252(error: UnicodeError) -> tuple[str | bytes, int]:
-    """An error handler: bytes that are not UTF-8 are Windows-1252, and the reverse; the five undefined become U+FFFD.
-
-    In the reverse, a control character between U+0080 and U+009F is the byte of the same number, as in latin-1.
-    """
-    part = error.object[error.start:error.end]
-    if isinstance(error, UnicodeDecodeError):
-        return part.decode("cp1252", "replace"), error.end
-    return part.encode("latin-1"), error.end
+def windows_1252(error: UnicodeDecodeError) -> tuple[str, int]:
+    """An error handler: bytes that are not UTF-8 are Windows-1252. The five undefined become U+FFFD."""
+    return error.object[error.start:error.end].decode("cp1252", "replace"), error.end
 
 
 codecs.register_error("windows-1252", windows_1252)
@@ -101,16 +94,6 @@ def decode(content: bytes, report: Report, where: str) -> str:
         line = error.object.count(b"\n", 0, error.start) + 1
         report.note("not UTF-8, read as Windows-1252", f"{where}, line {line}")
         return content.decode("utf-8-sig", "windows-1252")
-
-
-def mend(text: str, report: Report, where: str) -> str:
-    """Repair text whose UTF-8 was once read as latin-1 or Windows-1252; return other text unchanged."""
-    with contextlib.suppress(UnicodeError):
-        mended = text.encode("cp1252", "windows-1252").decode("utf-8")
-        if mended != text:
-            report.note("UTF-8 that was read as another encoding, mended", where)
-        text = mended
-    return text.removeprefix("\ufeff")
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------
@@ -239,13 +222,13 @@ def id_of(row: dict):
 
 def checked(where: str, name, passages: list[str], questions: Iterable, report: Report,
             read: Callable = lambda question: question) -> Document:
-    """The document that a layout returns: encodings are mended, and empty texts are left out.
+    """The document that a layout returns. What a row says is read as it stands; only empty texts are left out.
 
     `passages` and `questions` are as in the row; `read` makes a Question of each. A repeated answer is kept once. A
     question without a text or an answer, or of another form, is left out and counted. `where` replaces an id of None.
     """
     document = Document(where if name is None else str(name),
-                        [mend(passage, report, where) for passage in texts(passages) if passage.strip()])
+                        [passage for passage in texts(passages) if passage.strip()])
     for asked in questions:
         try:
             question = read(asked)
@@ -254,7 +237,7 @@ def checked(where: str, name, passages: list[str], questions: Iterable, report: 
             report.note(f"a question of another form ({one_line(error)})", where)
             continue
 
-        text, *answers = (mend(part, report, where).strip() for part in words)
+        text, *answers = map(str.strip, words)
         answers = list(dict.fromkeys(filter(None, answers)))
         name = where if question.id is None else str(question.id)
         if answers and text:
@@ -351,9 +334,11 @@ class HotpotQA(Layout):
     JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
     {"title": [title, ...], "sentences": [[sentence, ...], ...]}. In a row where most sentences meet without
     white space, as in 2WikiMultihopQA, we put a blank where they do. Some of HotpotQA's own are cut in mid-sentence.
-    HotpotQA's titles are escaped as in HTML ("Harper &amp; Row"), its sentences are not.
+    HotpotQA's titles are escaped as in HTML: of 1,000 in its development set 10 are, such as "Harper &amp; Row", and
+    the sentences below them have the plain sign.
     """
     name = "HotpotQA"
+    title = staticmethod(html.unescape)
     keys = {"question", "context", "supporting_facts"}
 
     def document(self, where, row, report):
@@ -365,7 +350,7 @@ class HotpotQA(Layout):
         passages = []
         for title, sentences in context:
             text = " ".join(filter(None, map(str.strip, texts(sentences)))) if bare else "".join(texts(sentences))
-            passages.append(paragraph(html.unescape(title), text))
+            passages.append(paragraph(self.title(title), text))
         question = Question(id_of(row), row["question"], [row.get("answer") or ""])
         return checked(where, question.id, passages, [question], report)
 
@@ -393,8 +378,9 @@ class MuSiQue(Layout):
 # --- other data sets ------------------------------------------------------------------------------------------------
 
 class TwoWiki(HotpotQA):
-    """2WikiMultihopQA has HotpotQA's form plus "evidences"."""
+    """2WikiMultihopQA has HotpotQA's form plus "evidences". Nothing shows that its titles are escaped."""
     name = "2WikiMultihopQA"
+    title = staticmethod(str)
     keys = HotpotQA.keys | {"evidences"}
 
 
@@ -441,6 +427,7 @@ class LongBench(Layout):
     tasks = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA",
                                                          "multifieldqa_en": "multifieldqa_en"}
     parts = tuple(tasks.values())
+    of_passages = "HotpotQA", "MuSiQue", "2WikiMultihopQA"
 
     def part(self, task) -> str:
         """The name of a task, which is that of its data set if it is one of ours."""
@@ -450,11 +437,13 @@ class LongBench(Layout):
         return f"{self.name} {self.part(row.get('dataset') or stem)}"
 
     def document(self, where, row, report):
-        """A context of several documents is cut into its passages. ValueError if the row is of another task."""
+        """The context is cut into its passages, if the task has several documents. ValueError if it is another task."""
         task = row.get("dataset") or report.part
         if self.part(task) != report.part:
             raise ValueError(f"of the task {task!r:.60}")
-        passages = re.split(r"^Passage \d+:\r?\n", row["context"], flags=re.M)
+        passages = [row["context"]]
+        if report.part in self.of_passages:
+            passages = re.split(r"^Passage \d+:\r?\n", row["context"], flags=re.M)
         name = id_of(row)
         question = Question(name, row.get("input") or row["question"], row["answers"])
         return checked(where, name, passages, [question], report)
@@ -466,7 +455,7 @@ class Own(Layout):
     keys = {"questions"}
 
     def rows(self, files, report):
-        """A row is a document. Nothing is mended or skipped: a mistake in your own data is an InputError."""
+        """A row is a document. Nothing is skipped: a mistake in your own data is an InputError."""
         return ((document.id, document) for file in files for document in read_jsonl(file))
 
     def document(self, where, row, report):

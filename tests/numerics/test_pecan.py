@@ -128,10 +128,9 @@ def test_splitting_loses_no_word(tiny):
 
 def test_a_word_counts_with_the_blank_before_it():
     """Some tokenizers know "baker" but not " baker": the word is one token alone, and two inside a text."""
-    encoder = SimpleNamespace(encode=lambda text: re.findall("baker| ", text))
+    encoder = SimpleNamespace(encode=lambda text: re.findall("baker|.", text))
     assert split(encoder, "baker " * 7, 6) == ["baker baker baker"] * 2 + ["baker"]
     assert split(encoder, "bakerbaker", 3) == ["bakerbaker"], "a word as long as a chunk"
-    assert split(encoder, "bakerbaker", 2) == ["baker", "baker"]
 
 
 def test_groups():

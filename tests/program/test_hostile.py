@@ -79,15 +79,29 @@ class Bytes:
         return list(text.encode())
 
 
-@pytest.mark.parametrize("text", ["今日は良い天気ですね" * 20, "か\u3099" * 40, "e\u0301\u0302" * 50, "की" * 40,
-                                  "👩\u200d❤\ufe0f\u200d👨" * 5, "1\ufe0f\u20e3" * 30, "한국" * 45])
-def test_a_long_word_is_cut_between_characters(text):
-    """The package regex knows which marks belong to a character. A chunk has room for the longest of them."""
-    limit = 1 + max(len(character.encode()) for character in regex.findall(r"\X", text))
+CHARACTERS = ["今", "日", "か\u3099", "e\u0301\u0302", "की", "👩\u200d❤\ufe0f\u200d👨", "1\ufe0f\u20e3", "한", "각",
+              "👍🏽", "🇫🇷", "ｶﾞ", "。", "！」", "．", "؟"]
+
+
+@given(st.lists(st.sampled_from(CHARACTERS), min_size=1, max_size=90), st.integers(32, 60))
+def test_a_text_without_blanks_is_cut_at_the_best_place(characters, limit):
+    """At the end of a sentence in the second half of a chunk, else between two characters, as late as possible. The
+    package regex knows both, and which marks belong to a character."""
+    text = "".join(characters)
     pieces = split(Bytes(), text, limit)
-    characters = [character for piece in pieces for word in piece.split() for character in regex.findall(r"\X", word)]
-    assert characters == regex.findall(r"\X", text)
-    assert max(len(piece.encode()) for piece in pieces) < limit, "a chunk is too long"
+    assert "".join(pieces) == text
+    for piece, after in zip(pieces, [*pieces[1:], ""]):
+        assert len(piece.encode()) < limit
+        ended = regex.search(r"\p{STerm}[」\d]*$", piece)
+        if after and not ended:
+            first = regex.match(r"\X", after)[0]
+            assert len((piece + first).encode()) >= limit, "another character fits"
+            assert not regex.search(r"\p{STerm}", piece[len(piece) // 2 + 1:]), "a sentence ends in the second half"
+    assert [c for piece in pieces for c in regex.findall(r"\X", piece)] == regex.findall(r"\X", text)
+
+
+def test_a_line_that_ends_inside_a_chinese_sentence_leaves_no_blank():
+    assert split(Bytes(), "今\r\n日、\nか 今\nA\n한\n국", 99) == ["今日、か 今 A 한 국"]
 
 
 # --- kills ----------------------------------------------------------------------------------------------------------
