@@ -28,9 +28,8 @@ def user_turn(tokenizer, text: str) -> list[int]:
     return [*tokenizer.frame.open, *tokenizer.user(text), *tokenizer.frame.close]
 
 
-def reminder(wanted: str) -> str:
-    """A line to put before a prompt whose reply was refused. After the prompt it would look like document text."""
-    return f"Your last reply could not be used. {wanted}\n\n"
+# Goes before a prompt whose reply was refused. After the prompt it would look like document text.
+AGAIN = "Your last reply could not be used. Keep strictly to the format that is described.\n\n"
 
 
 @dataclass
@@ -251,56 +250,45 @@ class Agent(Baseline):
         """Tokens of a user's turn that says `text`."""
         return len(user_turn(self.model.tokenizer, text))
 
-    def check_room(self, what: str, prompt: int, limit: int):
-        """InputError if a prompt of so many tokens and a reply of up to `limit` do not fit the window."""
-        window = self.settings.window
-        if prompt + limit > window:
-            raise InputError(f"window {window} is too small: {what} takes {prompt} tokens and its reply {limit}")
-
     def say(self, texts: list[str], limit: int) -> list[Reply]:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
+        window = self.settings.window
         for text in texts:
-            self.check_room("a prompt", self.length(text), limit)
+            if self.length(text) + limit > window:
+                raise InputError(f"window {window} is too small: a prompt of {type(self).__name__} takes "
+                                 f"{self.length(text)} tokens and its reply {limit}")
 
         replies = [Reply(*reply) for reply in self.ask_model([(text, limit) for text in texts])]
         self.spent += sum(reply.flops for reply in replies)
         return replies
 
-    def ask(self, texts: list[str], limit: int | None = None) -> list[str]:
-        """The reply to each text, entered into the trace. The last of several lines is dropped if the limit cut it."""
-        found = []
-        for reply in self.say(texts, limit or self.limit):
-            whole, torn, _ = reply.text.rpartition("\n") if reply.cut else (reply.text, "", "")
-            found.append(whole or reply.text)
-            self.trace.append(Said(reply.text))
-            self.counts["calls"] += 1
-            self.counts["cut"] += reply.cut
-            self.counts["dropped"] += bool(torn)
-        return found
-
-    def ask_until(self, prompt: str, texts: list[str], parse, wanted: str, limit: int | None = None) -> list:
+    def ask(self, prompt: str, texts: list[str], parse, limit: int | None = None) -> list[list]:
         """Ask `prompt` about each text; return what parse(reply, text) finds, without its Nones.
 
-        A None is something that is dropped. A reply in which nothing is found is refused.
-        A prompt is asked twice at most. The second time a line before it says what is `wanted`: decoding is greedy, so
-        the same prompt would get the same reply.
+        A None is something that is dropped, and so is the last of several lines if the limit cut it. A reply in which
+        nothing is found is refused, and the prompt is asked once more below AGAIN: decoding is greedy, so the same
+        prompt would get the same reply.
         """
         found = [[]] * len(texts)
-        for again in ("", reminder(wanted)):
-            left = [n for n, value in enumerate(found) if not value]
-            for n, reply in zip(left, self.ask([again + prompt + texts[n] for n in left], limit)):
-                values = parse(reply, texts[n])
+        for again in ("", AGAIN):
+            left = [n for n, values in enumerate(found) if not values]
+            for n, reply in zip(left, self.say([again + prompt + texts[n] for n in left], limit or self.limit)):
+                whole = reply.text.rpartition("\n")[0] if reply.cut else ""
+                values = [*parse(whole or reply.text, texts[n]), *[None] * bool(whole)]
                 found[n] = found_in(values)
+                self.trace.append(Said(reply.text))
+                self.counts["calls"] += 1
+                self.counts["cut"] += reply.cut
                 self.counts["refused"] += not found[n]
                 self.counts["dropped"] += len(values) - len(found[n]) if found[n] else 0
         return found
 
-    def ask_fitting(self, texts: Iterable[str], parse, wanted: str):
+    def ask_fitting(self, texts: Iterable[str], parse) -> list:
         """Ask with the first text that fits the window; if none fits, with the last."""
         for text in texts:
-            if self.length(reminder(wanted) + text) + self.limit <= self.settings.window:
+            if self.length(AGAIN + text) + self.limit <= self.settings.window:
                 break
-        return self.ask_until("", [text], parse, wanted)[0]
+        return self.ask("", [text], parse)[0]
 
 
 # --- trees of summaries ---------------------------------------------------------------------------------------------

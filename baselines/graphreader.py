@@ -35,6 +35,7 @@ from functools import cache
 from itertools import chain
 
 from baselines.agent import (
+    AGAIN,
     Agent,
     cells_of,
     echoes,
@@ -47,7 +48,6 @@ from baselines.agent import (
     numbers_of,
     own_lines,
     rated,
-    reminder,
     says_nothing,
 )
 from baselines.common import pack_paragraphs, scaled
@@ -64,7 +64,6 @@ PLAN_TOKENS = 256                 # the paper does not say
 STARTS = 5                        # N
 CALLS = 10                        # of functions in a walk, at most
 
-FORM = "Keep strictly to the format that is described above."
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
@@ -206,7 +205,7 @@ class Walk:
         After two refused replies this is "termination".
         """
         texts = self.prompts(stage, label, shown)
-        found = self.method.ask_fitting(texts, lambda reply, _: self.act(stage, reply), FORM)
+        found = self.method.ask_fitting(texts, lambda reply, _: self.act(stage, reply))
         return found[0] if found else "termination"
 
     def act(self, stage: str, reply: str) -> list[str | None]:
@@ -272,14 +271,13 @@ class GraphReader(Agent):
     def __init__(self, model: Llama, settings: Settings):
         super().__init__(model, settings)
         stemmer()
-        self.chunk, self.extract = scaled(CHUNK_TOKENS, settings), scaled(FACTS_TOKENS, settings)
-        self.check_room("extraction of GraphReader", self.length(f"{reminder(FORM)}{EXTRACT}\n\n") + self.chunk,
-                        self.extract)
+        self.chunk = scaled(CHUNK_TOKENS, settings)
 
     def build(self, document):
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
         chunks = pack_paragraphs(self.model.tokenizer, document, self.chunk)
-        return {"chunks": chunks, "facts": self.ask_until(f"{EXTRACT}\n\n", chunks, facts_of, FORM, self.extract)}
+        return {"chunks": chunks, "facts": self.ask(f"{EXTRACT}\n\n", chunks, facts_of,
+                                                     scaled(FACTS_TOKENS, self.settings))}
 
     def ready(self, content):
         return Prepared(content["chunks"], graph=FactGraph(content["facts"]))
@@ -306,16 +304,16 @@ class GraphReader(Agent):
 
     def tell(self, prompt: str, text: str, limit: int | None = None) -> str:
         """The reply to a prompt that asks for free text, without the prompt's own words."""
-        [lines] = self.ask_until(f"{prompt}\n\n", [text], lambda reply, _: own_lines(reply, prompt), FORM, limit)
+        [lines] = self.ask(f"{prompt}\n\n", [text], lambda reply, _: own_lines(reply, prompt), limit)
         return "\n".join(lines)
 
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
         """The 5 nodes with the highest scores (Figure 8). Ties go to the node that was named first."""
         head = f"{SELECT}\n\nQuestion: {question}\nPlan: {plan}\nNodes:\n"
-        room = self.settings.window - self.limit - self.length(reminder(FORM) + head)
+        room = self.settings.window - self.limit - self.length(AGAIN + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
-        found = self.ask_until(head, parts, lambda reply, _: scores_of(reply, graph), FORM)
+        found = self.ask(head, parts, lambda reply, _: scores_of(reply, graph))
         scores = {}
         for node, score in chain(*found):
             scores[node] = max(score, scores.get(node, 0.0))

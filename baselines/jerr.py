@@ -48,7 +48,7 @@ from itertools import chain
 
 from baselines.agent import Agent, form_of, found_in, holds, items_of, listed, numbers_of, plain
 from baselines.common import pack_paragraphs, scaled, sentences
-from baselines.jerr_prompts import ATOMS, BULLETS, EDGE, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, PAGES, SHORTER, SYNOPSIS
+from baselines.jerr_prompts import ATOMS, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, SYNOPSIS
 from core.text import split
 from data import Prepared
 
@@ -247,11 +247,11 @@ class JERR(Agent):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
         chunks = pack_paragraphs(tokenizer, document, scaled(self.identity(document)["tokens"], self.settings))
-        said = self.ask_until(SYNOPSIS, chunks, synopsis_of, SHORTER)
+        said = self.ask(SYNOPSIS, chunks, synopsis_of)
         synopses = [(*some, split(tokenizer, chunk, self.limit)[0])[0] for some, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        atoms, elements = (self.ask_until(prompt, synopses, names_of, BULLETS) for prompt in (ATOMS, ELEMENTS))
+        atoms, elements = (self.ask(prompt, synopses, names_of) for prompt in (ATOMS, ELEMENTS))
         nodes, node_of = join_names([some + others for some, others in zip(atoms, elements)])
         whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
@@ -262,7 +262,7 @@ class JERR(Agent):
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
         texts = ["\n".join(some) + "\n\nText:\n" + synopsis for some, synopsis in zip(names, synopses) if len(some) > 1]
-        found = self.ask_until(EDGES, texts, lambda reply, _: relations_of(reply, node_of), EDGE)
+        found = self.ask(EDGES, texts, lambda reply, _: relations_of(reply, node_of))
         edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
 
@@ -273,12 +273,12 @@ class JERR(Agent):
         """Search, look chunks up, read. `nodes` are the chunks that were looked up and fit.
 
         Synopses get room first, up to half of it, those of the result's chunks before others; then the chunks, in the
-        model's order. A chunk without room keeps its synopsis. All are read in the order of the document.
+        model's order, in place of their synopses. All are read in the order of the document.
         """
         memory = prepared.graph
         nodes = memory["nodes"]
         synopses = memory["synopses"]
-        keywords = keywords_of(question, *self.ask_until(KEYWORDS, [question], names_of, BULLETS))
+        keywords = keywords_of(question, *self.ask(KEYWORDS, [question], names_of))
         tree = TreeSearch([node["text"] for node in nodes], memory["edges"], keywords)
         for _ in range(max(ROUNDS, 10 * len(nodes))):
             tree.round()
@@ -289,11 +289,9 @@ class JERR(Agent):
         pages = self.look_up(memory, question, found, priority)
 
         room = self.room(question)
-        lines = self.lines_that_fit(synopses, [chunk for chunk in priority if chunk not in pages], room // 2)
+        lines = self.lines_that_fit(synopses, priority, room // 2)
         read = self.lines_that_fit(prepared.texts, pages, room - sum(map(len, lines.values())))
         lines |= read
-        lines |= self.lines_that_fit(synopses, [chunk for chunk in pages if chunk not in read],
-                                     room - sum(map(len, lines.values())))
         return self.reading(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))], list(read),
                             len(lines) < len(priority) or list(read) != pages)
 
@@ -315,4 +313,4 @@ class JERR(Agent):
         texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
                                 related="\n".join(related)) for n in range(len(priority), -1, -1))
-        return self.ask_fitting(texts, lambda reply, prompt: pages_of(reply, prompt, len(synopses), most), PAGES)
+        return self.ask_fitting(texts, lambda reply, prompt: pages_of(reply, prompt, len(synopses), most))

@@ -27,9 +27,3 @@ Related:
 {related}
 Question:
 {question}"""
-
-# The reminder after a reply that was refused.
-SHORTER = "Write a shortened version of the passage."
-BULLETS = "One a line, after \"* \"."
-EDGE = "One a line: entity | relation | entity, with the words of the list."
-PAGES = "Respond with \"I want to look up Page [..] to ..\"."

@@ -11,8 +11,8 @@ left out. Two replies in a row without a valid action end the walk without an an
 No code was published; PECAN wrote its own from the paper (section 4), and so did we. Differences from the paper:
 - the answer is not taken from the last reply. The shared reader gives it, from the segment and the working memory, so
   that rows of Table 1 differ only in their method
-- after a reply without a valid action, the prompt is repeated, below a line that names the valid actions: decoding is
-  greedy, so the same prompt would get the same reply. (The paper tries three times; ours would repeat itself)
+- after a reply without a valid action, the prompt is asked once more, below a line that asks for the format. (The
+  paper tries three times; decoding is greedy here, so a third reply would be the second)
 - summaries and replies have up to 200 tokens (the paper does not say)
 """
 import re
@@ -111,4 +111,4 @@ class MeMWalker(Tree):
         def last_action(reply, _):                          # the last action that a reply names counts
             named = re.findall(r"Action\W{0,9}?(?:[Ss]ummary )?(-?\d+)", reply)
             return [action for action in named[-1:] if action in actions]
-        return (self.ask_fitting(texts, last_action, f"Action is one of {', '.join(actions)}.") or [None])[0]
+        return (self.ask_fitting(texts, last_action) or [None])[0]

@@ -42,19 +42,7 @@ from baselines.agent import (
     says_nothing,
 )
 from baselines.common import highest, line_ids, pack_sentences, scaled
-from baselines.mkrag_prompts import (
-    EXTRACT,
-    GUIDELINES,
-    JSON_FORM,
-    LOOP,
-    LOOP_FORM,
-    PAIR_FORM,
-    PAIRS,
-    SPLIT,
-    SPLIT_FORM,
-    WEIGH,
-    WEIGHT_FORM,
-)
+from baselines.mkrag_prompts import EXTRACT, GUIDELINES, LOOP, PAIRS, SPLIT, WEIGH
 from core.settings import Settings
 from core.text import fill
 from data import Prepared
@@ -106,7 +94,7 @@ def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
             if match.end() <= end or fields.keys().isdisjoint(KINDS) and all(map(objects, fields.values())):
                 continue                                    # in another entity, or objects that come next
             end = stop
-            name = fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""')
+            name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
             items = [("", ""), *((kind if kind in KINDS else KINDS[0], item) for kind, inner in fields.items()
                                  for item in items_in(inner if kind in KINDS else {kind: inner}))]
             known = name and name.lower() not in KINDS and not echoes(name, EXTRACT, text)
@@ -143,10 +131,10 @@ def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[
 
     Entities are the same if their names are equal in lower case. Exact repeats of an item count once.
     """
-    found = {}                                              # form -> (first wording, items)
-    for name, kind, item in chain(*extracted):
-        found.setdefault(name.lower(), (name, {}))[1][kind, item] = None
-    return {name: [item for item in items if item[0]] for name, items in found.values() if len(items) > 1}
+    found = {}                                              # form -> items, each with the name's wording
+    for name, *item in chain(*extracted):
+        found.setdefault(name.lower(), {}).setdefault(tuple(item), name)
+    return {next(iter(items.values())): list(items)[1:] for items in found.values() if len(items) > 1}
 
 
 def weights_of(reply: str, names: str) -> list[tuple[str, float] | None]:
@@ -161,12 +149,8 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
         lines.setdefault(kind, []).append(f"{name} | {item}")
     everything = list(chain(*lines.values()))
 
-    requests = [("macro", everything)]
-    if len(items) >= FEATURE_ITEMS:
-        requests += [("feature", some) for some in lines.values()]
-    if len(items) >= MICRO_ITEMS:
-        requests.append(("micro", everything))
-    return requests
+    feature = [("feature", some) for some in lines.values()] if len(items) >= FEATURE_ITEMS else []
+    return [("macro", everything), *feature, *[("micro", everything)] * (len(items) >= MICRO_ITEMS)]
 
 
 def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
@@ -219,12 +203,12 @@ class MKRAG(Agent):
         """Pairs [question, answer] about the entities that are kept."""
         tokenizer = self.model.tokenizer
         chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
-        entities = joined(self.ask_until(EXTRACT, chunks, entities_of, JSON_FORM,
+        entities = joined(self.ask(EXTRACT, chunks, entities_of,
                                          scaled(EXTRACT_TOKENS, self.settings)))
 
         # Pruning (equation 5).
         groups = fill(tokenizer, list(entities), self.limit // WEIGHT_TOKENS, "\n")
-        weights = dict(chain(*self.ask_until(WEIGH, groups, weights_of, WEIGHT_FORM)))
+        weights = dict(chain(*self.ask(WEIGH, groups, weights_of)))
         kept = [name for name in entities if weights.get(name, TAU) >= TAU]
 
         # Pairs of all grains.
@@ -232,8 +216,7 @@ class MKRAG(Agent):
                     for name in kept for grain, lines in requests_of(name, entities[name])
                     for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")}
 
-        pairs = chain(*self.ask_until("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt]),
-                                      PAIR_FORM))
+        pairs = chain(*self.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt])))
         return {"pairs": list({form_of(" ".join(pair)): pair for pair in pairs}.values())}
 
     def ready(self, content):
@@ -249,7 +232,7 @@ class MKRAG(Agent):
 
     def loop(self, prepared: Prepared, question: str) -> list[int]:
         """The retrieved pairs, in the order of retrieval."""
-        [queries] = self.ask_until(f"{SPLIT}Question: ", [question], sub_questions, SPLIT_FORM)
+        [queries] = self.ask(f"{SPLIT}Question: ", [question], sub_questions)
         queries = queries or [question]
         found = [self.retrieve(prepared, query) for query in queries]
         order = list(dict.fromkeys(chain(*found)))          # R
@@ -260,7 +243,7 @@ class MKRAG(Agent):
         texts = (LOOP.format(observation=observation, question=question, knowledge="\n".join(knowledge[:n]))
                  for n in range(len(knowledge), -1, -1))
         known = " ".join([question, *knowledge])
-        decisions = self.ask_fitting(texts, lambda reply, _: decisions_of(reply, known), LOOP_FORM)
+        decisions = self.ask_fitting(texts, lambda reply, _: decisions_of(reply, known))
 
         # The prompt wants a rewriting "if the answer cannot be derived". So it counts more than any answer.
         new = [text for kind, text in decisions if kind == "RewriteQ"][:1]

@@ -53,10 +53,3 @@ Knowledge:
 {knowledge}"""
 GUIDELINES = {"macro": "One pair that joins all lines.", "feature": "One pair about all lines.",
               "micro": "One pair for each line."}
-
-# The reminder after a reply that was refused.
-SPLIT_FORM = "One sub-question a line."
-LOOP_FORM = "Reply with \"Answer: ..\" or \"RewriteQ: ..\"."
-JSON_FORM = "Reply with one JSON object."
-WEIGHT_FORM = "One line each: entity | weight."
-PAIR_FORM = "Write each pair as two lines, \"Question: ..\" and \"Answer: ..\"."

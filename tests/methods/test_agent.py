@@ -6,7 +6,7 @@ import torch
 from speaker import Script, generations, said
 
 from baselines import raptor
-from baselines.agent import Agent, Tree, reminder, user_turn
+from baselines.agent import AGAIN, Agent, Tree, user_turn
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.memwalker import MeMWalker
@@ -26,10 +26,9 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_models_own_replies(tiny, settings, document, question, tmp_path, name, monkeypatch, capsys):
+def test_the_models_own_replies(tiny, settings, document, question, tmp_path, name, monkeypatch):
     """Costs are the sum over all calls, the reader, and RAPTOR's vectors: one product with the whitening matrix each.
-    Neither costs nor replies depend on the batch size. A construction shows a bar if that is wanted, a question never
-    does."""
+    Neither costs nor replies depend on the batch size."""
     document = replace(document, passages=document.passages[:8])
     monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [list(range(len(vectors)))[:9], [9, 10, 11]])
     vector = 2 * tiny.config.width ** 2 if name == "raptor" else 0
@@ -39,8 +38,7 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
         method = METHODS[name](tiny, replace(settings, batch=batch, answer_tokens=8))
         path = tmp_path / f"{batch}.json"
         heard.clear()
-        prepared = method.prepare(document, path, progress=batch == 4)
-        assert ("call" in capsys.readouterr().err) == (batch == 4)
+        prepared = method.prepare(document, path)
         assert heard and prepared.flops == sum(flops for flops, _ in heard) + vector * len(prepared.texts)
         assert isinstance(method, Tree) or prepared.counts["calls"] == len(heard) >= prepared.counts["refused"] > 0
         again = METHODS[name](tiny, method.settings).prepare(document, path)
@@ -48,7 +46,6 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, na
 
         heard.clear()
         answer = method.answer(prepared, question)
-        assert capsys.readouterr().err == ""
         assert answer.counts["calls"] == len(answer.trace) == len(heard) - (answer.end == "read")
         assert (answer.flops, answer.tokens) == (sum(flops for flops, _ in heard) + vector, sum(n for _, n in heard))
         found.append((answer, path.read_text()))
@@ -60,7 +57,7 @@ def test_a_thought_is_no_part_of_what_a_model_says(tiny, settings, graph, questi
     monkeypatch.setattr(tiny.tokenizer, "decode", lambda ids: "<think>a cat</think>\n<think>?\n</think>\n\na goat")
     method = Agent(tiny, settings)
     method.read = lambda prepared, question: method.reading(question, [])
-    texts = [*method.ask(["What is it?"], 4), method.answer(None, question).text,
+    texts = [method.say(["What is it?"], 4)[0].text, method.answer(None, question).text,
             Search(tiny, graph, question, torch.ones(len(graph.nodes)), settings).answer().text]
     assert list(map(str.strip, texts)) == ["a goat"] * 3
 
@@ -73,12 +70,11 @@ def test_nothing_is_lost_in_silence(tiny, settings):
 
     def digits(reply, text):
         return [letter if letter.isdigit() else None for letter in reply.split()]
-    assert method.ask_until("", ["a", "b", "c"], digits, "Say a number.") == [[], ["2"], ["5"]]
-    again = reminder("Say a number.")
-    assert script.heard == ["a", "b", "c", f"{again}a", f"{again}c"] and not script.replies
+    assert method.ask("", ["a", "b", "c"], digits) == [[], ["2"], ["5"]]
+    assert script.heard == ["a", "b", "c", f"{AGAIN}a", f"{AGAIN}c"] and not script.replies
     assert len(method.trace) == 5 and method.counts == {"calls": 5, "refused": 3, "dropped": 3, "cut": 1}
     Script(method, said("7", cut=True))
-    assert method.ask_until("", ["a"], digits, "") == [["7"]] and method.counts["dropped"] == 3
+    assert method.ask("", ["a"], digits) == [["7"]] and method.counts["dropped"] == 3
 
 
 def test_a_checkpoint_that_follows_no_instructions(tiny):
@@ -95,12 +91,12 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
     the token. A prompt that does not fit with its reply is an error."""
     texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
     method = Agent(tiny, settings)
-    whole = method.length(reminder("W.") + texts[0]) + method.limit
+    whole = method.length(AGAIN + texts[0]) + method.limit
     for window, asked in ((whole, texts[0]), (whole - 1, texts[1]), (1, texts[2])):
         method.settings = replace(settings, window=window)
         script = Script(method, "x")
-        assert method.ask_fitting(texts, lambda reply, _: [reply], "W.") == ["x"] and script.heard == [asked]
+        assert method.ask_fitting(texts, lambda reply, _: [reply]) == ["x"] and script.heard == [asked]
 
     prompt = len(user_turn(tiny.tokenizer, "What is it?"))
-    with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt takes {prompt} tokens and i"):
-        Agent(tiny, replace(settings, window=prompt + 8)).ask(["It", "What is it?"], 9)
+    with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt of Agent takes {prompt} tokens"):
+        Agent(tiny, replace(settings, window=prompt + 8)).say(["It", "What is it?"], 9)

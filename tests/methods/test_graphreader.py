@@ -9,9 +9,8 @@ import pytest
 from speaker import Script
 
 from baselines import graphreader_prompts as figures
-from baselines.agent import reminder, user_turn
-from baselines.graphreader import FORM, FactGraph, GraphReader, Walk, stems_of
-from core.files import InputError
+from baselines.agent import AGAIN
+from baselines.graphreader import FactGraph, GraphReader, Walk, stems_of
 from core.settings import Settings
 from data import Document
 
@@ -113,13 +112,10 @@ def test_notebooks_of_a_walk(walk):
 
 
 def test_a_walk_has_ten_calls(walk):
-    """The 10th call is the last, at a chunk and at a node; its notebook is kept. A refused reply is not a call."""
-    line = [[[f"f{n}", f"k{n}", f"k{n + 1}"]] for n in range(5)]
-    actions = " > ".join(f"read_chunk([{n}]) > search_more() > read_neighbor_node(k{n + 1})" for n in range(3))
-    one = walk("k0", "x", *map(told, actions.split(" > ")), told("read_chunk([3])", "tenth"), facts=line)
-    assert (len(one.actions), one.read, one.queue, one.notebook) == (10, [0, 1, 2], [3], "tenth")
-    one = walk("Never Too Loud", told(f"read_chunk({[*range(10)]})"), *[told("search_more()")] * 9)
-    assert (len(one.actions), one.read, one.queue) == (10, [*range(9)], [9])
+    """The 10th call is the last, and its notebook is kept. A refused reply is not a call."""
+    actions = ["x", told(f"read_chunk({[*range(10)]})"), *[told("search_more()")] * 8, told("search_more()", "tenth")]
+    one = walk("Never Too Loud", *actions)
+    assert (len(one.actions), one.read, one.queue, one.notebook) == (10, [*range(9)], [9], "tenth")
 
 
 def test_memory_gives_way_to_the_window(method):
@@ -150,18 +146,8 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
     graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]])
     script = Script(method, "Node: k1, Score: 5\nNode: k0, Score: 5\nNode: k2, Score: 9",
                     "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
-    head = f"{reminder(FORM)}{figures.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
+    head = f"{AGAIN}{figures.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
     assert [graph.names[node] for node in method.starts(graph, "Q?", "p")] == ["k2", "k7", "k1", "k0", "k8"]
     assert len(script.heard) == 2 and script.heard[1].endswith("k6\nk7\nk8\nk9\nk10\nk11")
-
-
-def test_it_cannot_run_on_a_small_window(tiny, settings):
-    """The window holds the prompt of a full chunk after a refusal, and its reply; the limit is exact to the token."""
-    chunk = " ".join(["road."] * 80)                        # 160 tokens, as 2000 shrink to with chunks of 24
-    prompt, reply = len(user_turn(tiny.tokenizer, f"{reminder(FORM)}{figures.EXTRACT}\n\n{chunk}")), 1024 * 24 // 300
-    method = GraphReader(tiny, replace(settings, window=prompt + reply))
-    assert method.prepare(Document("x", [f"{chunk} {chunk}"])).counts["calls"] == 4
-    with pytest.raises(InputError, match=f"extraction of GraphReader takes {prompt} tokens and its reply {reply}"):
-        GraphReader(tiny, replace(settings, window=prompt + reply - 1))
