@@ -17,6 +17,7 @@ from typing import Protocol
 
 from core.disk import hash_of
 from core.files import InputError, Rule, attempt, check_values, open_bytes, parse_json, reading
+from core.together import Memory, kept
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
@@ -99,6 +100,12 @@ class Method(Protocol):
     def wanted(self, document: Document) -> dict:
         """What the head of a kept graph must say."""
         return self.identity(document) | ({} if self.any_code else {"code": self.code()})
+
+    def constructions(self, documents: list[Document], paths: list, builds: list) -> list:
+        """For core.together: each takes what is kept at its path, or builds it by build(ask) and writes it there."""
+        return [(kept(path, self.wanted(document), self.identity(document) | {"code": self.code()}, build),
+                 Memory(self.file_name(document), path))
+                for document, path, build in zip(documents, paths, builds, strict=True)]
 
     def file_name(self, document: Document) -> str | None:
         """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""

@@ -130,8 +130,10 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
                f"{tables.COLUMNS['refused'](run)}"
                for name in results for run in results[name]["runs"].values() if run["counts"].get("calls")]
     repeated = [f"{run['label']} on {name}: {run['first_word_again']} of {run['n']} answers are only Yes or No, and "
-                "no gold answer is. The model repeats the first turn's word; --question-again helps."
+                "no gold answer is. The model repeats the first turn's word, which --question-again prevents."
                 for name in results for run in results[name]["runs"].values() if 2 * run["first_word_again"] > run["n"]]
+    if args.any_code:
+        repeated.append("Graphs that another version of the code has built were taken (--any-code).")
     notes = {None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE])
     output(args, everything, text, *notes, *refused, *repeated, f"Results: {path}")
 

@@ -45,12 +45,12 @@ from typing import NamedTuple
 
 import torch
 
-from core.code import code_of_graphs, code_of_method
-from core.disk import node_vectors, read_kept, write_kept
+from core.code import code_of_graphs
+from core.disk import node_vectors
 from core.files import InputError, attempt
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import of, split
-from core.together import Batches, Memory, rows, together
+from core.together import Batches, rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
 from llama import Cache, Llama, Segment, flops_of_reply, length_of
@@ -219,7 +219,7 @@ MARKER = re.compile(rf"""(?x: {BLANK} (?:
     | (?:\#{{1,6}}\ )? \*{{0,2}} \(? {NUMBER} \*{{0,2}} [.)] \*{{0,2}} (?=\s|$)
     ) \s*+ )""")                                        # a number of at most two digits: 1. 1) (1) **1.** ## 1. 一、
 LEAD = re.compile(rf"({BLANK})((?:\#{{1,6}}(?=\s))?)\s*+")
-FENCE = re.compile(r"(?m)^\s*(```|~~~)\w*[^\S\n]*$")
+FENCE = re.compile(r"(?m)^[^\S\n]*(```|~~~)\w*[^\S\n]*$")
 TEXT = 1000                                                 # the level of text outside of headings and bullets
 
 
@@ -339,7 +339,7 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
 
     It ends when one group held a whole level, or when a summary is no shorter than its text. Raises InputError if the
     window is too small or the document is blank. `summaries_of` is asked for all summaries of a level at once. It may
-    have made them before; see Pecan.prepare_all.
+    have made them before; see `built`.
     """
     tokenizer = model.tokenizer
     limit, room = limit_and_room(tokenizer, settings)
@@ -379,6 +379,24 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
             break
 
     return Graph(nodes, edges, flops)
+
+
+def built(model: Llama, document: Document, settings: Settings, ask) -> dict:
+    """`build` as a construction (core.together): `ask` answers calls [texts of a group, limit, tree].
+
+    Returns what the file of a graph holds.
+    """
+    def summaries_of(_, groups, limit, tree):
+        return ask([[group, limit, tree] for group in groups])
+
+    graph = build(model, document, settings, summaries_of)
+    return {"flops": graph.flops, "nodes": list(map(vars, graph.nodes)), "edges": graph.edges}
+
+
+def answers_to(model: Llama, calls: list) -> list[Summary]:
+    """The summaries that `built` asks for, in one batch."""
+    _, limit, tree = calls[0]
+    return summarise(model, [group for group, _, _ in calls], limit, tree)
 
 
 # --- the conversation (Table A2) ------------------------------------------------------------------------------------
@@ -478,7 +496,7 @@ class Search:
     """The search for one query, with its node cache, its visited nodes S and their relevance r.
 
     Creating it reads the prompt up to the first node. Then `answer` does all the rest; or `start` and `next` go step by
-    step, and r, c, E and z can be read, or changed, after each.
+    step, and r, c, E and z can be read after each. To search along other edges, set E.
     """
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
@@ -670,44 +688,22 @@ class Pecan(Method):
                 "settings": self.construction.construction_settings()}
 
     def code(self):
-        return code_of_method(type(self)) and code_of_graphs()
+        return code_of_graphs(type(self))
 
     def prepare_all(self, documents, paths, progress=False):
         """Load the graph of each document, or build it and write it to its path. Then embed its nodes.
 
-        Groups of all documents share batches, and an interrupted construction goes on where it stopped: core.together
-        calls `construct` until it has all summaries that it asks for.
+        Groups of all documents share batches, and an interrupted construction goes on where it stopped (core.together).
         """
-        def construct(document, path, ask):
-            def summaries_of(model, groups, limit, tree):
-                return ask([[group, limit, tree] for group in groups])
+        builds = [partial(built, self.builder, document, self.construction) for document in documents]
+        contents = together(self.constructions(documents, paths, builds), self.batches,
+                            partial(answers_to, self.builder), progress)
+        return [content if isinstance(content, InputError) else attempt(self.embedded, content, path)
+                for content, path in zip(contents, paths)]
 
-            return self.graph(document, path, summaries_of)
-
-        def summaries_for(calls):                           # in one batch
-            _, limit, tree = calls[0]
-            return summarise(self.builder, [group for group, _, _ in calls], limit, tree)
-
-        constructions = [(partial(construct, document, path), Memory(self.file_name(document), path))
-                         for document, path in zip(documents, paths, strict=True)]
-        graphs = together(constructions, self.batches, summaries_for, progress)
-        return [graph if isinstance(graph, InputError) else attempt(self.embedded, graph, path)
-                for graph, path in zip(graphs, paths)]
-
-    def graph(self, document: Document, path: str | Path | None, summaries_of=summarise) -> Graph:
-        """The graph at `path`, or a new one, which is written there."""
-        if path is not None and Path(path).exists():
-            stored = read_kept(path, self.wanted(document))
-            return Graph([Node(**node) for node in stored["nodes"]], stored["edges"], stored["flops"])
-
-        graph = build(self.builder, document, self.construction, summaries_of)
-        if path is not None:
-            write_kept(path, self.identity(document) | {"code": self.code()},
-                       {"flops": graph.flops, "nodes": list(map(vars, graph.nodes)), "edges": graph.edges})
-        return graph
-
-    def embedded(self, graph: Graph, path: str | Path | None) -> Prepared:
+    def embedded(self, content: dict, path: str | Path | None) -> Prepared:
         """A graph with the vectors of its nodes (Prepared.index [|V|, D])."""
+        graph = Graph([Node(**node) for node in content["nodes"]], content["edges"], content["flops"])
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)
         return Prepared(texts, graph.flops + flops, graph, vectors)

@@ -7,16 +7,14 @@ import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from baselines.common import Baseline, Reply, replies_to, scaled
 from core.code import code_of_method
-from core.disk import read_kept, write_kept
-from core.files import InputError
+from core.files import InputError, attempt
 from core.settings import Settings
 from core.text import split
-from core.together import Memory, together
+from core.together import Batches, together
 from data import Document, Prepared
 from llama import Llama
 from pecan import MARKER
@@ -178,6 +176,8 @@ class Agent(Baseline):
             raise InputError(f"{type(self).__name__} asks in words, and this checkpoint follows no instructions but "
                              "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
+        self.asking = Batches(self.batches.rows)            # their lengths are characters, a reader's are tokens
+        self.at_once = 1                                    # an answer took long; a kill must not lose it
         self.begin()
 
     def begin(self, ask=None):
@@ -199,7 +199,7 @@ class Agent(Baseline):
 
     def reply_now(self, calls: list) -> list[Reply]:
         """The replies to calls, in batches."""
-        replies = dict(self.batches.run(calls, lambda call: len(call[0]), self.reply_to_batch))
+        replies = dict(self.asking.run(calls, lambda call: len(call[0]), self.reply_to_batch))
         for reply in replies.values():
             if isinstance(reply, InputError):
                 raise reply
@@ -218,22 +218,16 @@ class Agent(Baseline):
 
         Replies about all documents share batches (core.together).
         """
-        constructions = [(partial(self.content, document, path), Memory(self.file_name(document), path))
-                         for document, path in zip(documents, paths, strict=True)]
-        contents = together(constructions, self.batches, self.reply_to_batch, progress)
-        return [content if isinstance(content, InputError) else self.made_ready(content) for content in contents]
+        builds = [partial(self.built, document) for document in documents]
+        contents = together(self.constructions(documents, paths, builds), self.asking, self.reply_to_batch, progress)
+        return [content if isinstance(content, InputError) else attempt(self.made_ready, content)
+                for content in contents]
 
-    def content(self, document: Document, path: str | Path | None, ask) -> dict:
-        """What was built of a document: from `path`, or built, with replies by `ask`, and written there."""
-        if path is not None and Path(path).exists():
-            return read_kept(path, self.wanted(document))
-
+    def built(self, document: Document, ask) -> dict:
+        """What was built of a document, with replies by `ask`."""
         self.begin(ask)
         content = self.build(document)
-        content |= {"counts": self.counts, "flops": self.spent}
-        if path is not None:
-            write_kept(path, self.identity(document) | {"code": self.code()}, content)
-        return content
+        return content | {"counts": self.counts, "flops": self.spent}
 
     def made_ready(self, content: dict) -> Prepared:
         """What questions need."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
-from core.files import InputError, enough_memory
+from core.files import InputError, attempt
 from core.settings import Settings
 from core.text import fill, split
 from core.together import Batches, rows
@@ -76,19 +76,16 @@ class Baseline(Method):
         self.settings = settings
         self.counted = {model, *others}
         self.batches = Batches(rows(settings.batch, model.device.type))
+        self.at_once = self.batches.rows                    # questions whose readers run together
 
     def prepare_all(self, documents, paths, progress=False):
-        found = []
-        for document in documents:
+        def prepared(document):
             before = self.flops()
-            try:
-                with enough_memory():
-                    prepared = self.make(document)
-                prepared.flops = self.flops() - before
-            except InputError as error:
-                prepared = InputError(str(error))
-            found.append(prepared)
-        return found
+            made = self.make(document)
+            made.flops = self.flops() - before
+            return made
+
+        return [attempt(prepared, document) for document in documents]
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         [(_, answer)] = self.answer_all([(prepared, question)])
@@ -98,38 +95,44 @@ class Baseline(Method):
 
     def answer_all(self, asked):
         """Answers with all FLOPs and tokens. What is read for a question is found alone; the readers run together."""
-        readings = []                                       # (n, its reading, the answer without its text)
+        waiting = []                                        # (n, its answer without text, its reading)
         for n, (prepared, question) in enumerate(asked):
-            self.begin()
-            flops = self.flops()
-            tokens = self.model.tokens
-            try:
-                with enough_memory():
-                    reading = self.read(prepared, question)
-            except InputError as error:
-                yield n, InputError(str(error))
-                continue
-
-            answer = Answer("", [], self.flops() - flops, self.model.tokens - tokens, "none", **self.about())
-            if reading is None:
-                yield n, answer
+            found = attempt(self.find, prepared, question)
+            if isinstance(found, InputError):
+                yield n, found
+            elif found[1] is None:
+                yield n, found[0]
             else:
-                answer.nodes = list(reading.nodes)
-                answer.cut = reading.cut
-                answer.end = "read"
-                readings.append((n, reading, answer))
+                waiting.append((n, *found))
+            if len(waiting) == self.at_once:
+                yield from self.read_together(waiting)
+                waiting = []
+        yield from self.read_together(waiting)
 
+    def find(self, prepared: Prepared, question: str) -> tuple[Answer, Reading | None]:
+        """The answer without its text, and what is to be read for it."""
+        self.begin()
+        flops = self.flops()
+        tokens = self.model.tokens
+        reading = self.read(prepared, question)
+        answer = Answer("", [], self.flops() - flops, self.model.tokens - tokens, "none", **self.about())
+        if reading is not None:
+            answer.nodes = list(reading.nodes)
+            answer.cut = reading.cut
+            answer.end = "read"
+        return answer, reading
+
+    def read_together(self, waiting: list) -> Iterable:
+        """Yield (n, answer) for all that are waiting."""
         def replies(some):
-            return replies_to(self.model, [reading.prompt for _, reading, _ in some], self.settings.answer_tokens)
+            return replies_to(self.model, [reading.prompt for *_, reading in some], self.settings.answer_tokens)
 
-        for (n, _, answer), reply in self.batches.run(readings, lambda item: length_of(item[1].prompt), replies):
-            if isinstance(reply, InputError):
-                yield n, reply
-            else:
+        for (n, answer, _), reply in self.batches.run(waiting, lambda item: length_of(item[2].prompt), replies):
+            if not isinstance(reply, InputError):
                 answer.text = reply.text.strip()
                 answer.flops += reply.flops
                 answer.tokens += reply.tokens
-                yield n, answer
+            yield n, reply if isinstance(reply, InputError) else answer
 
     def begin(self):
         """Begin with a question."""

@@ -39,9 +39,23 @@ def code_hash(*beginnings: str, upto: str) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
 
 
-def code_of_graphs() -> str:
-    """The code of a graph: stage 1. It needs nothing of the conversation and the search."""
-    return code_hash(upto=CONVERSATION)
+def files_of(kind: type) -> set[str] | None:
+    """The paths, without endings, of the files of a class and its bases; None if one stands outside of the project."""
+    paths = set()
+    for base in kind.__mro__:
+        if base.__module__ not in ("builtins", "typing"):
+            file = Path(getattr(sys.modules[base.__module__], "__file__", None) or "/").resolve()
+            path = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
+            if path not in SOURCES:
+                return None
+            paths.add(path.removesuffix(".py"))
+    return paths
+
+
+def code_of_graphs(kind: type) -> str | None:
+    """The code of PECAN's graphs, and of those of a class that changes it: stage 1. It needs nothing of the rest."""
+    files = files_of(kind)
+    return None if files is None else code_hash(*(files - {"pecan"}), upto=CONVERSATION)
 
 
 def code_of_vectors() -> str:
@@ -55,12 +69,5 @@ def code_of_method(kind: type) -> str | None:
 
     None if a class stands outside of the project: then nobody knows the code, and nothing may be kept.
     """
-    beginnings = {"encoders/"}
-    for base in kind.__mro__:
-        if base.__module__ not in ("builtins", "typing"):
-            file = Path(getattr(sys.modules[base.__module__], "__file__", None) or "/").resolve()
-            path = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
-            if path not in SOURCES:
-                return None
-            beginnings.add(path.removesuffix(".py"))
-    return code_hash(*beginnings, upto=STAGE_2)
+    files = files_of(kind)
+    return None if files is None else code_hash("encoders/", *files, upto=STAGE_2)

@@ -75,6 +75,11 @@ def of_any_code(path: Path) -> list[Path]:
     return sorted(path.parent.glob(names), key=lambda path: path.stat().st_mtime)
 
 
+def any_of(path: Path) -> Path:
+    """`path`, or if it is missing the newest of these graphs."""
+    return path if path.exists() else [path, *of_any_code(path)][-1]
+
+
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:
     """An encoder's vectors of a graph's nodes [|V|, D], and the FLOPs they cost; kept in PATH.ENCODER.vectors.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from core.disk import hash_of, sealed, unsealed
+from core.disk import hash_of, read_kept, sealed, unsealed, write_kept
 from core.files import (
     InputError,
     OutOfMemory,
@@ -108,27 +108,47 @@ class Batches:
     def run(self, items: list, length: Callable, work: Callable, progress: bool = False):
         """Yield (item, its result) for each item; work(items) gives a list of results.
 
-        `length` gives the length of an item in some unit. The result is InputError if an item does not fit alone.
+        `length` gives the length of an item, in one unit for all calls of `run`. The result is InputError if an item
+        does not fit alone, or if it fails alone.
         """
         left = sorted(items, key=length, reverse=True)
+        alone = 0                                           # items that run alone, because their batch has failed
         with tqdm(total=len(left), unit="call", leave=False, disable=not progress) as bar:
             while left:
                 longest = max(1, length(left[0]))
                 rows = min(self.rows, len(left), max(1, (self.most or longest * self.rows) // longest))
+                rows = 1 if alone else rows
                 try:
                     with enough_memory():
                         results = work(left[:rows])
-                except OutOfMemory as error:
+                except InputError as error:
                     # Only the text is kept: the frames of an exception hold tensors.
                     results = [InputError(str(error))] if rows == 1 else None
-                if results is None:
+                    short = isinstance(error, OutOfMemory)
+                if results is None and short:
                     if self.most is None:
                         print(f"out of memory with {rows} rows in a batch: going on with fewer", file=sys.stderr)
                     self.most = rows * longest // 2
-                    continue
-                yield from zip(left[:rows], results, strict=True)
-                left = left[rows:]
-                bar.update(rows)
+                elif results is None:
+                    alone = rows
+                else:
+                    yield from zip(left[:rows], results, strict=True)
+                    left = left[rows:]
+                    alone = max(0, alone - 1)
+                    bar.update(rows)
+
+
+def kept(path: str | Path | None, wanted: dict, head: dict, build: Callable) -> Callable:
+    """The construction that takes what is at `path`, whose head must say what is `wanted`, or builds and writes it."""
+    def construct(ask):
+        if path is not None and Path(path).exists():
+            return read_kept(path, wanted)
+        content = build(ask)
+        if path is not None:
+            write_kept(path, head, content)
+        return content
+
+    return construct
 
 
 def together(constructions: list[tuple[Callable, Memory]], batches: Batches, work: Callable,

@@ -153,7 +153,6 @@ def plan(args: argparse.Namespace, datasets: list[Dataset], rows: list[Row]) -> 
             if row.make is PECAN.make:
                 changes = [f"w/o {name}" for name in args.without]
                 changes += [f"{args.nodes} nodes"] if args.nodes else []
-                changes += ["graphs of any code"] if args.any_code else []
                 row = row._replace(label=", ".join([row.label, *changes]))
 
             # Each model has its own settings, and its window may not exceed the length that it was made for.
@@ -189,7 +188,8 @@ def settle(run: Run, pecan: dict | None) -> Run:
     if run.row.tokens:
         config, tokenizer = unloaded(run.options.model)
         line = length_of(node_line(tokenizer, None, "")) + scaled(run.row.tokens, run.settings)
-        tokens = length_of([*question_prompt(tokenizer, ""), *answer_turn(tokenizer, 0)]) + line
+        turn = answer_turn(tokenizer, 0, run.settings.again("?"))
+        tokens = length_of([*question_prompt(tokenizer, ""), *turn]) + line
         x = 1
         while flops_of(config, tokens, tokens) < pecan["flops"]:
             tokens += line

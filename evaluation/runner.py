@@ -21,7 +21,7 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from core.code import VERSION, code_of_method, commit
-from core.disk import of_any_code, sealed, unsealed
+from core.disk import any_of, of_any_code, sealed, unsealed
 from core.files import (
     FLAG,
     NUMBER,
@@ -161,7 +161,7 @@ def claim_file(path: Path, setup: dict) -> dict:
         with reading(file, remedy="; choose another --output, or --overwrite the answers"):
             before = unsealed(read_json(file), file)
             for name, value in setup.items():
-                if before.get(name) != value:
+                if before.get(name) != value or (name == "code" and value is None):      # nobody knows this code
                     raise InputError(f"{path} holds answers of another {name} ({before.get(name)!s:.80} there, "
                                      f"{value!s:.80} here)")
         return before
@@ -246,10 +246,12 @@ class Runner:
 
         method.any_code = options.any_code
         used = {name: part.fingerprint for name, part in vars(method).items() if hasattr(part, "fingerprint")}
-        setup = used | {"code": code_of_method(type(method)), "graphs of any code": options.any_code, "top": run.top_k,
-                        **method.settings.answer_settings()}
+        plain = {name: value for name, value in vars(method).items() if isinstance(value, (bool, int, float, str))}
+        setup = used | {"code": code_of_method(type(method)), "made with": plain, **method.settings.answer_settings()}
         if isinstance(method, Pecan):
             setup["construction"] = method.construction.construction_settings()
+        if type(method).identity is not Method.identity:
+            setup["graphs of any code"] = method.any_code
         return setup
 
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
@@ -270,7 +272,13 @@ class Runner:
         predictions = Predictions(run.file, team.rank)
         team.first(lambda: None)
         documents = run.dataset.documents[team.rank::team.size]
-        failed = ChainMap(*team.together(lambda: answer_all(self.method, documents, predictions, run, team.rank == 0)))
+        outcomes = team.together(lambda: answer_all(self.method, documents, predictions, run, team.rank == 0))
+        failed = ChainMap(*(failed for failed, _ in outcomes))
+        graphs = sum((graphs for _, graphs in outcomes), Counter())
+        if graphs and team.rank == 0:
+            unused = f"; {graphs['unused']} that another code has built are unused" if graphs["unused"] else ""
+            said = f"{graphs['taken']} taken, {graphs['built']} built{unused}"
+            print(f"{run.dataset.name}: {run.row.label}: graphs: {said}", file=sys.stderr)
         team.first(lambda: predictions.finish(run.dataset.questions))
 
         # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
@@ -283,8 +291,8 @@ class Runner:
 
 
 def answer_all(method: Method, documents: list[Document], predictions: Predictions, run: Run,
-               shown: bool) -> dict[str, str]:
-    """Answer the open questions. Returns why others have no answer, by their ids.
+               shown: bool) -> tuple[dict[str, str], Counter]:
+    """Answer the open questions. Returns why others have no answer, by their ids, and what became of graphs.
 
     As many documents run together as a batch has rows. If a document cannot be prepared, its questions stay open. A
     full disk ends the run.
@@ -323,15 +331,15 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
             waiting[n] -= 1
             progress.add(waiting[n] == 0)
 
-    progress.close(graphs)
-    return failed
+    progress.bar.close()
+    return failed, graphs
 
 
 def graph_path(method: Method, document: Document, folder: Path) -> Path | None:
     """Where a document's graph is, or will be; None if the method keeps none."""
     name = method.file_name(document)
     path = name and folder / f"{name}.json"
-    return [path, *of_any_code(path)][-1] if path and method.any_code else path
+    return any_of(path) if path and method.any_code else path
 
 
 class Progress:
@@ -349,9 +357,3 @@ class Progress:
         self.done += count
         if self.lines and count:
             print(f"{self.what}: {self.done} of {self.documents} documents", file=sys.stderr)
-
-    def close(self, graphs: Counter):
-        self.bar.close()
-        if graphs:
-            unused = f"; {graphs['unused']} that another code has built are unused" if graphs["unused"] else ""
-            print(f"{self.what}: graphs: {graphs['taken']} taken, {graphs['built']} built{unused}", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import fill, indent
 
 from core.command import make_parser, parse_options, user_errors
-from core.disk import of_any_code
+from core.disk import any_of
 from core.settings import PAPER
 from data import ENDS, Answer, read_text
 from evaluation.models import add_model_options, chosen_settings, load_models, settings_of, warn_if_unknown
@@ -92,7 +92,7 @@ def ask(argv: list[str] | None = None) -> int:
     name = Path(args.document).name.encode()[:99].decode(errors="ignore")        # a file's name has 255 bytes at most
     path = Path(args.graph or f"{name}.{method.file_name(document)}.graph.json")
     if args.any_code and not args.graph:
-        path = [path, *of_any_code(path)][-1]
+        path = any_of(path)
     with nullcontext() if args.trace in (None, "-") else tracing(method, path, args.trace):
         verb = "reloaded" if path.exists() else "built"
         prepared = method.prepare(document, path, sys.stderr.isatty())

@@ -195,7 +195,7 @@ def test_a_setup_names_what_all_answers_share(recorded):
     """These are the settings, and the models that the method uses, no others. A builder has settings of its own."""
     setups = {call.path.stem: call.setup for call in recorded["eval.py"]["claim_file"]}
     for setup in setups.values():
-        assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code")
+        assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code", True) and setup.pop("made with")
     shared = {"model": "model float32", "chunk": 40, "window": 900, "summary_share": .25, "tree": True,
               "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
               "answer_tokens": 128, "question_again": False}
