@@ -1,8 +1,28 @@
-"""A short data set, and the files that a run leaves."""
+"""Runs of eval.py, a short data set, the files that a run leaves, and tables of statements."""
+import contextlib
+import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
+
+import eval as command_line
+from core.command import user_errors
 
 ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments, code=0):
+    """Run eval.py in this process, which saves the time of the imports, and check its exit code."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        found = user_errors(lambda: command_line.main(["--device", "cpu", *map(str, arguments)]))
+    assert found == code, stderr.getvalue()
+    return SimpleNamespace(stdout=stdout.getvalue(), stderr=stderr.getvalue())
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def short_set(folder: Path, documents: int = 2) -> Path:
@@ -13,11 +33,15 @@ def short_set(folder: Path, documents: int = 2) -> Path:
     path = folder / "embedded.jsonl"
     rows = [json.loads(line) for line in (ROOT / "tiny" / "test.jsonl").read_text().splitlines()[:documents]]
     short = [row | {"passages": row["passages"][:8], "questions": row["questions"][:4]} for row in rows]
-    path.write_text("".join(json.dumps(row) + "\n" for row in short))
-    return path
+    return write_lines(path, short)
 
 
 def files(folder: Path) -> dict[str, bytes]:
     """The bytes of every file in a folder, except vectors: the order of a safetensors file's header varies."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
             if path.is_file() and path.suffix != ".vectors"}
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of a table in words: a row a line, with | between the cells."""
+    return [[cell.strip() for cell in line.split("|")] for line in text.strip("\n").splitlines()]

@@ -1,44 +1,26 @@
 """Runs of the evaluation: what a user sees, resuming, several processes, mistakes."""
-import contextlib
-import io
 import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 import torch
 from filelock import FileLock
 from oracle import write_checkpoint
-from runs import ROOT, files, short_set
+from runs import ROOT, files, run, short_set, table, write_lines
 
 import eval as command_line
 from baselines.bm25 import BM25
 from baselines.dense import Dense
-from core.command import user_errors
 from data import EMBEDDED
 from evaluation import runner
 from evaluation.runner import Team
 
 FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
-
-
-def run(*arguments, code=0):
-    """Run eval.py in this process, which saves the time of the imports, and check its exit code."""
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        found = user_errors(lambda: command_line.main(["--device", "cpu", *map(str, arguments)]))
-    assert found == code, stderr.getvalue()
-    return SimpleNamespace(stdout=stdout.getvalue(), stderr=stderr.getvalue())
-
-
-def write_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -123,49 +105,29 @@ def test_two_runs_on_one_folder(tmp_path, monkeypatch):
     assert held == [True] and not Path(lock.lock_file).exists()
 
 
-def test_other_settings_do_not_mix(tmp_path):
-    """Answers of other settings are refused, or renamed once with their setup and the part of a killed process."""
+def test_other_settings_do_not_mix(tmp_path, monkeypatch):
+    """Answers of other settings are refused, or renamed with their setup: those of every method that is run, of any X
+    and of killed processes, once, before the first new answer. So without --overwrite the same command goes on."""
     folder = tmp_path / "r" / "embedded"
-    arguments = "--limit", 1, "--method", "pecan", "--output", tmp_path / "r"
-    run(*arguments)
-    (folder / "pecan.part-1.jsonl").write_text("")
-    kept = files(folder)
-    other = run(*arguments, "--patience", 2, code=2)
-    assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in other.stderr
-    assert files(folder) == kept, "earlier answers are lost"
+    arguments = "--limit", 1, "--method", "pecan,bm25-x", "--output", tmp_path / "r", "--patience"
+    run(*arguments, 1)
+    for name in ("pecan.part-1.jsonl", "bm25-7.jsonl"):
+        (folder / name).write_text("")
+    first = files(folder)
+    assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in run(*arguments, 2, code=2).stderr
+    assert files(folder) == first, "earlier answers are lost"
 
-    run(*arguments, "--patience", 2, "--overwrite", "--batch", 3)
-    both = files(folder)
-    assert {name.removesuffix(".old"): both[name] for name in both if name.endswith(".old")} == kept
-    assert both.keys() == {*(f"{name}.old" for name in kept), "pecan.jsonl", "pecan.setup.json"}
-    assert both["pecan.jsonl"] != kept["pecan.jsonl"]
-    run(*arguments, "--patience", 3, "--overwrite")
-    third = files(folder)
-    assert third["pecan.jsonl.old"] == kept["pecan.jsonl"] and third["pecan.jsonl.old.1"] == both["pecan.jsonl"]
-
-
-def test_an_interrupted_run_that_overwrites_goes_on(tmp_path, monkeypatch):
-    """All old answers are renamed before the first new one, so the same command without --overwrite finds none."""
-    arguments = "--limit", 1, "--method", "bm25,whole", "--output", tmp_path
-    run(*arguments)
     with monkeypatch.context() as patch:
         patch.setattr(BM25, "make", Mock(side_effect=KeyboardInterrupt))
-        run(*arguments, "--chunk", 30, "--overwrite", code=130)
-    run(*arguments, "--chunk", 30)
-
-
-@pytest.mark.slow
-def test_all_old_answers_are_renamed_once(tmp_path):
-    """Those of a number that is not known yet, too (as bm25-x-7). No other method's are."""
-    arguments = "--limit", 1, "--method", "pecan,bm25-x", "--output", tmp_path
-    run(*arguments)
-    folder = tmp_path / "embedded"
-    (folder / "bm25-7.jsonl").write_text("")
-    before = files(folder)
-    run(*arguments, "--chunk", 20, "--overwrite")
-    old = {name for name in files(folder) if name.endswith(".old")}
-    assert old == {f"{name}.old" for name in before if name != "bm25-7.jsonl"}
-    assert {"bm25-7.jsonl", "pecan.jsonl"} < files(folder).keys()
+        run(*arguments, 2, "--overwrite", "--batch", 3, code=130)
+    run(*arguments, 2)
+    second = files(folder)
+    assert {name.removesuffix(".old"): second[name] for name in second if name.endswith(".old")} == {
+        name: first[name] for name in first if name != "bm25-7.jsonl"}
+    assert {"bm25-7.jsonl", "pecan.jsonl", "pecan.setup.json"} < second.keys()
+    assert second["pecan.jsonl"] != first["pecan.jsonl"]
+    run(*arguments, 3, "--overwrite")
+    assert [files(folder)[f"pecan.jsonl.old{n}"] for n in ("", ".1")] == [first["pecan.jsonl"], second["pecan.jsonl"]]
 
 
 @pytest.mark.parametrize("passage, changes", [("Bob came.", {}), *(("Ann came.", changes) for changes in (
@@ -187,8 +149,8 @@ def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, passag
 def test_the_tables_of_the_paper_are_run(three, tmp_path):
     """Tables 3, patience and nodes share one graph. Only the ablation without information points builds its own."""
     output = tmp_path / "r"
-    for table, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
-        run("--dataset", three, "--limit", 1, "--table", table, "--output", output)
+    for name, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
+        run("--dataset", three, "--limit", 1, "--table", name, "--output", output)
         assert (output / "embedded" / f"{last}.jsonl").exists()
     assert len(list((output / "graphs").glob("*.json"))) == 2
     data = json.loads((output / "results-patience.json").read_text())["data"]["embedded"]["runs"]
@@ -288,11 +250,10 @@ MISTAKES = """
 """
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.strip().splitlines())
-def test_mistakes_are_one_line_and_exit_code_2(tmp_path, monkeypatch, mistake):
+@pytest.mark.parametrize("line, words", table(MISTAKES))
+def test_mistakes_are_one_line_and_exit_code_2(tmp_path, monkeypatch, line, words):
     monkeypatch.chdir(ROOT)
-    arguments, words = mistake.split(" | ")
-    done = run("--limit", 1, "--output", tmp_path / "r", *arguments.rstrip().split(" "), code=2)
+    done = run("--limit", 1, "--output", tmp_path / "r", *line.split(" "), code=2)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.stdout == "" and len(errors) == 1 and words in errors[0]
 

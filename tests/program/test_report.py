@@ -6,13 +6,13 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_eval import ROOT, run, write_lines
+from runs import ROOT, run, write_lines
 
 import eval
 import llama
 from core.settings import resolve
 from data import EMBEDDED
-from evaluation import cost, datasets, methods, metrics, tables
+from evaluation import cost, datasets, metrics
 from evaluation.runner import Runner
 from evaluation.tables import cells, quantity
 from llama import flops_of, length_of
@@ -137,16 +137,6 @@ def test_the_table_of_a_run_without_table(printed):
         assert header == ["method", "F1", "95 %", *accuracy, "ROUGE-L", "nodes", "FLOPs", "graph", "cut", "n", "diff"]
         assert lines == [[label, *wanted_cells(data, name, header[1:])] for name, label in (
             ("pecan", "PECAN"), ("bm25", "BM25 Top-5"), ("whole", "whole document"))]
-
-
-@pytest.mark.parametrize("table", [table for table in TABLES if table != "2"])
-def test_a_row_that_the_paper_does_not_have(monkeypatch, table):
-    """One Row adds a method: its published cells are none."""
-    monkeypatch.setitem(methods.TABLES, table, ((methods.Row("new", "A new method"),), ()))
-    runs = {"new": metrics.summary(raw("Qasper", "new"))}
-    heads = [head.split("|") for head in TABLES[table][:2]]
-    assert tables.tables_of(table, {"Qasper": {"runs": runs}})[0].rows[0] == [
-        "A new method", *cells(runs["new"], heads[0]), *("none" for _ in heads[1])]
 
 
 def test_costs_lengths_and_nodes_from_raw_rows(printed, tiny, spy):

@@ -4,6 +4,8 @@ All numbers are chosen by hand, and all differ, so that no mix-up goes unnoticed
 """
 import json
 
+from runs import table
+
 from core.disk import unsealed
 from data import Answer, Document, Prepared, Question
 from evaluation import cost, metrics, tables
@@ -65,9 +67,10 @@ def test_table_2_knows_its_models():
 
 def test_printed_numbers_and_tables():
     """FLOPs have three digits. Words are set left, numbers right."""
-    flops = (0, 999, 999.5, 9.994, 9.996, 99.94, 99.95, 1e3, 9.55e8, 9.9999e8, 1.6667e9, 3.1e13, 3.3619e15)
-    assert [quantity(x) for x in flops] == [
-        "0.00", "999", "1.00K", "9.99", "10.0", "99.9", "100", "1.00K", "955M", "1.00G", "1.67G", "31.0T", "3362T"]
+    for flops, printed in table("""
+            0 | 0.00\n 999 | 999\n 999.5 | 1.00K\n 9.994 | 9.99\n 9.996 | 10.0\n 99.94 | 99.9\n 99.95 | 100
+            1e3 | 1.00K\n 9.55e8 | 955M\n 9.9999e8 | 1.00G\n 1.6667e9 | 1.67G\n 3.1e13 | 31.0T\n 3.3619e15 | 3362T"""):
+        assert quantity(float(flops)) == printed
     rows = [["a", "1.2", "1", "x"], ["bcdef", "785M", "none", "some"]]
     assert as_text(Table("t", ["data", "n", "n", "by"], rows)).splitlines() == [
         "t", "data      n     n    by", "a       1.2     1     x", "bcdef  785M  none  some"]

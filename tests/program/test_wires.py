@@ -5,11 +5,12 @@ Nothing is computed, because all weights are on PyTorch's meta device, which hol
 """
 import inspect
 import json
+import shlex
 import shutil
 import sys
 from argparse import Namespace
-from collections import defaultdict
-from dataclasses import replace
+from collections import Counter, defaultdict
+from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from oracle import TINY, write_checkpoint
+from runs import table
 from transformers import BertConfig, BertModel
 
 import eval as command
@@ -34,11 +36,11 @@ from model import checkpoint
 from pecan import Pecan
 from view import ask
 
-ROOT = Path(__file__).parents[2]
+LARGE = Path(__file__).parents[1] / "llama-3.1-8b"
 LLAMAS = {"model": "float16", "builder": "bfloat16", "scorer": "float64"}     # the dtypes that their files claim
 BERTS = "encoder", "questions", "passages"
 TEXTS = {"Who sings?": "Mara sings by the river. ", "Who swims?": "Otto swims in the lake. ", "Who?": "Theo sleeps. "}
-BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4)  # the paper's, changed by tiny/pecan.json
+BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4, instructions=False)      # tiny/pecan.json
 
 
 # --- from an option to the end of its wire --------------------------------------------------------------------------
@@ -59,6 +61,8 @@ def files(tmp_path_factory):
         json.dumps({"id": question, "text": text * 9, "questions": [{"question": question, "answers": ["Mara"]}]})
         for question, text in TEXTS.items()))
     (folder / "text.txt").write_text(TEXTS["Who sings?"] * 9)
+    shutil.copytree(TINY, folder / "tiny")
+    shutil.copytree(LARGE, folder / "8b")                    # Llama 3.1's config
     return folder
 
 
@@ -67,7 +71,7 @@ def vector_of(text: str) -> list[float]:
     return [1., len(text), text.count("s")]
 
 
-def record(patch, main, arguments: list) -> dict[str, list]:
+def record(patch, main, arguments: list[str]) -> dict[str, list]:
     """Run a command line, and return the calls that its options must reach, {function: [arguments]}.
 
     A checkpoint's fingerprint is the name of its folder; an encoder's also says how it pools.
@@ -85,7 +89,9 @@ def record(patch, main, arguments: list) -> dict[str, list]:
 
     def answer_all(call, run=runner.answer_all):
         calls[call.run.row.name].append(call.method)
-        return run(**vars(call)) if isinstance(call.method, Pecan) else dict.fromkeys(call.run.dataset.questions, "")
+        if isinstance(call.method, Pecan):
+            return run(**vars(call))
+        return dict.fromkeys(call.run.dataset.questions, ""), Counter()
 
     for module in (llama, sbert):
         patch.setattr(module, "fingerprint", lambda folder: Path(folder).name)
@@ -102,83 +108,82 @@ def record(patch, main, arguments: list) -> dict[str, list]:
     at(pecan, "Search", lambda call: SimpleNamespace(answer=lambda: Answer("Mara", [0], 1, 1, "all")))
     at(runner, "claim_file")
     at(runner, "answer_all", answer_all)
-    main(list(map(str, arguments)))
+    main(arguments)
     return calls
 
 
-SHARED = ["--model", "model", "--builder", "builder", "--encoder", "encoder", "--device", "here", "--dtype", "float16",
-          "--chunk", 40, "--window", 900, "--batch", 2, "--without", "graph"]
-CHECKS = ["--confidence", .7, "--patience", 2, "--without", "attention"]
-FIXED = ["--nodes", 4, "--without", "similarity"]
-RUNS = {
-    "pecan.py": (ask.ask, ["text.txt", "Who sings?", "Who swims?", "--dataset-settings", "MuSiQue", *SHARED, *CHECKS]),
-    "pecan.py, fixed": (ask.ask, ["text.txt", "Who?", "--graph", "x.json", "--dataset-settings", "Qasper", *SHARED,
-                                  *FIXED]),
-    "pecan.py, short": (ask.ask, ["text.txt", "Who?", "--model=model", f"--builder={TINY}"]),
-    "eval.py": (command.main, ["--method", "pecan,dragon,longllmlingua,bm25-x", "--dragon", "questions", "passages",
-                               "--scorer", "scorer", "--top", 3, "--limit", 2, "--output", "r", "--graphs", "g",
-                               "--dataset", "mine.jsonl", "--any-code", *SHARED, *CHECKS]),
-    "eval.py, fixed": (command.main, ["--method", "pecan,sbert", "--dataset", "mine.jsonl", "--output", "s", *SHARED,
-                                      *FIXED]),
-    "eval.py, table": (command.main, ["--table=2", "--model=model", "--searcher", "scorer", "--dataset=mine.jsonl"])}
+SHARED = ("--model model --builder builder --encoder encoder --device here --dtype float16 --chunk 40 --window 900 "
+          "--batch 2 --without graph ")
+CHECKS = SHARED + "--confidence .7 --patience 2 --without attention "
+FIXED = SHARED + "--nodes 4 --without similarity "
+RUNS = [
+    f"pecan.py text.txt 'Who sings?' 'Who swims?' --dataset-settings MuSiQue {CHECKS}",
+    f"pecan.py text.txt Who? --graph x.json --dataset-settings Qasper {FIXED}",
+    f"pecan.py text.txt Who? --model=model --builder={TINY}",
+    "eval.py --method pecan,dragon,longllmlingua,bm25-x --dragon questions passages --scorer scorer --top 3 --limit 2 "
+    f"--output r --graphs g --dataset mine.jsonl --any-code {CHECKS}",
+    f"eval.py --method pecan,sbert --dataset mine.jsonl --output s {FIXED}",
+    "eval.py --table=2 --model=model --searcher scorer --dataset=mine.jsonl"]
 
 # Of every run that has it: the option, where it must arrive, in which argument, and all values that arrive there.
-WIRES = [
-    ("--model", "Search", "model.folder.name", {"model"}),
-    ("--builder", "build", "model.folder.name", {"builder"}),
-    ("--builder", "summarise", "model.folder.name", {"builder"}),
-    ("--encoder", "encode", "self.fingerprint", {"mean encoder"}),
-    ("pecan,sbert", "sbert", "chunk_encoder.fingerprint", {"mean encoder"}),
-    ("--device", "choose_device", "device", {"here"}),
-    ("--device", "read_tensors", "device.type", {"meta"}),           # also of encoders
-    ("--dtype", "choose_device", "dtype", {"float16"}),
-    ("--model", "choose_device", "stored", set(LLAMAS.values())),     # if --dtype is auto, it is that of the files
-    ("--chunk", "chunks", "most", {40}),
-    ("--chunk", "Search", "settings.chunk", {40}),
-    ("--window", "summarise", "limit", {450}),                        # half of it
-    ("--window", "Search", "settings.window", {900}),
-    (f"--builder={TINY}", "Search", "settings.window", {512}),
-    ("--batch", "prepare_all", "self.batches.rows", {2}),
-    ("--confidence", "Search", "settings.confidence", {.7}),
-    ("--patience", "Search", "settings.patience", {2}),
-    ("--nodes", "Search", "settings.fixed_nodes", {4}),
-    ("graph", "summarise", "tree", {True}),
-    ("attention", "Search", "settings.attention", {False}),
-    ("similarity", "Search", "settings.similarity", {False}),
-    ("MuSiQue", "Search", "settings.answer_tokens", {32}),
-    ("Qasper", "Search", "settings.confidence", {.98}),
-    ("text.txt", "prepare_all", "progress", {True}),                  # to a terminal
-    ("--any-code", "prepare_all", "self.any_code", {True}),
-    ("Who swims?", "Search", "question", {"Who sings?", "Who swims?"}),
-    ("--dataset", "answer_all", "run.dataset.name", {"mine"}),
-    ("--limit", "Search", "question", {"Who sings?", "Who swims?"}),
-    ("--output", "claim_file", "path.parent.parent.name", {"r", "s"}),
-    ("--graphs", "answer_all", "run.graphs.name", {"g"}),
-    ("--top", "bm25-x", "top_k", {3}),
-    ("--searcher", "build", "model.folder.name", {"model", "scorer"}),
-    ("--searcher", "Search", "model.folder.name", {"model", "scorer"}),
-    ("--scorer", "longllmlingua", "scorer.folder.name", {"scorer"}),
-    ("--dragon", "dragon", "question_encoder.fingerprint", {"cls questions"}),
-    ("--dragon", "dragon", "chunk_encoder.fingerprint", {"cls passages"}),
-]
+WIRES = f"""
+--model          | Search        | model.folder.name            | model
+--builder        | build         | model.folder.name            | builder
+--builder        | summarise     | model.folder.name            | builder
+--encoder        | encode        | self.fingerprint             | mean encoder
+pecan,sbert      | sbert         | chunk_encoder.fingerprint    | mean encoder
+--device         | choose_device | device                       | here
+--device         | read_tensors  | device.type                  | meta
+--dtype          | choose_device | dtype                        | float16
+--model          | choose_device | stored                       | float16, bfloat16, float64
+--chunk          | chunks        | most                         | 40
+--chunk          | Search        | settings.chunk               | 40
+--window         | summarise     | limit                        | 450
+--window         | Search        | settings.window              | 900
+--builder={TINY} | Search        | settings.window              | 512
+--batch          | prepare_all   | self.batches.rows            | 2
+--confidence     | Search        | settings.confidence          | 0.7
+--patience       | Search        | settings.patience            | 2
+--nodes          | Search        | settings.fixed_nodes         | 4
+graph            | summarise     | tree                         | True
+attention        | Search        | settings.attention           | False
+similarity       | Search        | settings.similarity          | False
+MuSiQue          | Search        | settings.answer_tokens       | 32
+Qasper           | Search        | settings.confidence          | 0.98
+text.txt         | prepare_all   | progress                     | True
+--any-code       | prepare_all   | self.any_code                | True
+Who swims?       | Search        | question                     | Who sings?, Who swims?
+--dataset        | answer_all    | run.dataset.name             | mine
+--limit          | Search        | question                     | Who sings?, Who swims?
+--output         | claim_file    | path.parent.parent.name      | r, s
+--graphs         | answer_all    | run.graphs.name              | g
+--top            | bm25-x        | top_k                        | 3
+--searcher       | build         | model.folder.name            | model, scorer
+--searcher       | Search        | model.folder.name            | model, scorer
+--scorer         | longllmlingua | scorer.folder.name           | scorer
+--dragon         | dragon        | question_encoder.fingerprint | cls questions
+--dragon         | dragon        | chunk_encoder.fingerprint    | cls passages
+"""
 
 
 @pytest.fixture(scope="module")
 def recorded(files):
     """The calls of each run of RUNS."""
     found = {}
-    for name, (main, arguments) in RUNS.items():
+    for line in RUNS:
+        program, *arguments = shlex.split(line)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(files)
-            found[name] = record(patch, main, arguments)
+            found[line] = record(patch, {"pecan.py": ask.ask, "eval.py": command.main}[program], arguments)
     return found
 
 
-@pytest.mark.parametrize("option, function, argument, values", WIRES)
+@pytest.mark.parametrize("option, function, argument, values", table(WIRES))
 def test_an_option_arrives(recorded, option, function, argument, values):
-    names = [name for name, (_, arguments) in RUNS.items() if option in arguments]
-    arrived = [{attrgetter(argument)(call) for call in recorded[name][function]} for name in names]
-    assert names and all(arrived) and set().union(*arrived) == values, arrived
+    """The window of a summary is half of --window. If --dtype is auto, the dtype is that of the files."""
+    arrived = [{str(attrgetter(argument)(call)) for call in calls[function]} for line, calls in recorded.items()
+               if option in shlex.split(line)]
+    assert arrived and all(arrived) and set().union(*arrived) == {*values.split(", ")}, arrived
 
 
 def test_every_number_of_a_search_comes_from_its_own_question_and_document(recorded):
@@ -193,18 +198,18 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
 
 def test_a_setup_names_what_all_answers_share(recorded):
     """These are the settings, and the models that the method uses, no others. A builder has settings of its own."""
-    setups = {call.path.stem: call.setup for call in recorded["eval.py"]["claim_file"]}
+    setups = {call.path.stem: call.setup for call in recorded[RUNS[3]]["claim_file"]}
     for setup in setups.values():
         assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code", True) and setup.pop("made with")
     shared = {"model": "model float32", "chunk": 40, "window": 900, "summary_share": .25, "tree": True,
               "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
               "answer_tokens": 128, "question_again": False}
     assert setups == {
-        "pecan": shared | {"encoder": "mean encoder", "builder": "builder float32", "top": None, "construction": {
+        "pecan": shared | {"encoder": "mean encoder", "builder": "builder float32", "construction": {
             "chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
-        "dragon": shared | {"question_encoder": "cls questions", "chunk_encoder": "cls passages", "top": 5},
-        "longllmlingua": shared | {"scorer": "scorer float32", "top": None},
-        "bm25-x": shared | {"top": 3}}
+        "dragon": shared | {"question_encoder": "cls questions", "chunk_encoder": "cls passages"},
+        "longllmlingua": shared | {"scorer": "scorer float32"},
+        "bm25-x": shared}
 
 
 @pytest.mark.parametrize("gpus, wanted, devices", [
@@ -227,25 +232,61 @@ def test_each_process_takes_its_own_gpu(monkeypatch, gpus, wanted, devices):
 
 # --- from an option, a data set or a row to the settings of a run ---------------------------------------------------
 
-def runs(*arguments, dataset="mine"):
-    """The planned runs over a data set of this name: {name of the row: run}."""
-    args = command.parse([*map(str, arguments), "--device", "cpu"])
+def planned(line: str, dataset: str = "mine") -> dict:
+    """The runs that a command line plans over a data set of this name: {name of the row: run}."""
+    args = command.parse([*shlex.split(line), "--device", "cpu"])
     return {run.row.name: run for run in methods.plan(args, [SimpleNamespace(name=dataset)], args.rows)}
 
 
-def settings_of(*arguments, dataset="mine"):
-    return {name: run.settings for name, run in runs(*arguments, dataset=dataset).items()}
+# The command line, the data set, the row, and what differs from the settings of the model (TINY, or those of PECAN).
+# t_p is Appendix E's. The answer's length is LongBench's, not the checkpoint's. GARLIC has no t_p: it follows the
+# likelier word. The whole document's window is the model's length, at most 100,000 tokens, and no other method's; a
+# builder limits none. Options override all of them but what makes a row this row.
+SETTINGS = """
+--method pecan                  | mine        | pecan                    |
+--method pecan                  | NarrativeQA | pecan                    | answer_tokens 128
+--method pecan                  | Qasper      | pecan                    | confidence 0.98, answer_tokens 128
+--method pecan                  | HotpotQA    | pecan                    | answer_tokens 32
+--method pecan                  | MuSiQue     | pecan                    | confidence 0.55, answer_tokens 32
+--method pecan --confidence .7  | MuSiQue     | pecan                    | confidence 0.7, answer_tokens 32
+--method whole                  | MuSiQue     | whole                    | window 512, confidence 0.55, answer_tokens 32
+--method garlic                 | MuSiQue     | garlic                   | answer_tokens 32
+--method garlic --confidence .7 | Qasper      | garlic                   | answer_tokens 128
+--model 8b                      | mine        | pecan                    |
+--model 8b                      | mine        | bm25                     |
+--model 8b                      | mine        | whole                    | window 100000
+--model 8b --window 4096        | mine        | pecan                    | window 4096
+--model 8b --window 4096        | mine        | whole                    | window 4096
+--model model                   | mine        | whole                    | window 2048
+--model model                   | mine        | pecan                    | window 2048
+--model model --builder tiny    | mine        | pecan                    | window 2048
+--table 3                       | mine        | pecan                    |
+--table 3                       | mine        | pecan-without-attention  | attention False
+--table 3                       | mine        | pecan-without-progress   |
+--table 3                       | mine        | pecan-without-graph      | tree True
+--table 3                       | mine        | pecan-without-similarity | similarity False
+--table patience                | mine        | pecan-patience-8         | patience 8
+"""
+
+
+@pytest.mark.parametrize("line, dataset, row, changes", table(SETTINGS))
+def test_the_settings_of_a_row(files, monkeypatch, line, dataset, row, changes):
+    monkeypatch.chdir(files)
+    found = asdict(planned(line, dataset)[row].settings)
+    base = vars(Settings() if "--model" in line else BASE)
+    assert ", ".join(f"{name} {value}" for name, value in found.items() if value != base[name]) == changes
 
 
 def test_a_window_is_no_longer_than_any_model_was_made_for(files, monkeypatch):
-    """One that was chosen is refused, whoever chose it."""
-    monkeypatch.chdir(ROOT)
-    long = str(files / "model")                               # made for 2,048 tokens; the embedded model for 512
+    """One that was chosen is refused, whoever chose it. The model was made for 2,048 tokens, the embedded one for 512.
+    A builder has a window of its own length."""
+    monkeypatch.chdir(files)
     for load in (lambda: Pecan.load(TINY, window=600),
-                 lambda: ask.ask(["tiny/story.txt", "Who?", "--builder", long, "--window", "600"]),
-                 lambda: command.main(["--model", long, "--builder", "tiny", "--window", "600"])):
+                 lambda: ask.ask(shlex.split("text.txt Who? --builder model --window 600")),
+                 lambda: command.main(shlex.split("--model model --builder tiny --window 600"))):
         with pytest.raises(InputError, match="window 600 is too large: the model was made for 512 tokens"):
             load()
+    assert planned("--builder model")["pecan"].construction.window == 2048
 
 
 def test_pecan_load_takes_an_encoder_and_settings(files):
@@ -253,43 +294,14 @@ def test_pecan_load_takes_an_encoder_and_settings(files):
     assert method.settings == replace(BASE, confidence=.7) and isinstance(method.encoder, sbert.Bert)
 
 
-@pytest.mark.parametrize("dataset, t_p, tokens", [("NarrativeQA", .5, 128), ("Qasper", .98, 128), ("HotpotQA", .5, 32),
-                                                  ("MuSiQue", .55, 32)])
-def test_settings_of_the_papers_data_sets(dataset, t_p, tokens):
-    """t_p is Appendix E's. The answer's length is LongBench's, not the checkpoint's 4 tokens. Options override both.
-    GARLIC has no t_p: it follows the likelier word."""
-    wanted = replace(BASE, confidence=t_p, answer_tokens=tokens)
-    whole = replace(wanted, window=512)                                               # what the model was made for
-    found = settings_of("--method", "pecan,whole,garlic", dataset=dataset)
-    assert found == {"pecan": wanted, "whole": whole, "garlic": replace(wanted, confidence=.5)}
-    assert settings_of("--method", "pecan,garlic", "--confidence", .7, dataset=dataset) == {
-        "pecan": replace(wanted, confidence=.7), "garlic": replace(wanted, confidence=.5)}
-
-
-@pytest.mark.parametrize("model, options, windows", [
-    ("8b", [], [8192, 8192, 100_000]), ("8b", ["--window", 4096], [4096] * 3), ("model", [], [2048] * 3),
-    ("model", ["--builder", TINY], [2048] * 3)])
-def test_the_window_of_the_whole_document(files, model, options, windows):
-    """The window is the model's length, at most 100,000 tokens, not that of other methods. --window overrides it. A
-    builder has a window of its own length, and limits no other."""
-    folder = {"8b": ROOT / "tests" / "llama-3.1-8b", "model": files / "model"}[model]
-    found = settings_of("--model", folder, *options)
-    assert [settings.window for settings in found.values()] == windows
-    assert runs("--builder", files / "model")["pecan"].construction.window == 2048
-
-
-def test_table_3_takes_one_part_away_a_row():
-    """Each row has its own name. Without progress control, the number of nodes is the paper's on its data sets, and
-    PECAN's mean on others."""
-    found = runs("--table", 3)
-    assert {name: run.settings for name, run in found.items()} == {
-        "pecan": BASE, "pecan-without-attention": replace(BASE, attention=False), "pecan-without-progress": BASE,
-        "pecan-without-graph": replace(BASE, tree=True), "pecan-without-similarity": replace(BASE, similarity=False)}
-    settled = methods.settle(found["pecan-without-progress"], {"nodes": 20.7})
+def test_without_progress_control_the_number_of_nodes_is_the_papers():
+    """On other data sets it is PECAN's mean."""
+    row = "pecan-without-progress"
+    settled = methods.settle(planned("--table 3")[row], {"nodes": 20.7})
     models = SimpleNamespace(model=Mock(), encoder=None, builder=None)
     assert settled.row.make(models, settled).settings == replace(BASE, fixed_nodes=21)
-    assert settled.file.name == "pecan-without-progress-21.jsonl"
-    hotpotqa = runs("--table", 3, dataset="HotpotQA")["pecan-without-progress"]
+    assert settled.file.name == f"{row}-21.jsonl"
+    hotpotqa = planned("--table 3", "HotpotQA")[row]
     assert methods.settle(hotpotqa, {"nodes": 20.7}) is hotpotqa and hotpotqa.top_k == 17
 
 
@@ -299,14 +311,14 @@ def test_top_x_is_the_papers(tmp_path):
     (The tokenizer makes the instruction 72 tokens. The chunks' X would be the same if it made 150.)
     """
     shutil.copytree(TINY, tmp_path, dirs_exist_ok=True)
-    shutil.copy(ROOT / "tests" / "llama-3.1-8b" / "config.json", tmp_path)
+    shutil.copy(LARGE / "config.json", tmp_path)
     (tmp_path / "pecan.json").unlink()
-    command_line = "--method", "bm25-x,raptor-ct-x", "--model", tmp_path
-    mine = runs(*command_line).values()
-    small = runs(*command_line, "--chunk", 150)["raptor-ct-x"]
+    line = f"--method bm25-x,raptor-ct-x --model {tmp_path}"
+    mine = planned(line).values()
+    small = planned(f"{line} --chunk 150")["raptor-ct-x"]
     for dataset in paper.DATASETS:
         known = [figures[dataset] for figures in paper.TOP_X.values()]
-        assert [run.top_k for run in runs(*command_line, dataset=dataset).values()] == known
+        assert [run.top_k for run in planned(line, dataset).values()] == known
         pecan_flops = {"flops": paper.TABLE1["PECAN"][dataset].tflops * 1e12}
         chunks, nodes = (methods.settle(run, pecan_flops) for run in mine)
         assert (chunks.top_k, nodes.top_k) == (known[0], pytest.approx(known[1], rel=.1))
@@ -314,13 +326,21 @@ def test_top_x_is_the_papers(tmp_path):
         assert chunks.file.name == f"bm25-x-{known[0]}.jsonl"
 
 
-def test_the_pairs_of_table_2(files):
+# Of each row: its label, who searches and builds, its chunk and window, and the builder's chunk.
+PAIRS = """
+tiny + tiny     | tiny   | None | 24  | 380  | None
+model + model   | model  | None | 300 | 2048 | None
+tiny + model    | model  | tiny | 300 | 2048 | 24
+scorer + scorer | scorer | None | 300 | 2048 | None
+tiny + scorer   | scorer | tiny | 300 | 2048 | 24
+"""
+
+
+def test_the_pairs_of_table_2(files, monkeypatch):
     """Table 2 pairs the model with its own graph, each searcher with its own and with the model's. A searcher searches
     both with the same settings."""
-    found = runs("--table", 2, "--searcher", files / "model", "--searcher", files / "scorer").values()
-    assert [(run.options.model, run.options.builder, run.settings.chunk, run.settings.window) for run in found] == [
-        (str(TINY), None, 24, 380), *((str(files / name), builder, 300, 2048) for name in ("model", "scorer")
-                                      for builder in (None, str(TINY)))]
-    assert [run.construction and run.construction.chunk for run in found] == [None, None, 24, None, 24]
-    assert [run.row.label for run in found] == ["tiny + tiny", "model + model", "tiny + model", "scorer + scorer",
-                                            "tiny + scorer"]
+    monkeypatch.chdir(files)
+    found = planned("--table 2 --model tiny --searcher model --searcher scorer").values()
+    assert [[str(cell) for cell in (run.row.label, run.options.model, run.options.builder, run.settings.chunk,
+                                    run.settings.window, run.construction and run.construction.chunk)]
+            for run in found] == table(PAIRS)
