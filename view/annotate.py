@@ -223,7 +223,7 @@ def annotated() -> str:
         names |= {full.removeprefix(f"{file}."): full for full in defined}
         files[file] = blocks_of(file, source, names, links_of(tree, defined, names), defined)
 
-    before, drawing, after = read("README.md").split("\n## How it works\n")[1].split("\n![")[0].split("```\n")
+    before, drawing, after = read("README.md").split("\n## How it works\n")[1].split("\n<picture>")[0].split("```\n")
     return render("annotate", about=prose(before.strip(), {}), after=prose(after, {}),
                   drawing=drawing, files=files, paper=table("README.md", "paper"), **example(),
                   statements=table("tests/README.md", "PECAN") + table("tests/README.md", "only in GARLIC"))

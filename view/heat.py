@@ -26,9 +26,8 @@ def points_written():
         yield points
 
 
-def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style: bool = True,
-         only: tuple[int, ...] | None = None) -> str:
-    """The table in HTML, for the summary that has information point `node`; of its points `only` some.
+def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style: bool = True) -> str:
+    """The table in HTML, for the summary that has information point `node`.
 
     A row is a token that the model wrote, a column is a node of the group, a cell is a(x, j). Below the tokens of each
     information point stand its edges e_ij. `model` built the graph with `settings`; it writes the summary once more.
@@ -37,5 +36,5 @@ def heat(model: Llama, graph: pecan.Graph, node: int, settings: Settings, style:
     with points_written() as written:
         group = summarise_again(model, graph, node, settings)
     numbers = sorted({i for i, j, _ in graph.edges if j in group})
-    points = [(i, *point) for i, point in zip(numbers, written, strict=True) if only is None or i in only]
+    points = [(i, *point) for i, point in zip(numbers, written, strict=True)]
     return fill_in("heat.html.jinja", group=[(j, graph.nodes[j].text) for j in group], points=points, style=style)

@@ -15,7 +15,7 @@ from core.settings import resolve
 from data import EMBEDDED, read_text
 from encoders.token_mean import TokenMean
 from llama import Llama
-from pecan import Pecan
+from pecan import Pecan, build
 from view.annotate import QUESTION, STORY
 from view.heat import points_written
 from view.page import page, write_page
@@ -35,8 +35,8 @@ def searched() -> str:
     method = Pecan(model, TokenMean(model), settings)
     with TemporaryDirectory() as folder:
         graph, traces = Path(folder, "graph.json"), Path(folder, "trace.jsonl")
-        with points_written() as points:
-            nodes = method.graph(read_text(STORY), graph).nodes
+        with points_written() as points:                    # in document order, level by level
+            build(model, read_text(STORY), settings)
         prepared = method.prepare(read_text(STORY), graph)
         with tracing(method, graph, traces):
             for changed in ({}, {"confidence": .9999}, {"attention": False}):
@@ -45,7 +45,7 @@ def searched() -> str:
         found = read_traces(traces)
 
     # a(x, j) × 100,000 in whole numbers: four digits, as many as the page shows
-    numbers = [i for i, node in enumerate(nodes) if node.level > 1]
+    numbers = [i for i, node in enumerate(prepared.graph.nodes) if node.level > 1]
     rows = {i: {"tokens": [token for token, _ in tokens], "rows": [[round(1e5 * a) for a in row] for _, row in tokens]}
             for i, (_, tokens) in zip(numbers, points, strict=True)}
     return page(found, ABOUT, len(found[0]["answer"]["trace"]), rows)

@@ -19,11 +19,7 @@ BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 
 def check_trace(path: str | Path, graph: str | Path | None):
-    """Raise InputError if the file is the graph, or if it exists and is no trace, or if its name does not end with
-    .jsonl; OutputError if it cannot be written.
-    """
-    if Path(path).suffix != ".jsonl":
-        raise InputError(f"{path}: the name of a trace must end with .jsonl")
+    """Raise InputError if the file is the graph, or exists and is no trace; OutputError if it cannot be written."""
     if graph and Path(path).resolve() == Path(graph).resolve():
         raise InputError(f"{path}: is the graph's file; choose another name for the trace")
     with writing(path):

@@ -97,6 +97,8 @@ RUN_BY = {
     'python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl': "test_the_commands_of_view",
     "python -m view.page selma.jsonl -o selma.html": "test_the_commands_of_view",
     "python -m view.annotate -o docs/annotated.html": "test_the_page_in_the_documents_is_the_one_that_is_made",
+    "python -m view.search -o docs/search.html": "test_the_page_of_a_search_is_the_one_that_is_made",
+    "python tests/documents/test_images.py": "test_pictures_have_the_text_of_todays_pages",
     "python eval.py --score results/embedded/pecan.jsonl": "test_predictions_are_scored_again",
     "python eval.py --dry-run": "test_a_real_run_costs_what_the_dry_run_says",
     "torchrun --nproc-per-node 2 eval.py": "test_a_killed_run_goes_on",

@@ -1,0 +1,106 @@
+"""docs/search.html is the page that is made, and the README's pictures show today's pages.
+
+python tests/documents/test_images.py      makes docs/search.html and the pictures, light and dark
+"""
+import io
+import sys
+from base64 import b64decode
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from PIL import Image, PngImagePlugin
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]             # if this file is run
+from chromium import open_browser  # noqa: E402
+from test_demo import assert_same  # noqa: E402
+
+from core.settings import resolve  # noqa: E402
+from data import EMBEDDED, read_text  # noqa: E402
+from llama import Llama  # noqa: E402
+from pecan import build  # noqa: E402
+from view.annotate import STORY, annotated  # noqa: E402
+from view.heat import heat  # noqa: E402
+from view.search import searched  # noqa: E402
+
+DOCS = ROOT / "docs"
+SEARCH = DOCS / "search.html"
+
+# What a picture shows: a part of a page, the width and height of the window, and a script that runs first.
+PICTURES = {"search": ("main", 1100, 640, ""),
+            "annotated": ("[id='pecan.final_scores']", 1120, 900, "part.querySelector('details').open = true"),
+            "heat": ("body", 900, 600, "part.style.cssText = 'margin: 0; padding: 8px';"
+                     "document.querySelectorAll('tbody:not(:nth-last-child(-n+2))').forEach(body => body.remove())")}
+
+
+def pages() -> dict[str, str]:
+    """The page of each picture. Of the heat table the last two bullets are shown."""
+    model = Llama.load(EMBEDDED.parent, "cpu")
+    settings = resolve(model.folder, model.config.max_length)
+    graph = build(model, read_text(STORY), settings)
+    table = heat(model, graph, 65, settings)
+    colours = '<!doctype html><meta name="color-scheme" content="light dark">'
+    return {"search": searched(), "annotated": annotated(), "heat": colours + table}
+
+
+def part(browser, file: Path, name: str, scheme: str) -> tuple[bytes, str]:
+    """A part of a page in a window: its picture as a PNG, and its text."""
+    selector, width, height, script = PICTURES[name]
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                            {"width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": False})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                            {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.get("about:blank")
+    browser.get(file.as_uri())
+    clip, text = browser.execute_script(f"""const part = document.querySelector(arguments[0]);
+        {script};
+        part.scrollIntoView();
+        const {{x, y, width, height}} = part.getBoundingClientRect();
+        return [{{x: x + scrollX, y: y + scrollY, width, height, scale: 1}}, part.innerText];""", selector)
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})
+    return b64decode(shot["data"]), text
+
+
+def file_of(name: str, scheme: str) -> Path:
+    return DOCS / f"{name}{'-dark' * (scheme == 'dark')}.png"
+
+
+def make(browser, folder: Path):
+    """Write the page and the pictures. A picture holds the text of its part."""
+    for name, html in pages().items():
+        if name == "search":
+            SEARCH.write_text(html, encoding="utf-8")
+        file = folder / f"{name}.html"
+        file.write_text(html, encoding="utf-8")
+        for scheme in ("light", "dark"):
+            picture, text = part(browser, file, name, scheme)
+            note = PngImagePlugin.PngInfo()
+            note.add_itxt("Description", text)
+            Image.open(io.BytesIO(picture)).convert("RGB").save(file_of(name, scheme), optimize=True, pnginfo=note)
+
+
+def test_the_page_of_a_search_is_the_one_that_is_made():
+    """If it is not, run this file. It is small, and opens at the step that reads the answer's source."""
+    html = SEARCH.read_text(encoding="utf-8")
+    assert_same(html, searched())
+    assert '"start":12' in html and len(html) < 150_000
+
+
+@pytest.mark.slow
+def test_pictures_have_the_text_of_todays_pages(browser, tmp_path):
+    """If they have not, run this file. The README shows each, light and dark."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, html in pages().items():
+        (tmp_path / "page.html").write_text(html, encoding="utf-8")
+        for scheme in ("light", "dark"):
+            assert f'"docs/{file_of(name, scheme).name}"' in readme
+            _, text = part(browser, tmp_path / "page.html", name, scheme)
+            assert_same(Image.open(file_of(name, scheme)).text["Description"], text)
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as temporary:
+        window = open_browser(temporary)
+        make(window, Path(temporary))
+        window.quit()
