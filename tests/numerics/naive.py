@@ -1,8 +1,8 @@
 """The method a second time, written from the paper alone (PECAN, sections 3.1, 3.2 and Appendix C).
 
 Loops over tokens and nodes, Python numbers and numpy. From pecan.py it takes only the words of the prompts. Slow, and
-plain enough to check by eye. Where the paper is silent, it makes the same choices as pecan.py, which names them. The
-model is three functions:
+plain enough to check by eye. Where the paper is silent, it makes the same choices as pecan.py, which names them: so it
+finds slips, not misreadings. The model is three functions:
 
     attend(token, x, y)   attention of `token` at position x to position y: the mean over layers and heads
     follow(token, x)      the token that the model writes after `token` at position x

@@ -6,9 +6,8 @@ being read.
 """
 import pytest
 import torch
+from measure import nodes_of, peak_of
 from oracle import ids_and_spans, mean_attention, relative, rounding, to_nodes, write_checkpoint, written_out
-from speed.measure import peak_of
-from speed.reading import nodes_of
 
 from llama import Cache, Llama, ids_of
 

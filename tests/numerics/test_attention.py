@@ -1,8 +1,8 @@
 """Ring 2: one attention equals a calculation by hand, and one block equals Hugging Face's."""
 import pytest
 import torch
+from measure import peak_of
 from oracle import T, assert_same, causal, hugging_face, written_out
-from speed.measure import peak_of
 
 from llama import Llama, attention
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from speed.full_size import groups, memory, search
-from speed.measure import random_model
+from measure import groups, memory, random_model, search
 from torch.utils.flop_counter import FlopCounterMode
 
 from core.settings import PASS, WINDOW

@@ -4,69 +4,14 @@ Without a GPU, memory is counted on PyTorch's meta device, which runs the same c
 """
 import os
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
-import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
+from measure import groups, memory, nodes_of, random_model, search
 
-from core.settings import PASS, WINDOW, Settings
-from evaluation.cost import NODE, PROMPT, bytes_of_pass, construction
-from llama import Cache, Llama, length_of
-from pecan import Graph, Node, Search, node_line, summarise, summary_prompt
-from speed.measure import line, peak_of, random_model
-from speed.reading import nodes_of
-
-REPLY = 2                         # tokens of a reply; memory does not depend on how many of its slots are written
-ROWS = 8                          # groups of a batch
-
-# What stands for the data that the meta device does not hold. Attention runs as one operation, like a fused kernel.
-ANSWERS = {F.scaled_dot_product_attention: torch.empty_like,
-           torch.Tensor.tolist: lambda x: torch.zeros(x.shape, dtype=x.dtype).tolist(),
-           torch.Tensor.cpu: lambda x: torch.full(x.shape, .01, dtype=x.dtype),
-           torch.Tensor.__bool__: lambda x: True}
-
-
-class WithoutData(TorchFunctionMode):
-    """Runs on the meta device what asks for data, too."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function in ANSWERS and args[0].is_meta:
-            return ANSWERS[function](args[0])
-        return function(*args, **kwargs or {})
-
-
-def groups(model: Llama, window: int) -> tuple[int, ...]:
-    """Summarise a batch of full windows. Return the tokens of its prompts and the slots of its cache."""
-    text = "color " * 298
-    empty = length_of(summary_prompt(model.tokenizer, []))
-    length = length_of(node_line(model.tokenizer, None, text))
-    nodes = (window - empty - REPLY) // length
-    summarise(model, [[text] * nodes] * ROWS, REPLY)
-    tokens = ROWS * (empty + nodes * length)
-    return tokens, tokens + ROWS * REPLY
-
-
-def search(model: Llama, window: int) -> tuple[int, ...]:
-    """Run a search that fills its window: two nodes, a check, and the answer. All other tokens count as read.
-
-    Return the tokens of its longest pass, the slots of its cache, and the keys that attention weights are for.
-    """
-    search = Search(model, Graph([Node(1, "color " * 250)] * 2, []), "Who is Ahab?", torch.ones(2),
-                    Settings(window=window, answer_tokens=REPLY))
-    search.cache.lengths[0] += search.room - search.lengths.sum().item()
-    search.answer()
-    assert search.cache.lengths == [window - 1], "the last token of the answer does not run, and a probe is rolled back"
-    return PASS, window, window
-
-
-def memory(run: Callable, model: Llama, window: int) -> tuple[int, int]:
-    """The bytes that run(model, window) adds at its peak, and those of the dry run's formula."""
-    passed = []
-    with WithoutData() if model.device.type == "meta" else nullcontext():
-        peak = peak_of(lambda: passed.extend(run(model, window)), model.device)
-    return peak, bytes_of_pass(model.config, model.dtype.itemsize, *passed)
+from core.settings import WINDOW
+from evaluation.cost import NODE, PROMPT, construction
+from llama import Cache
+from speed.reading import line
 
 
 def full_size(device: torch.device, short: bool):

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from measure import nodes_of, random_model
 from transformers import DynamicCache
 
 from core.settings import Settings
-from llama import Cache, Llama, Segment
+from llama import Cache, Llama
 from pecan import Graph, Node, Search
-from speed.measure import line, random_model
 
 
 class Peer(Llama):
@@ -42,6 +42,11 @@ class Peer(Llama):
         return out.last_hidden_state, a
 
 
+def line(what: str, ours: float, peer: float, unit: str):
+    """Print a line of the table. A ratio above 1 is in our favour."""
+    print(f"{what:60}{ours:12,.4g} {unit:9}{peer:12,.4g}{peer / ours:8.2f}x", flush=True)
+
+
 def compare(what: str, device: torch.device, short: bool, run: Callable, kinds: tuple[str, ...]):
     """Time run(model) next to run(peer), in turns, for each kind of attention.
 
@@ -62,11 +67,6 @@ def compare(what: str, device: torch.device, short: bool, run: Callable, kinds: 
         ours, *theirs = map(statistics.median, zip(*rounds))
         for kind, peer in zip(kinds, theirs):
             line(f"{what}, {shape} / {kind}", ours, peer, "s")
-
-
-def nodes_of(length: int) -> list[Segment]:
-    """A prompt of so many tokens as nodes of 64 tokens, numbered from 0."""
-    return [(n, [5 + n] * 64) for n in range(length // 64)]
 
 
 def stage_1(device: torch.device, short: bool):

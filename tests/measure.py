@@ -1,20 +1,26 @@
-"""Random models of real shapes, the memory that a run takes, and the lines of the benchmark."""
+"""Random models of real shapes, the memory that a run takes, and its longest passes: for rings 2, 5, 11 and speed/."""
 import tempfile
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from llama import Llama
+from core.settings import PASS, Settings
+from evaluation.cost import bytes_of_pass
+from llama import Llama, Segment, length_of
 from model.checkpoint import read_config
 from model.tokenizer import Tokenizer
+from pecan import Graph, Node, Search, node_line, summarise, summary_prompt
 
-TINY = Path(__file__).parents[2] / "tiny"
+TINY = Path(__file__).parents[1] / "tiny"
 NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
          "num_key_value_heads", "head_dim", "tie_word_embeddings")
 SIZES = {"embedded": (461, 128, 256, 6, 4, 2, 32, True),
@@ -38,6 +44,11 @@ def random_model(shape: str, device: torch.device | str, dtype: torch.dtype, **c
         hf.config.save_pretrained(folder)
         config = replace(read_config(folder), eos=())
     return Llama(config, hf.state_dict(), Tokenizer(TINY)), hf
+
+
+def nodes_of(length: int) -> list[Segment]:
+    """A prompt of so many tokens as nodes of 64 tokens, numbered from 0."""
+    return [(n, [5 + n] * 64) for n in range(length // 64)]
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
@@ -86,8 +97,54 @@ class Counted(TorchDispatchMode):
                 if isinstance(x, torch.Tensor) and x.layout == torch.strided}
 
 
-# --- lines ----------------------------------------------------------------------------------------------------------
+# --- full size -----------------------------------------------------------------------------------------------------
 
-def line(what: str, ours: float, peer: float, unit: str):
-    """Print a line of the table. A ratio above 1 is in our favour."""
-    print(f"{what:60}{ours:12,.4g} {unit:9}{peer:12,.4g}{peer / ours:8.2f}x", flush=True)
+REPLY = 2                         # tokens of a reply; memory does not depend on how many of its slots are written
+ROWS = 8                          # groups of a batch
+
+# What stands for the data that the meta device does not hold. Attention runs as one operation, like a fused kernel.
+ANSWERS = {F.scaled_dot_product_attention: torch.empty_like,
+           torch.Tensor.tolist: lambda x: torch.zeros(x.shape, dtype=x.dtype).tolist(),
+           torch.Tensor.cpu: lambda x: torch.full(x.shape, .01, dtype=x.dtype),
+           torch.Tensor.__bool__: lambda x: True}
+
+
+class WithoutData(TorchFunctionMode):
+    """Runs on the meta device what asks for data, too."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in ANSWERS and args[0].is_meta:
+            return ANSWERS[function](args[0])
+        return function(*args, **kwargs or {})
+
+
+def groups(model: Llama, window: int) -> tuple[int, ...]:
+    """Summarise a batch of full windows. Return the tokens of its prompts and the slots of its cache."""
+    text = "color " * 298
+    empty = length_of(summary_prompt(model.tokenizer, []))
+    length = length_of(node_line(model.tokenizer, None, text))
+    nodes = (window - empty - REPLY) // length
+    summarise(model, [[text] * nodes] * ROWS, REPLY)
+    tokens = ROWS * (empty + nodes * length)
+    return tokens, tokens + ROWS * REPLY
+
+
+def search(model: Llama, window: int) -> tuple[int, ...]:
+    """Run a search that fills its window: two nodes, a check, and the answer. All other tokens count as read.
+
+    Return the tokens of its longest pass, the slots of its cache, and the keys that attention weights are for.
+    """
+    search = Search(model, Graph([Node(1, "color " * 250)] * 2, []), "Who is Ahab?", torch.ones(2),
+                    Settings(window=window, answer_tokens=REPLY))
+    search.cache.lengths[0] += search.room - search.lengths.sum().item()
+    search.answer()
+    assert search.cache.lengths == [window - 1], "the last token of the answer does not run, and a probe is rolled back"
+    return PASS, window, window
+
+
+def memory(run: Callable, model: Llama, window: int) -> tuple[int, int]:
+    """The bytes that run(model, window) adds at its peak, and those of the dry run's formula."""
+    passed = []
+    with WithoutData() if model.device.type == "meta" else nullcontext():
+        peak = peak_of(lambda: passed.extend(run(model, window)), model.device)
+    return peak, bytes_of_pass(model.config, model.dtype.itemsize, *passed)
