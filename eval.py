@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from core.code import VERSION
-from core.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, shown, user_errors
 from core.files import InputError, OutputError, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
@@ -120,22 +120,27 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
     write_file(path.with_name(f"table{suffix}.txt"), f"{text}\n")
 
     for failure in failures:
-        print(f"not answered: {failure}", file=sys.stderr)
+        print(f"not answered: {shown(failure)}", file=sys.stderr)
     for dataset in results if args.pictures else ():
         if results[dataset]["runs"]:
             picture = path.with_name(f"picture{suffix}-{dataset}")
             pictures.draw(args.table, dataset, results[dataset]["runs"], picture)
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
-    refused = [f"{run['label']} on {name}: replies refused, parts of others dropped, replies at their limit: "
-               f"{tables.COLUMNS['refused'](run)}"
-               for name in results for run in results[name]["runs"].values() if run["counts"].get("calls")]
-    repeated = [f"{run['label']} on {name}: {run['first_word_again']} of {run['n']} answers are only Yes or No, and "
-                "no gold answer is. The model repeats the first turn's word, which --question-again prevents."
-                for name in results for run in results[name]["runs"].values() if 2 * run["first_word_again"] > run["n"]]
-    if args.any_code:
-        repeated.append("Graphs that another version of the code has built were taken (--any-code).")
+    remarks = ["Graphs that another version of the code has built were taken (--any-code)."] if args.any_code else []
+    for name in results:
+        for run in results[name]["runs"].values():
+            if run["counts"].get("calls"):
+                remarks.append(f"{run['label']} on {name}: replies refused, parts of others dropped, replies at their "
+                               f"limit: {tables.COLUMNS['refused'](run)}")
+            if run["counts"].get("thinking"):
+                remarks.append(f"{run['label']} on {name}: {run['counts']['thinking']} replies end inside their "
+                               "thought and count as empty answers")
+            if 2 * run["first_word_again"] > run["n"]:
+                remarks.append(f"{run['label']} on {name}: {run['first_word_again']} of {run['n']} answers are only "
+                               "Yes or No, and no gold answer is. The model repeats the first turn's word, which "
+                               "--question-again prevents.")
     notes = {None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE])
-    output(args, everything, text, *notes, *refused, *repeated, f"Results: {path}")
+    output(args, everything, text, *notes, *remarks, f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------

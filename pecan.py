@@ -47,7 +47,7 @@ import torch
 
 from core.code import code_of_graphs
 from core.disk import node_vectors
-from core.files import InputError, attempt
+from core.files import InputError, attempt, remark
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import of, split
 from core.together import Batches, rows, together
@@ -213,7 +213,7 @@ def edge_weights(a: torch.Tensor, x: list[int]) -> torch.Tensor:
 BLANK = rf"[\s{of('Cf')}]*+"
 NUMBER = rf"[\d一二三四五六七八九十{of('Nl')}]{{1,2}}"
 MARKER = re.compile(rf"""(?x: {BLANK} (?:
-      \*(?!\*) | [·•‣⁃∙・※＊←-⇿{of('So', 'No', first='①')}]+ \ufe0f?          # a star, a dot, an arrow, ①, ✅
+      \*(?!\*) | (?: (?![©®°¦²³¹¼-¾⁀-⅟]) [·•‣⁃∙・※＊←-⇿{of('So', 'No')}])+ \ufe0f?  # a star, a dot, an arrow, ①, ✅
     | [{of('Pd')}+−] (?=\s|$)                             # a dash or plus with a blank behind it
     | [(（]? {NUMBER} (?: [、．）] | \ufe0f?\u20e3)
     | (?:\#{{1,6}}\ )? \*{{0,2}} \(? {NUMBER} \*{{0,2}} [.)] \*{{0,2}} (?=\s|$)
@@ -262,22 +262,24 @@ def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
             items.append([len(lead[2]) or (9 + 2 * depth - bold if markers[n] else 7), start, end])
         elif not items or items[-1][0] < 8:
             items.append([TEXT, start, end])
-        elif depth or lines[n - 1].strip() or n < marked[-1] or len(marked) < 2 or items[-1][1] >= items[-1][2]:
+        elif items[-1][1] >= items[-1][2]:
+            items[-1][1:] = start, end                      # a marker's text may stand below it
+        elif depth or lines[n - 1].strip() or n < marked[-1] or len(marked) < 2:
             items[-1][2] = end
         else:
             break                                           # an afterword
 
+    last = [] if complete else items[-1:]
+    kept = [item for item in items if item[1] < item[2] and item not in last] or last
     points = []
-    for some in (items if complete else items[:-1], items):
-        some = [(level, (end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())))
-                for level, start, end in some if text[start:end].strip()]
-        above = []                                          # the headings above a point
-        for (level, span), (below, _) in zip(some if not points else (), [*some[1:], (0, 0)]):
-            above = [item for item in above if item[0] < level]
-            if level < below and (level < 8 or text[span[1] - 1] not in ".!?。！？"):
-                above.append((level, span))
-            else:
-                points.append([span for _, span in [*above, (level, span)]])
+    above = []                                              # the headings above a point
+    for item, (below, *_) in zip(kept, [*kept[1:], [0]]):
+        level, start, end = item
+        above = [heading for heading in above if heading[0] < level]
+        if level < below and (level < 8 or text[end - 1] not in ".!?。！？"):
+            above.append(item)
+        elif start < end:
+            points.append([(start, end) for _, start, end in [*above, item]])
     return points
 
 
@@ -297,6 +299,8 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
 
     With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
     """
+    if tokenizer.thinking(ids):
+        remark("a summary ended inside its thought, so it says nothing; take a checkpoint that answers at once")
     text, token_spans = tokenizer.spans(ids)
     text = without_thought(text)                            # blanks instead of it, so the spans still fit
     tokens = {}                                             # text of a bullet -> the indices x of its tokens
@@ -543,7 +547,8 @@ class Search:
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
         text = self.tokenizer.reply(ids[0]).strip()
-        return Answer(text, self.visited, *self.model.spent(self.spent_before), end, trace=self.trace)
+        return Answer(text, self.visited, *self.model.spent(self.spent_before), end, trace=self.trace,
+                      counts={"thinking": int(self.tokenizer.thinking(ids[0]))})
 
     def run(self) -> str:
         """Read nodes until t_n checks said Yes, or until no other node fits. Returns why it ended (data.ENDS).

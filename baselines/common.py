@@ -132,6 +132,7 @@ class Baseline(Method):
                 answer.text = reply.text.strip()
                 answer.flops += reply.flops
                 answer.tokens += reply.tokens
+                answer.counts = answer.counts | {"thinking": int(reply.cut and not reply.text)}
             yield n, reply if isinstance(reply, InputError) else answer
 
     def begin(self):

@@ -1,6 +1,7 @@
 """What the command lines share: --help, checked options, and errors that a user can correct."""
 import argparse
 import contextlib
+import re
 import sys
 
 from core.files import InputError, OutputError, enough_memory
@@ -35,6 +36,11 @@ def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> ar
     return args
 
 
+def shown(text: str) -> str:
+    """A text with the numbers of control characters instead of them: a document's could take over the terminal."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda sign: f"\\x{ord(sign[0]):02x}", text)
+
+
 def user_errors(main, note: str = "") -> int:
     """Run a command line and return its exit code.
 
@@ -52,7 +58,7 @@ def user_errors(main, note: str = "") -> int:
             return code
 
     except (InputError, OSError) as error:
-        message = " ".join(str(error).split())
+        message = shown(" ".join(str(error).split()))
         print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)
         if isinstance(error, OSError):
             sys.stdout = None                                   # what it still holds cannot be printed

@@ -61,14 +61,14 @@ SHORTAGE = re.compile("MemoryError|out of memory|not enough memory|can('|no)t al
 
 
 @contextlib.contextmanager
-def enough_memory():
+def enough_memory(where: str = "", remedy: str = "; try a smaller --window or --dtype bfloat16"):
     """Raise OutOfMemory if memory runs out in the block, on any device."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
         if not SHORTAGE.search(f"{type(error).__name__}: {error}"):
             raise
-        raise OutOfMemory(f"out of memory ({one_line(error)}); try a smaller --window or --dtype bfloat16") from None
+        raise OutOfMemory(f"{where}out of memory ({one_line(error)}){remedy}") from None
 
 
 def attempt(function, *arguments):
@@ -92,7 +92,8 @@ BEGINNINGS = {
     b"version https://git-lfs": "a pointer of Git LFS; `git lfs pull` fetches the file", b"GGUF": "a GGUF file",
     b"\xff\xfe": "text in UTF-16; save it as UTF-8", b"\xfe\xff": "text in UTF-16; save it as UTF-8",
     b"\x1f\x8b": "packed by gzip, maybe a tar archive; unpack it", b"PK\x03\x04": "a zip file, maybe PyTorch's",
-    b"<": "a page in HTML or XML; its download may need a login", b"%PDF": "a PDF", b"PAR1": "a parquet file"}
+    b"<": "a page in HTML or XML; its download may need a login", b"%PDF": "a PDF",
+    b"PAR1": "a parquet file; take the data set's JSON (evaluation/README.md has addresses)"}
 ENDINGS = {
     "adapter_config.json": "an adapter: merge it into its model, and save that",
     ".gguf": "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained of transformers make a checkpoint of it",
@@ -115,8 +116,8 @@ def look(where) -> str:
         if not path.exists() and path.name != str(path):
             return instead(os.listdir(path.parent))
         with path.open("rb") as file:
-            start = file.read(99).lstrip().lower()
-        return next((f"; it is {words}" for sign, words in BEGINNINGS.items() if start.startswith(sign.lower())), "")
+            start = file.read(99).lstrip()
+        return next((f"; it is {words}" for sign, words in BEGINNINGS.items() if start.startswith(sign)), "")
     return ""
 
 
@@ -131,11 +132,13 @@ def reading(where, wanted: str = "cannot be read", remedy: str = ""):
     memory. To all others `look` adds what there is.
     """
     try:
-        with enough_memory():
+        with enough_memory(f"{where}: ", ""):
             yield
     except InputError as error:
         raise InputError(f"{error}{remedy}") from None
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:                          # the panic of a library in Rust is no Exception
         raise InputError(f"{where}: {wanted} ({one_line(error)}){look(where)}{remedy}") from None
 
 
@@ -226,8 +229,11 @@ def write_file(path: str | Path, content: str | bytes):
     """
     partial = Path(f"{path}.{os.getpid()}.partial")
     with writing(path):
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
-        os.replace(partial, path)
+        try:
+            partial.write_bytes(content.encode() if isinstance(content, str) else content)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)                 # a full disk leaves no half of a file
 
 
 def write_json(path: str | Path, content: dict):

@@ -4,16 +4,18 @@ import unicodedata
 from bisect import bisect_right
 
 
-def of(*categories: str, first: str = " ") -> str:
-    """The characters of these Unicode categories, from `first` on."""
-    return "".join(c for c in map(chr, range(ord(first), 0x20000)) if unicodedata.category(c) in categories)
+def of(*categories: str) -> str:
+    """The characters of these Unicode categories."""
+    return "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c) in categories)
 
 
 # A letter with its accents and other marks, a picture with those that are joined to it, a flag.
-CHARACTER = re.compile(rf"(?s)[🇦-🇿]{{2}}|.(?:[{of('Mn', 'Mc', 'Me')}ᅠ-ᇿﾞﾟ🏻-🏿\u200c\U000e0020-\U000e007f]|\u200d.)*")
-SENTENCE_END = re.compile(r"[.!?…。！？．｡۔؟।॥։።។]+[\"'”’»」』）)】》]*(?!\d)")
-# A line that ends between two characters of Chinese or Japanese, which have no blanks between words. No Hangul.
-BROKEN_LINE = re.compile(r"(?<=[⺀-ヿ㐀-鿿豈-﫿！-｠𠀀-𿿿])[ \t\r]*\n[ \t]*(?=[⺀-ヿ㐀-鿿豈-﫿！-｠𠀀-𿿿])")
+JOINED = rf"[{of('Mn', 'Mc', 'Me')}\u1160-\u11ff\uff9e\uff9f\u200c\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|\u200d."
+CHARACTER = re.compile(rf"(?s)[\U0001f1e6-\U0001f1ff]{{2}}|.(?:{JOINED})*")
+SENTENCE_END = re.compile(r"(?:[!?…。！？｡۔؟।॥։።។]|[.．](?!\d))[\"'”’»」』）)】》]*")
+# A line may end inside a sentence in Chinese or Japanese, which have no blanks between words.
+WIDE = r"[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
+BROKEN_LINE = re.compile(rf"(?<={WIDE})[ \t\r]*\n[ \t]*(?={WIDE})")
 
 
 def split(tokenizer, text: str, limit: int) -> list[str]:
@@ -48,10 +50,7 @@ def place_to_cut(tokenizer, text: str, limit: int) -> int:
     At the last end of a sentence, in any script, if that fills more than half of it, or else between the last two
     characters; a first character that is too long stays whole.
     """
-    longest = limit
-    while longest < len(text) and len(tokenizer.encode(text[:longest])) <= limit:
-        longest *= 2
-    most = bisect_right(range(longest), limit, key=lambda n: len(tokenizer.encode(text[:n]))) - 1
+    most = bisect_right(range(min(len(text), 16 * limit) + 1), limit, key=lambda n: len(tokenizer.encode(text[:n]))) - 1
     sentences = [found.end() for found in SENTENCE_END.finditer(text, most // 2, most)]
     characters = [found.end() for found in CHARACTER.finditer(text, 1, most + 99)]
     places = [*reversed(sentences), *(n for n in reversed(characters) if n <= most)]

@@ -102,6 +102,14 @@ class Encoder:
                 raise InputError(f"{path}: num_attention_heads is {self.heads}; it must be a divisor of hidden_size")
             shapes = self.shapes(raw)
 
+        # As sentence-transformers' `encode`, we use no prompt but a default one, and there must be none.
+        path = folder / "config_sentence_transformers.json"
+        with reading(path):
+            given = _given(path)
+            check_implemented(path, given | {"prompts": any(given.get("prompts", {}).values()) or None}, {
+                "model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if unit else "dot",
+                "default_prompt_name": None})
+
         # All sizes but the number of heads are sizes of tensors, so a wrong one is found here.
         file = folder / "model.safetensors"
         stored = read_tensors(file, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
@@ -109,10 +117,11 @@ class Encoder:
         check_shapes(file, self.weights, shapes)
 
         self.tokenizer = _tokenizer(folder, raw["max_position_embeddings"] - self.first_position)
-        self.prompt = _prompt(folder, unit)
         self.lower = _given(folder / "sentence_bert_config.json").get("do_lower_case", False)
-        if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
-            raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
+        with reading(folder, "its tokenizer cannot be used"):
+            self.tokenizer.encode("\ue000")                # needs a token for what is unknown
+            if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
+                raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
@@ -178,7 +187,7 @@ class Encoder:
         """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included."""
         vectors = []
         for start in range(0, len(sentences), self.batch):
-            texts = [self.prompt + text for text in sentences[start:start + self.batch]]
+            texts = sentences[start:start + self.batch]
             encodings = self.tokenizer.encode_batch([text.lower() for text in texts] if self.lower else texts)
             rows = [(encoding.ids, encoding.attention_mask) for encoding in encodings]
             tokens, mask = torch.tensor(rows, device=self.device).unbind(1)                # [B, T]
@@ -275,20 +284,6 @@ def _pooling(folder: Path) -> str:
     if ways not in ({"mean"}, {"cls"}):
         raise InputError(f"{path}: {', '.join(said) or 'no pooling'} is not implemented; only 'mean' or 'cls' is")
     return ways.pop()
-
-
-def _prompt(folder: Path, cosine: bool) -> str:
-    """What comes before each text: the prompt that is named as the default, as in sentence-transformers' `encode`.
-
-    Other prompts are not used. InputError if the vectors are made for another comparison than ours.
-    """
-    path = folder / "config_sentence_transformers.json"
-    given = _given(path)
-    with reading(path):
-        prompts = given.get("prompts", {})
-        check_implemented(path, given | {"prompts": any(prompts.values()) or None}, {
-            "model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if cosine else "dot"})
-        return prompts[given["default_prompt_name"]] if "default_prompt_name" in given else ""
 
 
 ANY_TOKENIZER = "PreTrainedTokenizer", "TokenizersBackend"      # transformers' classes without rules of their own

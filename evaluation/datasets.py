@@ -26,9 +26,6 @@ class Dataset:
     def __init__(self, path: str | Path, limit: int | None = None):
         address = str(path)
         digest = None
-        if ".parquet" in address:
-            raise InputError(f"{address}: parquet files are not read; take the data set's JSON or zip file "
-                             "(evaluation/README.md has addresses)")
         if address.startswith(("hf:", "https:")):
             path, address, digest = fetch(address)
         label, self.files = find(str(path))

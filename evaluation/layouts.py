@@ -15,7 +15,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 from core.files import InputError, one_line, open_bytes, parse_json, reading
@@ -170,14 +169,20 @@ class Layout:
         Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.note.
         """
         for file in files:
-            text = decode(read_bytes(file), report, file.name)
-            lines = enumerate(text.split("\n"), 1)          # line feeds only: a text may hold other line ends
-            kind = "line"
-            if text.lstrip().startswith("["):
-                with reading(file, "not valid JSON"):
-                    lines = enumerate(map(json.dumps, json.loads(text)))
-                kind = "row"
-            yield from valid(((f"{file.name}, {kind} {number}", line) for number, line in lines), report)
+            for place, line in self.lines(decode(read_bytes(file), report, file.name), file):
+                where = f"{file.name}, {place}"
+                try:
+                    if line.strip():
+                        yield where, parse_json(line, where)
+                except InputError:
+                    report.note("not valid JSON", where)
+
+    def lines(self, text: str, file: File) -> Iterable[tuple[str, str]]:
+        """The place of each row in a file and its JSON, apart from that of others: a damaged row costs itself alone."""
+        if text.lstrip().startswith("["):
+            with reading(file, "not valid JSON"):
+                return [(f"row {number}", json.dumps(row)) for number, row in enumerate(json.loads(text))]
+        return [(f"line {number}", line) for number, line in enumerate(text.split("\n"), 1)]    # a text may hold others
 
     def document(self, where: str, row: object, report: Report) -> Document:
         """The document of a row with its questions, made by `checked`.
@@ -186,16 +191,6 @@ class Layout:
         has another form. So is a row whose document has no passages.
         """
         raise NotImplementedError
-
-
-def valid(lines: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, object]]:
-    """Yield the place and the value of each line of JSON; one that is damaged is counted, and costs itself alone."""
-    for where, line in lines:
-        try:
-            if line.strip():
-                yield where, parse_json(line, where)
-        except InputError:
-            report.note("not valid JSON", where)
 
 
 def texts(value) -> list[str]:
@@ -300,20 +295,19 @@ class Qasper(Layout):
     name = "Qasper"
     keys = {"full_text", "abstract"}          # of its first paper
 
-    def rows(self, files, report):
-        for file in files:
-            with reading(file, "not one object of papers", "; rows of the hub are not read, only the official file"):
-                papers = [(name, json.dumps(paper)) for name, paper in json.loads(read_bytes(file)).items()]
-            yield from valid(papers, report)
+    def lines(self, text, file):
+        with reading(file, "not one object of papers", "; rows of the hub are not read, only the official file"):
+            return [(f"paper {name}", json.dumps([name, paper])) for name, paper in json.loads(text).items()]
 
     def document(self, where, row, report):
         """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""
+        name, row = row
         parts = [row["title"], row["abstract"]]
         for section in row["full_text"]:
             parts += [section.get("section_name"), *texts(section["paragraphs"])]
         text = "\n".join(part for part in parts if part and part.strip())
 
-        return checked(where, where, [text], row["qas"], report, lambda asked: Question(
+        return checked(where, name, [text], row["qas"], report, lambda asked: Question(
             asked["question_id"], asked["question"], [self.gold(given["answer"]) for given in asked["answers"]]))
 
     def gold(self, answer: dict) -> str:
@@ -332,27 +326,22 @@ class HotpotQA(Layout):
           "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
 
     JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
-    {"title": [title, ...], "sentences": [[sentence, ...], ...]}. In a row where most sentences meet without
-    white space, as in 2WikiMultihopQA, we put a blank where they do. Some of HotpotQA's own are cut in mid-sentence.
-    HotpotQA's titles are escaped as in HTML: of 1,000 in its development set 10 are, such as "Harper &amp; Row", and
-    the sentences below them have the plain sign.
+    {"title": [title, ...], "sentences": [[sentence, ...], ...]}. HotpotQA's titles are escaped as in HTML: of 1,000 in
+    its development set 10 are, such as "Harper &amp; Row", and the sentences below them have the plain sign.
     """
     name = "HotpotQA"
-    title = staticmethod(html.unescape)
     keys = {"question", "context", "supporting_facts"}
 
     def document(self, where, row, report):
         context = row["context"]
         if isinstance(context, dict):
-            context = list(zip(context["title"], context["sentences"], strict=True))
-        ends = [a[-1:].isspace() or b[:1].isspace() for _, sentences in context for a, b in pairwise(sentences)]
-        bare = 2 * sum(ends) <= len(ends)
-        passages = []
-        for title, sentences in context:
-            text = " ".join(filter(None, map(str.strip, texts(sentences)))) if bare else "".join(texts(sentences))
-            passages.append(paragraph(self.title(title), text))
+            context = zip(context["title"], context["sentences"], strict=True)
+        passages = [self.passage(title, texts(sentences)) for title, sentences in context]
         question = Question(id_of(row), row["question"], [row.get("answer") or ""])
         return checked(where, question.id, passages, [question], report)
+
+    def passage(self, title: str, sentences: list[str]) -> str:
+        return paragraph(html.unescape(title), "".join(sentences))
 
 
 class MuSiQue(Layout):
@@ -378,10 +367,15 @@ class MuSiQue(Layout):
 # --- other data sets ------------------------------------------------------------------------------------------------
 
 class TwoWiki(HotpotQA):
-    """2WikiMultihopQA has HotpotQA's form plus "evidences". Nothing shows that its titles are escaped."""
+    """2WikiMultihopQA has HotpotQA's form plus "evidences".
+
+    Its sentences have no blanks between them, and nothing shows that its titles are escaped.
+    """
     name = "2WikiMultihopQA"
-    title = staticmethod(str)
     keys = HotpotQA.keys | {"evidences"}
+
+    def passage(self, title, sentences):
+        return paragraph(title, " ".join(filter(None, map(str.strip, sentences))))
 
 
 class QuALITY(Layout):

@@ -98,8 +98,8 @@ def choose_threads(*configs: Config):
 
 
 def warn_if_unknown(model: Llama, document: Document):
-    """Print a warning if the model does not know more than a tenth of the words of a document's first passage."""
-    unknown = model.tokenizer.unknown(document.passages[0])
+    """Print a warning if the model does not know more than a tenth of the words that begin a document."""
+    unknown = model.tokenizer.unknown(document.passages[0][:100_000])
     if unknown > 0.1:
         print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded model knows "
               "only its own small world, choose another with --model", file=sys.stderr)

@@ -257,7 +257,7 @@ class Runner:
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
         """Answer the open questions. Returns the rows of all answers, their setup, and why answers are missing.
 
-        Raises InputError if nothing could be answered, OutputError if the output cannot be written.
+        Raises InputError if nothing was answered, OutputError if the output cannot be written.
         """
         team = self.team
         setup = team.together(lambda: self.make(run))[0]
@@ -282,11 +282,15 @@ class Runner:
         team.first(lambda: predictions.finish(run.dataset.questions))
 
         # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
-        reasons = list(dict.fromkeys(failed[id] for id in run.dataset.questions if id in failed))
         answered = Predictions(run.file).rows
+        reasons = list(dict.fromkeys(failed.get(id, f"{run.file}: answers have vanished during the run; run it again")
+                                     for id in run.dataset.questions if id not in answered))
         rows = [answered[id] for id in run.dataset.questions if id in answered]
         if not rows:
             raise InputError(reasons[0])
+        if all(row["counts"].get("thinking") for row in rows):
+            raise InputError("every reply ends inside its thought, so nothing is answered; take a checkpoint that "
+                             "answers at once")
         return rows, setup, reasons
 
 

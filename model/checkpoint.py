@@ -17,7 +17,6 @@ from core.files import (
     Rule,
     check_values,
     instead,
-    parse_json,
     read_if_there,
     read_json,
     reading,
@@ -55,7 +54,7 @@ KINDS = {"llama": {"max_position_embeddings": 2048, "eos_token_id": 2},
          "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096,
                      "eos_token_id": 2}}
 DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
-            "mlp_bias": False, "layer_types": [], "quantization_config": False}
+            "mlp_bias": False, "layer_types": []}
 
 # rope_type -> the keys that scale RoPE, in the order in which llama.inverse_frequencies reads them.
 LINEAR = {"factor": POSITIVE}
@@ -68,7 +67,7 @@ IMPLEMENTED = {"hidden_act": "silu", "partial_rotary_factor": 1, "use_sliding_wi
 KNOWN = set("""
     add_cross_attention add_prefix_space added_tokens_decoder additional_special_tokens architectures attention_bias
     attention_dropout attention_probs_dropout_prob auto_map backend bos_token_id chat_template
-    chunk_size_feed_forward classifier_dropout clean_up_tokenization_spaces default_prompt_name do_basic_tokenize
+    chunk_size_feed_forward classifier_dropout clean_up_tokenization_spaces do_basic_tokenize
     do_lower_case do_sample dtype embedding_dimension eos_token_id errors extra_special_tokens factor from_slow
     gradient_checkpointing head_dim hidden_dropout_prob hidden_size high_freq_factor id2label initializer_range
     intermediate_size is_encoder_decoder is_local label2id layer_norm_eps layer_types legacy local_files_only
@@ -76,7 +75,7 @@ KNOWN = set("""
     mlp_bias modality_config model_input_names model_max_length model_type module_output_name name_or_path
     never_split num_attention_heads num_hidden_layers num_key_value_heads original_max_position_embeddings
     output_attentions output_hidden_states pad_to_multiple_of pad_token_id pad_token_type_id padding_side
-    pretraining_tp problem_type quantization_config return_dict rms_norm_eps rope_parameters rope_scaling rope_theta
+    pretraining_tp problem_type return_dict rms_norm_eps rope_parameters rope_scaling rope_theta
     rope_type sliding_window sp_model_kwargs spaces_between_special_tokens special_tokens_map_file stride
     strip_accents temperature tie_word_embeddings tokenize_chinese_chars tokenizer_class tokenizer_file top_k top_p
     torch_dtype transformers_version truncation_strategy type type_vocab_size typical_p use_cache
@@ -90,7 +89,6 @@ RULES = {
     "layer_types": Rule((list,), "'full_attention' for each layer",
                         lambda kinds: all(kind == "full_attention" for kind in kinds)),
     "rope_type": Rule((str,), "default, linear or llama3", SCALINGS.__contains__),
-    "quantization_config": Rule((bool,), "absent; use a checkpoint that is not quantised", lambda given: not given),
 }
 HEAD_WIDTH = Rule((int,), "an even number above 0, because RoPE rotates pairs", lambda n: COUNT.holds(n) and n % 2 == 0)
 
@@ -304,14 +302,12 @@ def locate(model: str | Path, weights: bool = False) -> Path:
     name, _, revision = str(model).partition("@")
     with reading(model, "cannot be fetched from the hub",
                  "; give a local folder, or log in with `hf auth login` if the repository is gated"):
-        folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=[*FILES, "pecan.json"]))
+        folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=[
+            *FILES, "pecan.json", "[0-9]_Pooling/config.json"]))
 
         def fetch(*names):                                  # of the same commit; config.json, because none is a warning
             snapshot_download(name, revision=folder.name, allow_patterns=["config.json", *names])
 
-        modules = folder / "modules.json"
-        if modules.exists():
-            fetch(*(f"{module['path']}/config.json" for module in parse_json(modules.read_bytes(), modules, list)))
         if weights:
             fetch("model.safetensors")
             fetch(*(str(file.relative_to(folder)) for file in _weight_files(folder)))

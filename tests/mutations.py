@@ -177,13 +177,12 @@ PECAN = {
     },
     "test_algorithm.py::test_bullets_equal_the_naive_ones": {
         "marker counted in an IP": ("if first < end and last > start]", "if first < end and last >= start - 1]"),
-        "a cut bullet is kept": ("items if complete else items[:-1], items)", "items, items)"),
+        "a cut bullet is kept": ("[] if complete else items[-1:]", "[]"),
         "a repeated bullet brings its edges": ("tokens.setdefault(", "tokens.__setitem__("),
         "a preamble is a point": ("if n == marked[0] and colon", "if False and colon"),
         "an afterword joins the last bullet": ("elif depth or lines[n - 1]", "elif True or lines[n - 1]"),
         "a heading's words are those of its first point alone": (
-            "points.append([span for _, span in [*above, (level, span)]])",
-            "points.append([span for _, span in [*above, (level, span)]]), above.clear()"),
+            "start, end in [*above, item]])", "start, end in [*above, item]]), above.clear()"),
     },
     "test_pecan.py::test_bullets": {
         "a year is a marker": ("{of('Nl')}]{{1,2}}", "{of('Nl')}]{{1,4}}"),

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill, indent
 
-from core.command import make_parser, parse_options, user_errors
+from core.command import make_parser, parse_options, shown, user_errors
 from core.disk import any_of
 from core.settings import PAPER
 from data import ENDS, Answer, read_text
@@ -59,7 +59,7 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
         check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
         lines += [f"  #{step.node} level {step.level}  {why}  r {step.r:.3g}{check}",
                   indent(fill(texts[step.node], 74), " " * 6)]           # 80 columns
-    return "\n".join(lines)
+    return shown("\n".join(lines))
 
 
 def as_json(answer: Answer, question: str, texts: list[str]) -> str:

@@ -267,7 +267,7 @@ def test_data_sets_on_the_hub(on_the_hub, monkeypatch, name, file, part):
 
 @pytest.mark.parametrize("address, words", [
     ("an/open/data/musique.jsonl", "cannot be fetched .*Entry Not Found"),
-    ("an/open/x.parquet", "parquet files are not read"), ("a/gated/x.jsonl", "cannot be .*gated, .* log in with"),
+    ("a/gated/x.jsonl", "cannot be .*gated, .* log in with"),
     ("an/open@v2/data.zip:qasper", "cannot be fetched .*Revision Not Found"),
     ("no/such/data.zip", "cannot be fetched .*Repository Not Found"), ("an/open", "not an address of the form hf://"),
     ("open", "not an address of the form hf://datasets/OWNER/NAME.@REVISION./FILE")])
@@ -311,7 +311,8 @@ def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path)
     ("x.json", "[]", "no row of a known layout"), ("x.json", '["context", "answers"]', "no row of a known layout"),
     ("x.json", "", "not valid JSON"), ("x.json", '[{"question": "Who?", "answ', "not valid JSON"),
     ("x.json", json.dumps([HOTPOTQA | {"answer": None}]), "holds no question .a question without an answer"),
-    ("x.json", "\x1f\x8bbroken", "cannot be read"), ("x.zip", "PK", "not a readable zip file"),
+    ("x.json", "\x1f\x8bbroken", "cannot be read"), ("x.json", "PAR1", "it is a parquet file; take"),
+    ("x.zip", "PK", "not a readable zip file"),
     ("x.txt", "Ann came.", "no .json.l. file; there is x.txt"),
     ("x.json", json.dumps([QASPER]), "not one object of papers .*rows of the hub are not read"),
     ("x.json", json.dumps([OWN]), "x.json, line 1: holds a list; write each of its objects on a line"),

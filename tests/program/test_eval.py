@@ -190,11 +190,11 @@ class Second(Team):
 
 
 def test_each_process_has_its_own_documents_and_file(three, tmp_path, monkeypatch, spy):
-    """Only the first shows how far it is, and prints."""
+    """Only the first shows how far it is, and prints. (Nobody plays the first here, so its answers are missing.)"""
     monkeypatch.setattr(command_line, "Team", Second)
     calls = spy("answer_all", runner)
     (tmp_path / "embedded").mkdir()
-    done = run("--dataset", three, "--method", "bm25", "--output", tmp_path)
+    done = run("--dataset", three, "--method", "bm25", "--output", tmp_path, code=1)
     [((_, documents, predictions, _, shown), _)] = calls
     assert [document.id for document in documents] == ["test-1"] and not shown and not done.stdout
     assert [path.name for path in tmp_path.glob("*/*")] == [predictions.own.name] == ["bm25.part-1.jsonl"]

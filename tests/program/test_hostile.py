@@ -1,5 +1,7 @@
 """Bad input of each class gives one line that names the place, and nothing is lost. Killed runs go on."""
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +15,13 @@ from hypothesis import strategies as st
 from runs import ROOT, files, short_set
 
 import eval as evaluation_main
+from core.command import user_errors
 from core.disk import read_kept
-from core.files import InputError, write_file
+from core.files import InputError, reading, write_file
 from core.text import split
 from data import Answer, Document, Prepared, Question
 from evaluation.runner import Predictions
+from model.tokenizer import Tokenizer
 from view import ask
 from view.trace import read_traces
 
@@ -61,7 +65,7 @@ def test_a_file_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(InputError, match=r"f: cannot be written \(No space"):
         write_file(tmp_path / "f", "new")
-    assert (tmp_path / "f").read_text() == "old"
+    assert (tmp_path / "f").read_text() == "old" and len(list(tmp_path.iterdir())) == 1, "half a file is left"
 
     replaced = []
     monkeypatch.setattr(os, "replace", lambda new, _: replaced.append(new))
@@ -69,6 +73,31 @@ def test_a_file_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
         monkeypatch.setattr(os, "getpid", lambda: process)
         write_file(tmp_path / "f", "new")
     assert len({*replaced}) == 2, "two processes write one file"
+
+
+def test_whatever_a_file_makes_a_library_raise_names_the_file():
+    """Also the panic of a library in Rust, which is no Exception, and a lack of memory. An interruption goes on."""
+    panic = type("PanicException", (BaseException,), {})
+    for error, said in ((panic("index"), "f: cannot be read .index"), (MemoryError(), "f: out of memory .*r.$")):
+        with pytest.raises(InputError, match=said), reading("f"):
+            raise error
+    with pytest.raises(KeyboardInterrupt), reading("f"):
+        raise KeyboardInterrupt
+
+
+def test_a_document_does_not_take_over_the_terminal():
+    said = ask.as_text(Answer("\x9b2J", [], 1, 1), "Who?\x1b]0;x\x07", [], steps=False)
+    assert said.startswith("Who?\\x1b]0;x\\x07\n  \\x9b2J\n")
+
+
+def test_answers_that_vanish_during_a_run_are_missed(tmp_path, monkeypatch, capsys):
+    def finish(predictions, order):
+        predictions.path.write_text(predictions.path.read_text().split("\n")[0] + "\n")
+
+    monkeypatch.setattr(Predictions, "finish", finish)
+    command = ["--device", "cpu", "--dataset", str(short_set(tmp_path)), "--method", "bm25", "--output", str(tmp_path)]
+    assert evaluation_main.main(command) == 1
+    assert "answers have vanished during the run" in capsys.readouterr().err
 
 
 # --- text -----------------------------------------------------------------------------------------------
@@ -80,10 +109,10 @@ class Bytes:
 
 
 CHARACTERS = ["今", "日", "か\u3099", "e\u0301\u0302", "की", "👩\u200d❤\ufe0f\u200d👨", "1\ufe0f\u20e3", "한", "각",
-              "👍🏽", "🇫🇷", "ｶﾞ", "。", "！」", "．", "؟"]
+              "👍🏽", "🇫🇷", "ｶﾞ", "。", "！」", "؟"]
 
 
-@given(st.lists(st.sampled_from(CHARACTERS), min_size=1, max_size=90), st.integers(32, 60))
+@given(st.lists(st.sampled_from(CHARACTERS), min_size=40, max_size=90), st.integers(32, 60))
 def test_a_text_without_blanks_is_cut_at_the_best_place(characters, limit):
     """At the end of a sentence in the second half of a chunk, else between two characters, as late as possible. The
     package regex knows both, and which marks belong to a character."""
@@ -92,7 +121,7 @@ def test_a_text_without_blanks_is_cut_at_the_best_place(characters, limit):
     assert "".join(pieces) == text
     for piece, after in zip(pieces, [*pieces[1:], ""]):
         assert len(piece.encode()) < limit
-        ended = regex.search(r"\p{STerm}[」\d]*$", piece)
+        ended = regex.search(r"\p{STerm}」?$", piece)
         if after and not ended:
             first = regex.match(r"\X", after)[0]
             assert len((piece + first).encode()) >= limit, "another character fits"
@@ -102,6 +131,21 @@ def test_a_text_without_blanks_is_cut_at_the_best_place(characters, limit):
 
 def test_a_line_that_ends_inside_a_chinese_sentence_leaves_no_blank():
     assert split(Bytes(), "今\r\n日、\nか 今\nA\n한\n국", 99) == ["今日、か 今 A 한 국"]
+
+
+# --- thoughts -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("thinking, code, words", [
+    ([True], 2, "error: PECAN on .*: every reply ends inside its thought, so nothing is answered; take a checkpoint"),
+    ([False, True, False], 0, r"PECAN on .*: \d+ replies end inside their thought and count as empty answers")])
+def test_replies_that_end_inside_their_thought_are_named(tmp_path, monkeypatch, capsys, thinking, code, words):
+    """That the tokenizer sees them is shown in test_tokenizer.py."""
+    flags = itertools.cycle(thinking)
+    monkeypatch.setattr(Tokenizer, "thinking", lambda *_: next(flags))
+    command = ["--device", "cpu", "--dataset", str(short_set(tmp_path)), "--method", "pecan", "--output", str(tmp_path)]
+    assert user_errors(lambda: evaluation_main.main(command)) == code
+    said = capsys.readouterr()
+    assert re.search(words, said.out + said.err)
 
 
 # --- kills ----------------------------------------------------------------------------------------------------------
