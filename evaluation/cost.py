@@ -57,7 +57,7 @@ ANSWER = 10                       # tokens of an answer, at the published length
 
 # Agent -> how often it asks at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION +
 # CALL tokens and writes CALL; shorter replies count as a part of a call.
-ASKS = {"raptor": (0.4, 0), "memwalker": (0.3, 4), "graphreader": (1.5, 20), "mkrag": (4, 6), "jerr": (3, 6)}
+ASKS = {"raptor": (0.4, 0), "memwalker": (0.3, 4), "graphreader": (1.5, 12), "mkrag": (4, 6), "jerr": (3, 6)}
 CALL = 500                        # before scaling
 INSTRUCTION = 300
 LAYERS = 2 ** 28                  # bytes of the layers that are measured, at least; see seconds_a_flop

@@ -221,7 +221,7 @@ PECAN = {
             "(\"q\", tokenizer.frame.open + tokenizer.user(ASK[0]) + tokenizer.encode(question))"),
         "visited nodes may be read again": ("        possible[self.visited] = False\n", ""),
         "ties go to the higher id": ("possible.nonzero()[:, 0]", "possible.nonzero()[:, 0].flip(0)"),
-        "Yes and No exchanged": ("logits[yes_no]", "logits[yes_no[::-1]]"),
+        "Yes and No exchanged": ("logits[0].cpu()", "logits[0].flip(0).cpu()"),
         "p_yes >= t_p": ("p_yes > self.settings.confidence", "p_yes >= self.settings.confidence"),
         "confidence ignored": ("p_yes > self.settings.confidence", "p_yes > 0.5"),
         "patience off by one": ("yes >= self.settings.patience", "yes > self.settings.patience"),

@@ -196,7 +196,7 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt):
 
 def test_a_real_search(anywhere, smollm2, theirs):
     """r of every node read, and p_yes of the first and the last check, equal those computed with Hugging Face."""
-    points = pecan.summarise(smollm2, [TEXTS], LIMIT)[0]
+    points = pecan.summarise(smollm2, [TEXTS], LIMIT)[0].points
     texts = [*TEXTS, *(point.text for point in points)]
     N = len(TEXTS)
     graph = Graph([Node(1 + (i >= N), text) for i, text in enumerate(texts)],
