@@ -17,7 +17,7 @@ import sklearn.mixture
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
-from speaker import Script, said
+from speaker import Script, generations, said
 
 import pecan
 from baselines import memwalker, raptor
@@ -372,3 +372,20 @@ def test_a_scorer_is_read_no_further_than_it_was_made_for(compressor, tiny, docu
     monkeypatch.setattr(tiny, "config", replace(tiny.config, max_length=100))
     with pytest.raises(InputError, match="was made for 100; choose another --scorer"):
         compressor.compress(compressor.prepare(document).texts, "Who?")
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_flops_of_compression(tiny, model, settings, document, question, monkeypatch, own):
+    """Compression is part of a question's cost: what its scorer spends, the model itself or another one, counts once.
+
+    (test_flops.py: what a pass costs.)"""
+    scorer = tiny if own else model
+    method = LongLLMLingua(tiny, scorer, settings)
+    prepared = method.prepare(document)
+    reader = generations(tiny, monkeypatch)
+    before = scorer.flops
+    answer = method.answer(prepared, question)
+    [(flops, tokens)] = reader
+    assert prepared.flops == 0 < flops < scorer.flops - before
+    assert answer.flops == scorer.flops - before + (0 if own else flops)
+    assert own or answer.tokens == tokens, "the tokens of the reader"

@@ -1,8 +1,8 @@
 """What GraphReader, MKRAG and JERR take from a reply, and what they count as dropped.
 
 replies.jsonl is the table: a reply as it was written, what is taken, and how many parts are dropped. Rows with "by" are
-real replies. "about" is what the model was asked about; a title stands for its passage in tests/hotpotqa_3.json. Rows
-with "plain" are in the format of their paper; they are decorated at random, too.
+real replies, to texts of HotpotQA (CC BY-SA 4.0). "about" is what the model was asked about; a title stands for its
+passage in tests/hotpotqa_3.json. Rows with "plain" are in the format of their paper; they are decorated at random, too.
 """
 import json
 import re
