@@ -135,7 +135,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             if run["counts"].get("thinking"):
                 remarks.append(f"{run['label']} on {name}: {run['counts']['thinking']} replies end inside their "
                                "thought and count as empty answers")
-            if 2 * run["first_word_again"] > run["n"]:
+            if 2 * run["first_word_again"] > run["n"] and not args.question_again:
                 remarks.append(f"{run['label']} on {name}: {run['first_word_again']} of {run['n']} answers are only "
                                "Yes or No, and no gold answer is. The model repeats the first turn's word, which "
                                "--question-again prevents.")

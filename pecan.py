@@ -675,7 +675,7 @@ class Pecan(Method):
         self.settings = settings
         self.builder = builder or model
         self.construction = construction or settings
-        self.batches = Batches(rows(self.construction.batch, self.builder.device.type))
+        self.batches = Batches(rows(self.construction, self.builder.device.type))
 
     @classmethod
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":

@@ -75,8 +75,7 @@ class Baseline(Method):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
-        self.batches = Batches(rows(settings.batch, model.device.type))
-        self.at_once = self.batches.rows                    # questions whose readers run together
+        self.batches = Batches(rows(settings, model.device.type))
 
     def prepare_all(self, documents, paths, progress=False):
         def prepared(document):
@@ -104,10 +103,14 @@ class Baseline(Method):
                 yield n, found[0]
             else:
                 waiting.append((n, *found))
-            if len(waiting) == self.at_once:
+            if len(waiting) == self.at_once():
                 yield from self.read_together(waiting)
                 waiting = []
         yield from self.read_together(waiting)
+
+    def at_once(self) -> int:
+        """The number of questions whose readers run together."""
+        return self.batches.rows
 
     def find(self, prepared: Prepared, question: str) -> tuple[Answer, Reading | None]:
         """The answer without its text, and what is to be read for it."""

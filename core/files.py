@@ -22,6 +22,10 @@ class InputError(ValueError):
     """The user gave something wrong. The message names the file, key, line or value, and says what would be right."""
 
 
+class Busy(InputError):
+    """Another run is writing there."""
+
+
 class OutOfMemory(InputError):
     """Memory has run out, on any device."""
 
@@ -82,7 +86,7 @@ def attempt(function, *arguments):
     except OutputError:
         raise
     except InputError as error:
-        return InputError(str(error))
+        return type(error)(str(error))
 
 
 # --- what lies there ------------------------------------------------------------------------------------------------
@@ -273,15 +277,15 @@ def append_line(path: Path, line: str):
 
 
 @contextlib.contextmanager
-def lock(path: str | Path):
-    """Hold the lock PATH.lock, which the system frees if the process is killed. InputError if another run holds it."""
+def lock(path: str | Path, wait: bool = False):
+    """Hold the lock PATH.lock, which the system frees if the process is killed. Busy if another run holds it."""
     held = FileLock(f"{path}.lock")
     with writing(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
-            held.acquire(timeout=0)
+            held.acquire(timeout=-1 if wait else 0)
         except Timeout:
-            raise InputError(f"{path}: another run is writing there; wait for it, or choose another name") from None
+            raise Busy(f"{path}: another run is writing there; wait for it, or choose another name") from None
         except OSError as error:
             raise OutputError(f"{path}: cannot be locked ({one_line(error)}); choose another disk") from None
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from core.disk import hash_of, read_kept, sealed, unsealed, write_kept
 from core.files import (
+    Busy,
     InputError,
     OutOfMemory,
     append_line,
@@ -23,7 +24,9 @@ from core.files import (
     enough_memory,
     lock,
     parse_json,
+    remark,
 )
+from core.settings import Settings
 
 
 class Wanted(Exception):
@@ -53,7 +56,7 @@ class Memory:
     def ask(self, calls: list) -> list:
         """The answers to calls (values of JSON's types). Raises Wanted with those that nobody has answered yet.
 
-        InputError if another process builds at PATH.
+        Busy if another process builds at PATH.
         """
         if self.answers is None:
             self.begin()
@@ -62,11 +65,12 @@ class Memory:
             raise Wanted(wanted)
         return [self.answers[hash_of(self.name, call)] for call in calls]
 
-    def begin(self):
+    def begin(self, wait: bool = False):
         """Lock PATH, and read the answers of an interrupted construction. What a damaged line held is asked again."""
+        if self.path is not None:
+            self.held.enter_context(lock(self.path, wait))
         self.answers = {}
         if self.path is not None:
-            self.held.enter_context(lock(self.path))
             for line in complete_lines(self.file) if self.file.exists() else ():
                 with contextlib.suppress(InputError):
                     row = unsealed(parse_json(line, self.file, dict), self.file)
@@ -87,12 +91,13 @@ class Memory:
         self.held.close()
 
 
-def rows(batch: int | None, device: str) -> int:
-    """The rows of a batch. Rows round differently in other batches, so the default is fixed for a kind of device.
+def rows(settings: Settings, device: str) -> int:
+    """The rows of a batch. Rows round differently in other batches, so the default depends on what is known beforehand.
 
-    On a GPU a step takes about the same time for any number of rows; 16 are as fast as more on a processor.
+    On a GPU a step takes about the same time for any number of rows. On a processor short rows gain from 16 and long
+    ones from none, and memory that is not there ends the process without an error: 16,384 tokens are the most.
     """
-    return batch or (32 if device == "cuda" else 16)
+    return settings.batch or (32 if device == "cuda" else max(1, min(16, 16384 // settings.window)))
 
 
 class Batches:
@@ -163,8 +168,10 @@ def together(constructions: list[tuple[Callable, Memory]], batches: Batches, wor
         """Call a construction. Returns what it wants next."""
         construct, memory = constructions[n]
         try:
-            results[n] = attempt(construct, memory.ask)
-            memory.done(isinstance(results[n], InputError))
+            result = attempt(construct, memory.ask)
+            if not isinstance(result, Busy):
+                results[n] = result
+                memory.done(isinstance(result, InputError))
         except Wanted as error:
             return [(n, call) for call in error.args[0]]
         return []
@@ -173,7 +180,12 @@ def together(constructions: list[tuple[Callable, Memory]], batches: Batches, wor
         for _, memory in constructions:
             stack.enter_context(memory.held)
         while len(results) < len(constructions):
-            wanted = [item for n in range(len(constructions)) if n not in results for item in run(n)]
+            left = [n for n in range(len(constructions)) if n not in results]
+            wanted = [item for n in left for item in run(n)]
+            busy = [n for n in left if n not in results]
+            if busy and not wanted:                         # others build the rest; we hold no lock they wait for
+                remark(f"{constructions[busy[0]][1].path}: waiting for another run that builds it")
+                constructions[busy[0]][1].begin(wait=True)
             for (n, call), answer in batches.run(wanted, lambda item: len(json.dumps(item[1])),
                                                  lambda items: work([call for _, call in items]), progress):
                 if isinstance(answer, InputError):

@@ -140,7 +140,7 @@ def expected(run: Run) -> dict[str, list]:
     configs = [config for config, _ in loaded.values()]
     choose_threads(*configs)
     device, dtype = choose_device(options.device, options.dtype, config.dtype)
-    batch = rows_of(built.batch, device.type)
+    batch = rows_of(built, device.type)
     call = scaled(CALL, settings)
     work = Counter(), Counter()                              # least, most: the FLOPs of each kind of pass
     sizes = []                                               # the bytes of each pass

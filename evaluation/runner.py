@@ -244,10 +244,10 @@ class Runner:
             self.models = self.models or Models(options)
             self.method = method = run.row.make(self.models, run)
 
-        method.any_code = options.any_code
         used = {name: part.fingerprint for name, part in vars(method).items() if hasattr(part, "fingerprint")}
         plain = {name: value for name, value in vars(method).items() if isinstance(value, (bool, int, float, str))}
         setup = used | {"code": code_of_method(type(method)), "made with": plain, **method.settings.answer_settings()}
+        method.any_code = options.any_code
         if isinstance(method, Pecan):
             setup["construction"] = method.construction.construction_settings()
         if type(method).identity is not Method.identity:
@@ -316,7 +316,10 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
         progress.add(left.count([]))
 
         chosen = [n for n in range(len(some)) if left[n]]
-        prepared = dict(zip(chosen, method.prepare_all([some[n] for n in chosen], [paths[n] for n in chosen])))
+        if chosen:
+            progress.begin([some[n] for n in chosen])
+        prepared = dict(zip(chosen, method.prepare_all([some[n] for n in chosen], [paths[n] for n in chosen],
+                                                       not progress.bar.disable)))
         for n in chosen:
             if isinstance(prepared[n], InputError):
                 reason = f"document {some[n].id}, questions left {len(left[n])}: {prepared[n]}"
@@ -355,6 +358,11 @@ class Progress:
         self.done = 0
         self.lines = shown and not sys.stderr.isatty()
         self.bar = tqdm(total=documents, desc=self.what, leave=False, disable=not shown or self.lines)
+
+    def begin(self, documents: list[Document]):
+        """Say which documents are prepared together, which may take long."""
+        if self.lines:
+            print(f"{self.what}: documents {documents[0].id} to {documents[-1].id} begun", file=sys.stderr)
 
     def add(self, count: int):
         self.bar.update(count)

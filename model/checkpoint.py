@@ -243,7 +243,7 @@ def read_tensors(path: Path, device, dtype, skipped: str) -> dict[str, torch.Ten
             tensor = tensors.get_tensor(name)
             if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:
                 raise InputError(f"{path}: {name} is stored as {tensor.dtype}; use a checkpoint that is not quantised")
-            read[name] = tensor.to(device, dtype)
+            read[name] = tensor.to(device, dtype, copy=True)    # the file may change while it is mapped
     return read
 
 

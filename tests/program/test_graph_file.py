@@ -2,6 +2,7 @@
 import json
 import random
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,7 +14,7 @@ from safetensors.torch import save
 import pecan
 from core.disk import node_vectors, read_kept
 from core.files import InputError, OutputError
-from core.together import Memory, Wanted
+from core.together import Batches, Memory, Wanted, together
 from data import Document
 from encoders.token_mean import TokenMean
 from pecan import Pecan
@@ -91,6 +92,23 @@ def test_a_second_builder_is_refused(tmp_path):
             second.ask(["?"])
         first.done()
         assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_another_run_builds_is_waited_for(tmp_path):
+    """Others are built meanwhile. Two runs that share their graphs both get all of them."""
+    path = tmp_path / "g.json"
+    other_run = Memory("a", path)
+    with pytest.raises(Wanted):
+        other_run.ask(["?"])
+    done = []
+    constructions = [(lambda ask: ask(["?"]), Memory("a", path)), (lambda ask: done.append("second"), Memory("a", None))]
+    waiting = threading.Thread(target=lambda: done.append(together(constructions, Batches(4), lambda calls: calls)))
+    waiting.start()
+    waiting.join(1)
+    assert done == ["second"] and waiting.is_alive()
+    other_run.done()
+    waiting.join(9)
+    assert done == ["second", [["?"], None]] and not list(tmp_path.iterdir())
 
 
 def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path):
