@@ -208,7 +208,7 @@ PECAN = {
         "half of construction's FLOPs": ("return Graph(nodes, edges, flops)", "return Graph(nodes, edges, flops // 2)"),
     },
     "test_pecan.py::test_two_models": {
-        "builder ignored": ("return summarise(self.builder, [", "return summarise(self.model, ["),
+        "builder ignored": ("partial(answers_to, self.builder)", "partial(answers_to, self.model)"),
         "a query's embedding is free": ("        answer.flops += self.encoder.flops - flops_before\n", ""),
     },
     "test_algorithm.py::test_searching_equals_the_naive_one": {

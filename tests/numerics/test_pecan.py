@@ -46,13 +46,6 @@ def test_worked_example():
     assert final_scores(E, r, c, similarity=False)[1].argmax() == 1
 
 
-def test_E_costs_what_its_edges_cost():
-    """As a dense matrix, E of a book's 9,501 nodes would take 0.67 GiB."""
-    edges = [(i, j, 1 / 30) for i in range(9000, 9501) for j in range(30)]
-    E = Graph([Node(1, "")] * 9501, edges).E
-    assert E.is_sparse and E.shape == (9501, 9501) and len(E.values()) == len(edges)
-
-
 def texts(reply, complete=True):
     return [" ".join(" ".join(reply[start:end] for start, end in spans).split()) for spans in bullets(reply, complete)]
 

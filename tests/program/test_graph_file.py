@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+import core.together
 import pecan
 from core.disk import node_vectors, read_kept
 from core.files import InputError, OutputError
@@ -74,7 +75,7 @@ def test_summaries_of_another_construction_are_not_taken(prepare, document, mode
 def test_a_full_disk_at_the_end_loses_no_summary(prepare, tmp_path, monkeypatch):
     path = tmp_path / "g.json"
     with monkeypatch.context() as patch:
-        patch.setattr(pecan, "write_kept", Mock(side_effect=OutputError("full")))
+        patch.setattr(core.together, "write_kept", Mock(side_effect=OutputError("full")))
         with pytest.raises(OutputError):
             prepare(path)
     prepare(path, most=0)
@@ -101,7 +102,8 @@ def test_a_graph_that_another_run_builds_is_waited_for(tmp_path):
     with pytest.raises(Wanted):
         other_run.ask(["?"])
     done = []
-    constructions = [(lambda ask: ask(["?"]), Memory("a", path)), (lambda ask: done.append("second"), Memory("a", None))]
+    constructions = [(lambda ask: ask(["?"]), Memory("a", path)),
+                     (lambda ask: done.append("second"), Memory("a", None))]
     waiting = threading.Thread(target=lambda: done.append(together(constructions, Batches(4), lambda calls: calls)))
     waiting.start()
     waiting.join(1)
