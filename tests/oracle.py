@@ -65,8 +65,14 @@ def rewrite_for_version_4(path: Path):
 
 
 def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedModel:
-    """The checkpoint in Hugging Face, loaded in its dtype. (A cast after loading would round inv_freq.)"""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
+    """The checkpoint in Hugging Face, loaded in its dtype. (A cast after loading would round inv_freq.)
+
+    Its weights lie in the mapped file at any address, and last bits of products depend on it. So we copy them.
+    """
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
+    for weight in model.parameters():
+        weight.data = weight.data.clone()
+    return model
 
 
 # --- passes ---------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
 def test_a_run_goes_on_where_it_stopped(three, undisturbed, tmp_path):
     """Killed processes may leave answers unordered, in three files, one line torn; an editor adds an empty line. The
     next run restores the file, and prepares no document whose questions are answered. A limit counts only its own
-    questions."""
+    questions, and the size of a batch may change."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     shutil.rmtree(folder / "graphs")
     path = folder / "embedded" / "bm25.jsonl"
@@ -66,7 +66,7 @@ def test_a_run_goes_on_where_it_stopped(three, undisturbed, tmp_path):
     printed = run("--dataset", three, "--output", folder).stdout
     assert printed.splitlines()[:-1] == undisturbed[1].splitlines()[:-1]
     assert files(folder / "embedded") == files(undisturbed[0] / "embedded") and not files(folder / "graphs")
-    fewer = json.loads(run("--dataset", three, "--limit", 1, "--output", folder, "--json").stdout)
+    fewer = json.loads(run("--dataset", three, "--limit", 1, "--batch", 3, "--output", folder, "--json").stdout)
     assert files(folder / "embedded") == files(undisturbed[0] / "embedded"), "answers beyond the limit are lost"
     assert fewer == json.loads((folder / "results.json").read_text())
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3

@@ -118,14 +118,14 @@ def test_a_text_without_blanks_is_cut_at_the_best_place(characters, limit):
     package regex knows both, and which marks belong to a character."""
     text = "".join(characters)
     pieces = split(Bytes(), text, limit)
-    assert "".join(pieces) == text
-    for piece, after in zip(pieces, [*pieces[1:], ""]):
-        assert len(piece.encode()) < limit
-        ended = regex.search(r"\p{STerm}」?$", piece)
-        if after and not ended:
-            first = regex.match(r"\X", after)[0]
-            assert len((piece + first).encode()) >= limit, "another character fits"
-            assert not regex.search(r"\p{STerm}", piece[len(piece) // 2 + 1:]), "a sentence ends in the second half"
+    assert "".join(pieces) == text and len(pieces[-1].encode()) < limit
+    for k, piece in enumerate(pieces[:-1]):
+        rest = "".join(pieces[k:])
+        most = max(n for n in range(len(rest)) if len(rest[:n].encode()) < limit)
+        assert most // 2 <= len(piece) <= most
+        if not regex.search(r"\p{STerm}」?$", piece):
+            assert len((piece + regex.match(r"\X", pieces[k + 1])[0]).encode()) >= limit, "another character fits"
+            assert not regex.search(r"\p{STerm}", piece[(most + 1) // 2:]), "a sentence ends in the second half"
     assert [c for piece in pieces for c in regex.findall(r"\X", piece)] == regex.findall(r"\X", text)
 
 

