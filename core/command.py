@@ -9,12 +9,12 @@ from core.files import InputError, OutputError, enough_memory
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 
 
-def make_parser(prog: str, text: str, arguments: str = "") -> argparse.ArgumentParser:
+def make_parser(prog: str, text: str | None, arguments: str = "") -> argparse.ArgumentParser:
     """A parser. Its --help begins with the first line of a text, and ends with the commands in the text as examples.
 
     `arguments` are those that are no options. The options are not named above an error: there are too many.
     """
-    lines = text.splitlines()
+    lines = (text or prog).splitlines()                     # python -OO leaves docstrings out
     examples = [line[2:] for line in lines if line.startswith(("    python ", "    torchrun "))]
     return argparse.ArgumentParser(prog=prog, usage=f"{prog} [options] {arguments}", description=lines[0],
                                    epilog="\n".join(["examples:", *examples]),
