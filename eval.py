@@ -126,9 +126,11 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             picture = path.with_name(f"picture{suffix}-{dataset}")
             pictures.draw(args.table, dataset, results[dataset]["runs"], picture)
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
-    remarks = ["Graphs that another version of the code has built were taken (--any-code)."] if args.any_code else []
+    remarks = []
     for name in results:
         for run in results[name]["runs"].values():
+            if run["setup"].get("graphs of any code"):
+                remarks.append(f"{run['label']} on {name}: a graph may be of another version of the code (--any-code)")
             if run["counts"].get("calls"):
                 remarks.append(f"{run['label']} on {name}: replies refused, parts of others dropped, replies at their "
                                f"limit: {tables.COLUMNS['refused'](run)}")
