@@ -134,16 +134,16 @@ class LongLLMLingua(Baseline):
     def rank(self, units: list[list[int]], question: str) -> list[float]:
         """Mean -log p of question and hint after each unit (token ids), in batches."""
         asked = self.scorer.tokenizer.encode("\n" + question + HINT)
-        means = []
-        for first in range(0, len(units), self.batches.rows):
-            rows = [[*self.start, *unit, *asked] for unit in units[first:first + self.batches.rows]]
+
+        def means(rows):
             cache = Cache(self.scorer, len(rows), max(map(len, rows)))
             hidden, _ = self.scorer.append(cache, [[(None, ids)] for ids in rows])         # [B, T, D]
 
             # A hidden state predicts the next token, so the states are one position before `asked`.
-            for h, ids in zip(hidden, rows):
-                means.append(losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item())
-        return means
+            return [losses(self.scorer, h[len(ids) - len(asked) - 1:len(ids) - 1], asked).mean().item()
+                    for h, ids in zip(hidden, rows)]
+
+        return self.batches.all([[*self.start, *unit, *asked] for unit in units], len, means)
 
     def drop(self, units: list[list[int]], question: str) -> list[str]:
         """The units (token ids) without their dropped tokens; a unit that loses all its tokens is left out."""

@@ -264,6 +264,10 @@ class MKRAG(Agent):
         tokenizer = self.model.tokenizer
         rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text) + tokenizer.frame.close)]
                 for text in texts]
-        hidden, _ = self.model.read(Cache(self.model, len(rows), max(map(length_of, rows))), rows)
-        logits = self.model.logits(hidden, [tokenizer.first("Yes"), tokenizer.first("No")])                # [rows, 2]
-        return logits.cpu().double().softmax(1)[:, 0].tolist()
+
+        def sure(rows):
+            hidden, _ = self.model.read(Cache(self.model, len(rows), max(map(length_of, rows))), rows)
+            logits = self.model.logits(hidden, [tokenizer.first("Yes"), tokenizer.first("No")])            # [rows, 2]
+            return logits.cpu().double().softmax(1)[:, 0].tolist()
+
+        return self.batches.all(rows, length_of, sure)

@@ -142,6 +142,15 @@ class Batches:
                     alone = max(0, alone - 1)
                     bar.update(rows)
 
+    def all(self, items: list, length: Callable, work: Callable) -> list:
+        """The results of items in their order; InputError if one has none."""
+        found = dict(self.run(range(len(items)), lambda n: length(items[n]),
+                              lambda numbers: work([items[n] for n in numbers])))
+        for result in found.values():
+            if isinstance(result, InputError):
+                raise result
+        return [found[n] for n in range(len(items))]
+
 
 def kept(path: str | Path | None, wanted: dict, head: dict, build: Callable) -> Callable:
     """The construction that takes what is at `path`, whose head must say what is `wanted`, or builds and writes it."""
