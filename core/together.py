@@ -7,7 +7,6 @@ on in the same way: its answers are on disk, so it asks for the rest only.
 """
 import contextlib
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,7 +131,7 @@ class Batches:
                     short = isinstance(error, OutOfMemory)
                 if results is None and short:
                     if self.most is None:
-                        print(f"out of memory with {rows} rows in a batch: going on with fewer", file=sys.stderr)
+                        remark(f"out of memory with {rows} rows in a batch: going on with fewer")
                     self.most = rows * longest // 2
                 elif results is None:
                     alone = rows
