@@ -94,6 +94,7 @@ def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
             if match.end() <= end or fields.keys().isdisjoint(KINDS) and all(map(objects, fields.values())):
                 continue                                    # in another entity, or objects that come next
             end = stop
+
             name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
             items = [("", ""), *((kind if kind in KINDS else KINDS[0], item) for kind, inner in fields.items()
                                  for item in items_in(inner if kind in KINDS else {kind: inner}))]

@@ -31,6 +31,7 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
         piece = pieces.pop()
         # A book without blanks is not encoded again for each chunk.
         length = len(tokenizer.encode(piece)) if len(piece) < 16 * limit else limit + 1
+
         if length > room and (length <= limit or 2 * room < limit):
             chunks.append("")
             room = limit

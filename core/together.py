@@ -122,6 +122,7 @@ class Batches:
                 longest = max(1, length(left[0]))
                 rows = min(self.rows, len(left), max(1, (self.most or longest * self.rows) // longest))
                 rows = 1 if alone else rows
+
                 try:
                     with enough_memory():
                         results = work(left[:rows])
@@ -129,6 +130,7 @@ class Batches:
                     # Only the text is kept: the frames of an exception hold tensors.
                     results = [InputError(str(error))] if rows == 1 else None
                     short = isinstance(error, OutOfMemory)
+
                 if results is None and short:
                     if self.most is None:
                         remark(f"out of memory with {rows} rows in a batch: going on with fewer")

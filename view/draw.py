@@ -47,6 +47,7 @@ def paths(answers: dict[str, Answer], graph: Graph):
         for before, i in pairwise(sorted(points, key=y.__getitem__)):
             y[i] = max(y[i], y[before] + 1.4)
     points = list(zip(x, y.tolist()))
+
     for axis, (title, answer) in zip(axes[0], answers.items()):
         for i, j, e in graph.edges:
             axis.plot(*zip(points[i], points[j]), color=GREY, linewidth=2 * e)

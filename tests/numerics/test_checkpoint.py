@@ -34,6 +34,17 @@ def copy(folder, tmp_path):
 
 # --- the same as in Hugging Face ------------------------------------------------------------------------------------
 
+def test_weights_do_not_change_with_their_file(copy):
+    """A file that is written anew in place, while a model runs, changes no weight. (safetensors maps files.)"""
+    model = Llama.load(copy, "cpu", "float32")
+    before = {name: weight.clone() for name, weight in model.weights.items()}
+    with open(copy / "model.safetensors", "r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(size // 2)
+        file.write(bytes(size - size // 2))
+    assert all(torch.equal(weight, before[name]) for name, weight in model.weights.items())
+
+
 def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     """A config.json of transformers 4 and weights in many files load as the same checkpoint."""
     other = write_checkpoint(tmp_path, shard="100KB", dialect=4)

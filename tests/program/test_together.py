@@ -7,7 +7,8 @@ import torch
 
 import pecan
 from core.files import InputError
-from core.together import Batches, Memory, together
+from core.settings import Settings
+from core.together import Batches, Memory, rows, together
 from data import EMBEDDED, Document, read_jsonl
 from encoders.token_mean import TokenMean
 from pecan import Pecan
@@ -113,3 +114,17 @@ def test_only_a_call_that_does_not_fit_alone_fails_its_construction():
     one, two, three = together([asks("ab", "cd"), asks("ef", "far too long"), asks("gh")], Batches(4), work)
     assert (one, three) == ([['"ab"'], ['"cd"']], [['"gh"']])
     assert isinstance(two, InputError) and "out of memory" in str(two)
+
+
+@pytest.mark.parametrize("window, batch, device, wanted", [
+    (512, None, "cpu", 16), (8192, None, "cpu", 2), (100000, None, "cpu", 1), (8192, None, "cuda", 32),
+    (8192, 7, "cpu", 7)])
+def test_rows_that_a_processor_has_memory_for(window, batch, device, wanted):
+    """A processor gets no error in time, so long rows make small batches; a GPU halves them."""
+    assert rows(Settings(window=window, batch=batch), device) == wanted
+
+
+def test_each_item_gets_its_own_result():
+    """Items run in the order of their lengths, and are given back in their own."""
+    assert Batches(2).all(["aaa", "b", "cc", "dddd"], len, lambda some: [item.upper() for item in some]) == [
+        "AAA", "B", "CC", "DDDD"]
