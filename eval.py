@@ -12,11 +12,15 @@
 
 evaluation/README.md describes data sets, tables, metrics and long runs.
 """
+import sys
+
+if __name__ == "__main__":                                  # Ctrl-C while the imports run needs no traceback either
+    sys.excepthook = lambda kind, *error: kind is KeyboardInterrupt or sys.__excepthook__(kind, *error)
+
 import argparse
 import contextlib
 import json
 import platform
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,10 +31,12 @@ from core.command import make_parser, parse_options, shown, user_errors
 from core.files import InputError, OutputError, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
+from evaluation.answers import set_aside
 from evaluation.datasets import Dataset
-from evaluation.methods import METHODS, TABLES, Run, pairs, plan, settle
+from evaluation.methods import METHODS, TABLES, Run, plan, settle
 from evaluation.models import add_model_options, unloaded
-from evaluation.runner import Runner, Team, set_aside
+from evaluation.runner import Runner
+from evaluation.team import Team
 from model.checkpoint import locate, read_config
 
 DEFAULT_METHODS = "pecan", "bm25", "whole"     # if neither --method nor --table chooses others
@@ -77,11 +83,11 @@ def parse(argv) -> argparse.Namespace:
     rows, decided = TABLES[args.table]
     for option in decided:
         if getattr(args, option) not in (None, []):
-            raise InputError(f"--{option} cannot be chosen with --table {args.table}: the table decides what is run")
-    if (args.table == "2") != bool(args.searcher):
-        raise InputError("--table 2 compares models: name the others with --searcher DIR, which no other table takes")
+            others = (f"with --table {name}" if name else "without --table" for name, (_, own) in TABLES.items()
+                      if option not in own)
+            raise InputError(f"--{option}: what is run decides it here; it may be chosen {', '.join(others)}")
 
-    known = {row.name: row for row in (pairs(args.model, args.searcher) if args.searcher else rows)}
+    known = {row.name: row for row in (rows(args.model, args.searcher) if callable(rows) else rows)}
     names = args.method.split(",") if args.method else known if args.table else DEFAULT_METHODS
     for name in names:
         if name not in known:
@@ -126,23 +132,8 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
             picture = path.with_name(f"picture{suffix}-{dataset}")
             pictures.draw(args.table, dataset, results[dataset]["runs"], picture)
             print(f"drawn: {picture}.png, .svg", file=sys.stderr)
-    remarks = []
-    for name in results:
-        for run in results[name]["runs"].values():
-            if run["setup"].get("graphs of any code"):
-                remarks.append(f"{run['label']} on {name}: a graph may be of another version of the code (--any-code)")
-            if run["counts"].get("calls"):
-                remarks.append(f"{run['label']} on {name}: replies refused, parts of others dropped, replies at their "
-                               f"limit: {tables.COLUMNS['refused'](run)}")
-            if run["counts"].get("thinking"):
-                remarks.append(f"{run['label']} on {name}: {run['counts']['thinking']} replies end inside their "
-                               "thought and count as empty answers")
-            if 2 * run["first_word_again"] > run["n"] and not args.question_again:
-                remarks.append(f"{run['label']} on {name}: {run['first_word_again']} of {run['n']} answers are only "
-                               "Yes or No, and no gold answer is. The model repeats the first turn's word, which "
-                               "--question-again prevents.")
     notes = {None: [LEGEND, NOTE], "A3": []}.get(args.table, [NOTE])
-    output(args, everything, text, *notes, *remarks, f"Results: {path}")
+    output(args, everything, text, *notes, *tables.remarks(results, args.question_again), f"Results: {path}")
 
 
 # --- run ------------------------------------------------------------------------------------------------------------
@@ -168,7 +159,8 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
         failures += reasons
         if run.row.name == "pecan":
             pecan[name] = rows
-        done[run.row.name] = {"label": run.row.label, "setup": setup} | metrics.summary(rows, pecan.get(name))
+        label = run.row.label + (", graphs of any code" if setup.get("graphs of any code") else "")
+        done[run.row.name] = {"label": label, "setup": setup} | metrics.summary(rows, pecan.get(name))
 
     if runs and not any(entry["runs"] for entry in results.values()):
         raise InputError(failures[0])

@@ -36,6 +36,11 @@ worked example, two IPs above three chunks (tests/numerics/test_pecan.py compute
     c / sum(c)              .30    .20    .50     (the IPs have c = 0 here, so only the chunks add to sum(c))
     final                   .50    .65    .85     chunk 2 is read next
 """
+import sys
+
+if __name__ == "__main__":                                  # Ctrl-C while the imports run needs no traceback either
+    sys.excepthook = lambda kind, *error: kind is KeyboardInterrupt or sys.__excepthook__(kind, *error)
+
 import re
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -223,27 +228,21 @@ FENCE = re.compile(r"(?m)^[^\S\n]*(```|~~~)\w*[^\S\n]*$")
 TEXT = 1000                                                 # the level of text outside of headings and bullets
 
 
-def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
-    """The information points of a reply (3.1), each as the (start, end) of its headings' words and of its own.
+def outline(text: str) -> list[list[int]]:
+    """The headings, bullets and other texts of a reply as [level, start, end], in its order. Other lines join them.
 
-    A reply is an outline. Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold, lines
-    with a colon above a bullet, and a bullet that is no sentence above others that are indented. A heading's words
-    begin each point below it, because "Founded in 1967" says nothing without "Houston Rockets"; with none below it, it
-    is a point itself. What is other text? The paper does not say, so we lose little:
+    The level of a heading is the number of its #, or 7. That of a bullet is 8 or more and grows with its indent. TEXT
+    is any other text. Which of it counts? The paper does not say, so we lose little:
 
-        preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is a point
+        preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is kept
         afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
-        all other    joins the bullet above it; a reply without any bullet is one point
-
-    If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty
-    bullets are dropped, and the lines of fences (```).
+        all other    joins the bullet above it; a reply without any bullet is one text
     """
-    text = FENCE.sub(lambda fence: " " * len(fence[0]), text)
     lines = text.splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]              # of each line; the last is the end of the text
     markers = [MARKER.match(line) for line in lines]
     marked = [n for n, marker in enumerate(markers) if marker] or [-1]
-    items = []                                              # [level, start, end]
+    items = []
     colon = False                                           # the last line ended with one
 
     for n, line in enumerate(lines):
@@ -268,7 +267,22 @@ def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
             items[-1][2] = end
         else:
             break                                           # an afterword
+    return items
 
+
+def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
+    """The information points of a reply (3.1), each as the (start, end) of its headings' words and of its own.
+
+    A reply is an outline. Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold, lines
+    with a colon above a bullet, and a bullet that is no sentence above others that are indented. A heading's words
+    begin each point below it, because "Founded in 1967" says nothing without "Houston Rockets"; with none below it, it
+    is a point itself.
+
+    If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty
+    bullets are dropped, and the lines of fences (```).
+    """
+    text = FENCE.sub(lambda fence: " " * len(fence[0]), text)
+    items = outline(text)
     last = [] if complete else items[-1:]
     kept = [item for item in items if item[1] < item[2] and item not in last] or last
     points = []

@@ -54,8 +54,8 @@ def place_to_cut(tokenizer, text: str, limit: int) -> int:
     most = bisect_right(range(min(len(text), 16 * limit) + 1), limit, key=lambda n: len(tokenizer.encode(text[:n]))) - 1
     sentences = [found.end() for found in SENTENCE_END.finditer(text, most // 2, most)]
     characters = [found.end() for found in CHARACTER.finditer(text, 1, most + 99)]
-    places = [*reversed(sentences), *(n for n in reversed(characters) if n <= most)]
-    return next((n for n in places if len(tokenizer.encode(text[:n])) <= limit), characters[0])
+    cuts = [*reversed(sentences), *(n for n in reversed(characters) if n <= most)]
+    return next((n for n in cuts if len(tokenizer.encode(text[:n])) <= limit), characters[0])
 
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:

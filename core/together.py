@@ -93,10 +93,10 @@ class Memory:
 def rows(settings: Settings, device: str) -> int:
     """The rows of a batch. Rows round differently in other batches, so the default depends on what is known beforehand.
 
-    On a GPU a step takes about the same time for any number of rows. On a processor short rows gain from 16 and long
+    On a GPU a step takes about the same time for any number of rows. On a processor short rows gain from 32 and long
     ones from none, and memory that is not there ends the process without an error: 16,384 tokens are the most.
     """
-    return settings.batch or (32 if device == "cuda" else max(1, min(16, 16384 // settings.window)))
+    return settings.batch or (32 if device == "cuda" else max(1, min(32, 16384 // settings.window)))
 
 
 class Batches:

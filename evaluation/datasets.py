@@ -114,15 +114,15 @@ def find(path: str) -> tuple[str, list[File]]:
     The layout is a name in LAYOUTS. If only a part is read, its name follows. PATH:PART is one of NarrativeQA's sets,
     or the file of this name, such as a task in LongBench's zip file.
     """
-    place = path
+    whole = path
     part = ""
     if not Path(path).exists() and ":" in path:
-        place, _, part = path.rpartition(":")
-    if not Path(place).exists():
+        whole, _, part = path.rpartition(":")
+    if not Path(whole).exists():
         raise InputError(f"{path}: cannot be read (there is no such file or folder)")
 
-    with reading(place):                                    # its folders may be nested too deeply
-        files = files_below(Path(place))
+    with reading(whole):                                    # its folders may be nested too deeply
+        files = files_below(Path(whole))
     found = {file: stem(file.name) for file in files if re.search(ROWS, file.name)}
     chosen = [file for file in found if not part or part == found[file] or file.name == NarrativeQA.table]
     labels = {*map(recognise, chosen)}
@@ -131,8 +131,8 @@ def find(path: str) -> tuple[str, list[File]]:
         return label, [file for file in files if file in chosen or ".content" in file.name]
     if len(labels) != 1 or None in labels:
         held = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or (
-            "no .json(l) file" + (look(place) or instead(file.name for file in files)))
-        hint = f"; {place}:NAME reads one file of {', '.join(found.values())}" if len(found) > 1 else ""
+            "no .json(l) file" + (look(whole) or instead(file.name for file in files)))
+        hint = f"; {whole}:NAME reads one file of {', '.join(found.values())}" if len(found) > 1 else ""
         raise InputError(f"{path}: holds {held}; one of these layouts is wanted: {', '.join(LAYOUTS)}{hint}")
     return labels.pop(), chosen
 

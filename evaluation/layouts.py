@@ -164,13 +164,13 @@ class Layout:
         return self.name
 
     def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        """Yield (where, row) for each row of the files; `where` is the row's place, in words, for the report.
+        """Yield (where, row) for each row of the files; `where` says in words which row it is.
 
         Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.note.
         """
         for file in files:
-            for place, line in self.lines(decode(read_bytes(file), report, file.name), file):
-                where = f"{file.name}, {place}"
+            for number, line in self.lines(decode(read_bytes(file), report, file.name), file):
+                where = f"{file.name}, {number}"
                 try:
                     if line.strip():
                         yield where, parse_json(line, where)
@@ -178,7 +178,7 @@ class Layout:
                     report.note("not valid JSON", where)
 
     def lines(self, text: str, file: File) -> Iterable[tuple[str, str]]:
-        """The place of each row in a file and its JSON, apart from that of others: a damaged row costs itself alone."""
+        """Which row of a file, and its JSON, apart from that of others: a damaged row costs itself alone."""
         if text.lstrip().startswith("["):
             with reading(file, "not valid JSON"):
                 return [(f"row {number}", json.dumps(row)) for number, row in enumerate(json.loads(text))]
@@ -392,7 +392,7 @@ class QuALITY(Layout):
     def document(self, where, row, report):
         """The options follow a question's text as lines "(A) ..". The answer is the text of the right option.
 
-        For the accuracy, `extra` has the options and gold, the place of the right one. A test set has no labels.
+        For the accuracy, `extra` has the options and gold, the index of the right one. A test set has no labels.
         """
         def read(numbered):
             number, asked = numbered
@@ -400,7 +400,7 @@ class QuALITY(Layout):
             lines = [f"({letter}) {option}" for letter, option in zip(string.ascii_uppercase, options)]
             gold = (asked.get("gold_label") or 0) - 1 if len(options) == len(lines) else -1
             return Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
-                            [option for place, option in enumerate(options) if place == gold],
+                            [option for n, option in enumerate(options) if n == gold],
                             {"options": options, "gold": gold})
 
         article = plain_text(row["article"], report, where)               # a page, in files without "htmlstripped"

@@ -93,28 +93,13 @@ ABLATIONS = (
 PATIENCE = tuple(Row(f"pecan-patience-{n}" if n > 1 else "pecan", f"t_n = {n}", changes={"patience": n})
                  for n in range(1, 9))
 
-# --table (None: without it) -> its rows, and the options that it decides itself. --method chooses some of the rows,
-# unless the table decides that, too. Table 2's rows are `pairs`.
-SOME_ROWS = "nodes", "without"
-ALL_ROWS = *SOME_ROWS, "method"
-TABLES = {
-    None: (METHODS.values(), ()),
-    "1": (TABLE_1, SOME_ROWS),
-    "2": ((), (*ALL_ROWS, "builder")),
-    "3": (ABLATIONS, ALL_ROWS),
-    "A3": ((), ALL_ROWS),
-    "A4": ((PECAN, WHOLE), ALL_ROWS),
-    "patience": (PATIENCE, (*ALL_ROWS, "patience")),
-    "nodes": ((PECAN,), ALL_ROWS),
-    "systems": (SYSTEMS, SOME_ROWS),
-}
-
-
 def pairs(model: str, searchers: list[str]) -> tuple[Row, ...]:
     """The rows of Table 2: `model` alone, then each searcher on its own graphs and on the graphs of `model`."""
     def name_of(checkpoint):             # the last part of a folder's or repository's name, without a @revision
         return Path(checkpoint if Path(checkpoint).is_dir() else checkpoint.partition("@")[0]).name
 
+    if not searchers:
+        raise InputError("--table 2 compares models: name the others with --searcher DIR")
     if len({*map(name_of, (model, *searchers))}) <= len(searchers):
         raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
     built = [(model, model), *((builder, searcher) for searcher in searchers for builder in (searcher, model))]
@@ -122,6 +107,23 @@ def pairs(model: str, searchers: list[str]) -> tuple[Row, ...]:
                      f"{name_of(builder)} + {name_of(searcher)}",
                      checkpoints={"model": searcher, "builder": None if builder == searcher else builder})
                  for builder, searcher in built)
+
+
+# --table (None: without it) -> its rows, or a function of the models that gives them, and the options that it decides
+# itself. --method chooses some of the rows, unless the table decides that, too.
+SOME_ROWS = "nodes", "without", "searcher"
+ALL_ROWS = *SOME_ROWS, "method"
+TABLES = {
+    None: (tuple(METHODS.values()), ("searcher",)),
+    "1": (TABLE_1, SOME_ROWS),
+    "2": (pairs, ("nodes", "without", "method", "builder")),
+    "3": (ABLATIONS, ALL_ROWS),
+    "A3": ((), ALL_ROWS),
+    "A4": ((PECAN, WHOLE), ALL_ROWS),
+    "patience": (PATIENCE, (*ALL_ROWS, "patience")),
+    "nodes": ((PECAN,), ALL_ROWS),
+    "systems": (SYSTEMS, SOME_ROWS),
+}
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ FORMS = (r"^\W*(?:A\W+(?=[A-Z]))?([A-Z]+)(?=\W*$|\s*[^\w\s,])",              # C
 
 
 def option_of(prediction: str, options: list[str]) -> int | None:
-    """The place of the one option that a prediction names; None if it names none or several.
+    """The index of the one option that a prediction names; None if it names none or several.
 
     An option's text counts as its letter. A denial ("not A", "A and B are wrong") takes away the nearest letters of its
     clause, and a list of all options names none. Then the first line that has a letter decides, by the first of the

@@ -40,8 +40,8 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int, help="rows that run together: summaries, replies, answers (default: 32 on "
-                                                  "a GPU, else 16384 / window, at most 16; fewer if memory runs out)")
+    parser.add_argument("--batch", type=int, help="rows that run together: summaries, replies, answers (default: 32; "
+                                                  "without a GPU at most 16384 / window; fewer if memory runs out)")
     parser.add_argument("--question-again", action=argparse.BooleanOptionalAction,
                         help="say the question once more before the answer, for small models (the paper does not)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")

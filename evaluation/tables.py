@@ -97,6 +97,24 @@ def tables_of(table: str | None, results: dict) -> list[Table]:
     return [show(dataset, results.get(dataset, {"runs": {}})["runs"]) for dataset in datasets]
 
 
+def remarks(results: dict, question_again: bool | None) -> list[str]:
+    """What a reader of the tables has to know of some rows."""
+    found = []
+    for name, entry in results.items():
+        for run in entry["runs"].values():
+            row = f"{run['label']} on {name}: "
+            if run["counts"].get("calls"):
+                found.append(f"{row}replies refused, parts of others dropped, replies at their limit: "
+                             f"{COLUMNS['refused'](run)}")
+            if run["counts"].get("thinking"):
+                found.append(f"{row}{run['counts']['thinking']} replies end inside their thought and count as empty "
+                             "answers")
+            if 2 * run["first_word_again"] > run["n"] and not question_again:
+                found.append(f"{row}{run['first_word_again']} of {run['n']} answers are only Yes or No, and no gold "
+                             "answer is. The model repeats the first turn's word, which --question-again prevents.")
+    return found
+
+
 def overview(dataset: str, runs: dict) -> Table:
     """The runs, without the paper's figures."""
     columns = ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs", "graph", "cut", "n", "diff"]
@@ -133,8 +151,10 @@ def compared(table: str, dataset: str, runs: dict) -> Table:
     """
     title, head, *columns, figures = COMPARED[table]
     measured, published = (names.split(", ") for names in columns)
-    labels = {row.name: row.label for row in TABLES[table][0]} or {name: runs[name]["label"] for name in runs}
-    known = {name: re.sub("Meta-|-Instruct", "", label) for name, label in labels.items()}
+    fixed = TABLES[table][0]
+    labels = {} if callable(fixed) else {row.name: row.label for row in fixed}
+    labels |= {name: run["label"] for name, run in runs.items()}
+    known = {name: re.sub("Meta-|-Instruct|, graphs of any code", "", label) for name, label in labels.items()}
     labels |= {label: label for label in figures if dataset in figures[label] and label not in known.values()}
 
     rows = []

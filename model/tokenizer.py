@@ -37,7 +37,7 @@ UNFINISHED = f"(?s)<{THOUGHT}(?!.*</{THOUGHT})"
 
 
 def without_thought(reply: str) -> str:
-    """What a model says after its thought, which becomes blanks, so that each character keeps its place.
+    """What a model says after its thought, which becomes blanks, so that each character keeps its index.
 
     A thought that begins a reply and does not end takes all of it.
     """
@@ -150,7 +150,9 @@ class Tokenizer:
         return self._kept_ids(text) if len(text) < 10_000 else self._ids(text)
 
     def _ids(self, text: str) -> list[int]:
-        return self.plain.encode(text, add_special_tokens=False).ids
+        """Ids of a text of any length. Before a blank and a letter a vocabulary begins a new token."""
+        parts = re.findall(r"(?s).{1,1000000}(?:(?<=\S)(?= \w)|\Z)|.{1,1000000}", text)
+        return [i for part in parts for i in self.plain.encode(part, add_special_tokens=False).ids]
 
     @property
     def bos(self) -> list[int]:
@@ -178,11 +180,11 @@ class Tokenizer:
         `ids` end inside a character, the text ends before it. A token without characters has an empty span.
         """
         pieces = [self._bytes(token) for token in ids]
-        # A byte that belongs to no character becomes a sign of its own, so that all others keep their places.
+        # A byte that belongs to no character becomes a sign of its own, so that all others keep their indices.
         text = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(b"".join(pieces))
-        places = [n for n, sign in enumerate(text) for _ in sign.encode("utf-8", "surrogateescape")]     # of each byte
+        signs = [n for n, sign in enumerate(text) for _ in sign.encode("utf-8", "surrogateescape")]      # of each byte
         ends = itertools.accumulate(map(len, pieces), initial=0)
-        owned = [places[start:end] for start, end in itertools.pairwise(ends)]
+        owned = [signs[start:end] for start, end in itertools.pairwise(ends)]
         return re.sub("[\udc80-\udcff]", "\ufffd", text), [(own[0], own[-1] + 1) if own else (0, 0) for own in owned]
 
     def _bytes(self, token: int) -> bytes:
@@ -239,11 +241,11 @@ MARK = r"(?i)[^\w\s].*(think|thought|reason).*[^\w\s]"     # tokens that begin o
 
 def _load(folder: Path) -> tuple:
     """The settings, the special tokens by name, and the tokenizer."""
-    place = folder / "tokenizer_config.json"
-    settings = {key: value for key, value in read_json(place).items() if value is not None}
+    config = folder / "tokenizer_config.json"
+    settings = {key: value for key, value in read_json(config).items() if value is not None}
     settings = read_if_there(folder / "special_tokens_map.json") | settings          # older folders have both
     # The first would spell out the template's special tokens; the second cuts words otherwise than the file does.
-    check_implemented(place, settings, {"split_special_tokens": False, "fix_mistral_regex": False})
+    check_implemented(config, settings, {"split_special_tokens": False, "fix_mistral_regex": False})
     special = {name: token["content"] if isinstance(token, dict) else token for name, token in settings.items()
                if name.endswith("_token") and not isinstance(token, bool)}
 

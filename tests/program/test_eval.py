@@ -18,7 +18,7 @@ from baselines.bm25 import BM25
 from baselines.dense import Dense
 from data import EMBEDDED
 from evaluation import runner
-from evaluation.runner import Team
+from evaluation.team import Team
 
 FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
 

@@ -20,7 +20,7 @@ from core.disk import read_kept
 from core.files import InputError, reading, write_file
 from core.text import split
 from data import Answer, Document, Prepared, Question
-from evaluation.runner import Predictions
+from evaluation.answers import Predictions
 from model.tokenizer import Tokenizer
 from view import ask
 from view.trace import read_traces

@@ -9,7 +9,7 @@ from runs import table
 from core.disk import unsealed
 from data import Answer, Document, Prepared, Question
 from evaluation import cost, metrics, tables
-from evaluation.runner import Predictions
+from evaluation.answers import Predictions
 from evaluation.tables import Table, as_text, quantity
 from llama import Cache
 from pecan import Step

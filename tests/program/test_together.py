@@ -117,8 +117,8 @@ def test_only_a_call_that_does_not_fit_alone_fails_its_construction():
 
 
 @pytest.mark.parametrize("window, batch, device, wanted", [
-    (512, None, "cpu", 16), (8192, None, "cpu", 2), (100000, None, "cpu", 1), (8192, None, "cuda", 32),
-    (8192, 7, "cpu", 7)])
+    (512, None, "cpu", 32), (1024, None, "cpu", 16), (8192, None, "cpu", 2), (100000, None, "cpu", 1),
+    (8192, None, "cuda", 32), (8192, 7, "cpu", 7)])
 def test_rows_that_a_processor_has_memory_for(window, batch, device, wanted):
     """A processor gets no error in time, so long rows make small batches; a GPU halves them."""
     assert rows(Settings(window=window, batch=batch), device) == wanted

@@ -31,7 +31,7 @@ from data import Answer
 from encoders import sbert
 from encoders.token_mean import TokenMean
 from evaluation import methods, paper, runner
-from evaluation.runner import Team
+from evaluation.team import Team
 from model import checkpoint
 from pecan import Pecan
 from view import ask

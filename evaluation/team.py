@@ -1,0 +1,57 @@
+"""The processes that share a run's documents: one, or those that torchrun started."""
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+
+from core.files import InputError
+
+
+class Team:
+    """The processes of a run: one, or those that torchrun started. All must see the same output folder.
+
+    Other programs and clusters set RANK and WORLD_SIZE too. They count only beside TORCHELASTIC_RUN_ID, which torchrun
+    sets.
+    """
+
+    def __init__(self):
+        self.rank, self.size, self.local_rank = 0, 1, 0
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            self.rank, self.size, self.local_rank = (
+                int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        if self.size > 1:
+            # The first process to finish waits for the last, however long. If one fails, torchrun ends all.
+            dist.init_process_group("gloo", timeout=datetime.timedelta(days=30))
+
+    def device(self, wanted: str) -> str:
+        """The device of this process. If there are several GPUs, each process takes its own."""
+        if self.size > 1 and wanted in ("auto", "cuda") and torch.cuda.is_available():
+            return f"cuda:{self.local_rank % torch.cuda.device_count()}"
+        return wanted
+
+    def together(self, function) -> list:
+        """Call a function in each process and return all results. Each process waits for the others.
+
+        If one process raises InputError, all raise it, so that none continues alone.
+        """
+        try:
+            mine = function()
+        except InputError as error:
+            mine = error
+        found = [mine] * self.size
+        if self.size > 1:
+            dist.all_gather_object(found, mine)
+
+        for outcome in found:
+            if isinstance(outcome, InputError):
+                raise outcome
+        return found
+
+    def first(self, function):
+        """Call a function in the first process only, while the others wait. InputError as in `together`."""
+        self.together(lambda: function() if self.rank == 0 else None)
+
+    def leave(self):
+        if self.size > 1:
+            dist.destroy_process_group()
