@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 
 import torch
 
@@ -57,7 +58,7 @@ ANSWER = 10                       # tokens of an answer, at the published length
 
 # Agent -> how often it asks at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION +
 # CALL tokens and writes CALL; shorter replies count as a part of a call.
-ASKS = {"raptor": (0.4, 0), "memwalker": (0.3, 4), "graphreader": (1.5, 12), "mkrag": (4, 6), "jerr": (3, 6)}
+ASKS = {"raptor": (0.6, 0), "memwalker": (0.8, 3), "graphreader": (3, 12), "mkrag": (5, 3), "jerr": (3, 3)}
 CALL = 500                        # before scaling
 INSTRUCTION = 300
 LAYERS = 2 ** 28                  # bytes of the layers that are measured, at least; see seconds_a_flop
@@ -124,97 +125,127 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
 def expected(run: Run) -> dict[str, list]:
     """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
 
-    A machine may be half as fast as when it was measured, or twice. But the most minutes are at most 10 times the
-    least: a wider range is of no use. InputError if the window is too small, as in the run.
+    InputError if the window is too small, as in the run.
     """
-    options = run.options
-    settings = run.settings
-    method = run.row.name.partition("-")[0]
-    builds = method in ("pecan", "garlic")
-    model = options.model
-    builder = builds and options.builder or model
-    built = builds and run.construction or settings          # the settings of stage 1
-    loaded = {name: unloaded(name) for name in (model, builder)}
-    config, tokenizer = loaded[model]
-    _, builder_tokenizer = loaded[builder]
-    configs = [config for config, _ in loaded.values()]
-    choose_threads(*configs)
-    device, dtype = choose_device(options.device, options.dtype, config.dtype)
-    batch = rows_of(built, device.type)
-    call = scaled(CALL, settings)
-    work = Counter(), Counter()                              # least, most: the FLOPs of each kind of pass
-    sizes = []                                               # the bytes of each pass
+    estimate = Estimate(run)
+    graphs = [0, 0]
+    for document in run.dataset.documents:
+        before = estimate.flops()
+        lengths = estimate.build(document)
+        graphs = [sum(each) - first for *each, first in zip(graphs, estimate.flops(), before)]
+        for question in document.questions:
+            estimate.answer(question.text, lengths)
+    answers = [total - built for total, built in zip(estimate.flops(), graphs)]
+    return {"graphs": graphs, "answers": answers, "minutes": estimate.minutes(), "bytes": [estimate.bytes()]}
 
-    def ask(name, together, *ends, attended=False):
+
+class Estimate:
+    """The passes of a run, as they are added: their FLOPs by kind, least and most, and the bytes of each."""
+
+    def __init__(self, run: Run):
+        options = run.options
+        self.run = run
+        self.method = run.row.name.partition("-")[0]
+        self.is_pecan = self.method in ("pecan", "garlic")
+        self.model = options.model
+        self.builder = self.is_pecan and options.builder or options.model
+        self.built = self.is_pecan and run.construction or run.settings                    # the settings of stage 1
+        self.loaded = {name: unloaded(name) for name in (self.model, self.builder)}        # config, tokenizer
+        config, _ = self.loaded[self.model]
+        choose_threads(*(config for config, _ in self.loaded.values()))
+        self.device, self.dtype = choose_device(options.device, options.dtype, config.dtype)
+        self.batch = rows_of(self.built, self.device.type)
+        self.work = Counter(), Counter()                     # least, most: (arguments of seconds_a_flop) -> FLOPs
+        self.sizes = []                                      # the bytes of each pass
+
+    # --- passes
+
+    def ask(self, name: str, together: int, *ends, attended: bool = False):
         """Add prompts with replies, up to `together` at once. An end: how many, tokens of a prompt and of a reply."""
-        together = min(batch, together)
-        config, _ = loaded[name]
-        for flops, (count, prompt, reply) in zip(work, ends):
+        config, _ = self.loaded[name]
+        together = min(self.batch, together)
+        for flops, (count, prompt, reply) in zip(self.work, ends):
             reading = generation(config, prompt, 1)
             flops[name, 1, PASS, 0, False] += count * reading
             flops[name, together, 1, power(prompt), attended] += count * (generation(config, prompt, reply) - reading)
-        sizes.append(bytes_of_pass(config, dtype.itemsize, together * prompt, together * (prompt + reply)))
+        self.sizes.append(bytes_of_pass(config, self.dtype.itemsize, together * prompt, together * (prompt + reply)))
 
-    def calls(together, most):
+    def call(self, together: int, most: float):
         """Add an agent's calls."""
-        ask(model, together, *((n, INSTRUCTION + call, call) for n in (most / 10, most)))
+        tokens = scaled(CALL, self.run.settings)
+        self.ask(self.model, together, *((n, INSTRUCTION + tokens, tokens) for n in (most / 10, most)))
 
-    def spent():
-        return [sum(flops.values()) for flops in work]
+    def search(self, ends: list, longest: int, checks: int):
+        """Add PECAN's searches with so many checks at most. An end: tokens of the prompt and the answer."""
+        config, tokenizer = self.loaded[self.model]
+        for flops, (prompt, reply), n in zip(self.work, ends, (min(1, checks), checks)):
+            visits = searching(config, prompt, 0, longest)
+            check = flops_of(config, len(tokenizer.frame.close), prompt, 1)
+            flops[self.model, 1, NODE, power(prompt), True] += visits + n * check
+            flops[self.model, 1, 1, power(prompt), False] += searching(config, prompt, reply, longest) - visits
+        pieces = min(prompt, PASS)
+        self.sizes.append(bytes_of_pass(config, self.dtype.itemsize, pieces, self.run.settings.window, prompt))
 
-    graphs = [0, 0]                                          # the part of the FLOPs that is spent on graphs
-    documents = run.dataset.documents
-    for document in documents:
-        texts = chunks(builder_tokenizer, document, built.chunk)
-        lengths = [length_of(node_line(builder_tokenizer, None, text)) for text in texts]
-        tokens = sum(lengths)
+    # --- a document, a question
 
-        # Stage 1, level by level.
-        before = spent()
-        if builds:
-            limit, room = limit_and_room(builder_tokenizer, built)
-            instruction = length_of(summary_prompt(builder_tokenizer, []))                 # Table A1 without nodes
-            for level, groups in enumerate(construction(lengths, room, limit, min(NODE, built.chunk))):
+    def build(self, document) -> list[int]:
+        """Add the construction of a document's graph or tree. Returns the tokens of its chunks."""
+        _, tokenizer = self.loaded[self.builder]
+        texts = chunks(tokenizer, document, self.built.chunk)
+        lengths = [length_of(node_line(tokenizer, None, text)) for text in texts]
+        if self.is_pecan:
+            limit, room = limit_and_room(tokenizer, self.built)
+            instruction = length_of(summary_prompt(tokenizer, []))                         # Table A1 without nodes
+            for level, groups in enumerate(construction(lengths, room, limit, min(NODE, self.built.chunk))):
                 for nodes, _ in groups:
-                    ask(builder, len(documents) * len(groups), (level == 0, instruction + nodes, 1),
-                        (1, instruction + nodes, limit), attended=True)
+                    self.ask(self.builder, len(self.run.dataset.documents) * len(groups),
+                             (level == 0, instruction + nodes, 1), (1, instruction + nodes, limit), attended=True)
+        if self.method in ASKS:
+            self.call(self.batch, ASKS[self.method][0] * sum(lengths) / scaled(CALL, self.run.settings))
+        return lengths
 
-        if method in ASKS:
-            calls(batch, ASKS[method][0] * tokens / call)
+    def answer(self, question: str, lengths: list[int]):
+        """Add the answer to a question about a document whose chunks have these lengths."""
+        settings = self.run.settings
+        _, tokenizer = self.loaded[self.model]
+        tokens = sum(lengths)
+        asked = question_prompt(tokenizer, question)
+        turn = length_of(answer_turn(tokenizer, 0, settings.again(question)))
+        fits = room_for_nodes(tokenizer, asked, question, settings)
+        top = self.run.top_k or self.is_pecan and settings.fixed_nodes
+        if top and top != "X":
+            fits = min(fits, top * max(lengths))
+        few = min(tokens, fits) // (1 if self.method == "whole" else FEW)
+        most = min(int(GRAPH * tokens), fits)
+        ends = [(length_of(asked) + read + turn, reply) for read, reply in ((few, 1), (most, settings.answer_tokens))]
 
-        graphs = [sum(each) - first for *each, first in zip(graphs, spent(), before)]
-        for question in document.questions:
-            asked = question_prompt(tokenizer, question.text)
-            turn = length_of(answer_turn(tokenizer, 0, settings.again(question.text)))
-            fits = room_for_nodes(tokenizer, asked, question.text, settings)
-            top = run.top_k or builds and settings.fixed_nodes
-            if top and top != "X":
-                fits = min(fits, top * max(lengths))
-            few = min(tokens, fits) // (1 if method == "whole" else FEW)
-            most = min(int(GRAPH * tokens), fits)
-            ends = [(1, length_of(asked) + read + turn, reply)
-                    for read, reply in ((few, 1), (most, settings.answer_tokens))]
-            if not builds:
-                ask(model, len(run.dataset.questions), *ends)
-                if method in ASKS:
-                    calls(1, ASKS[method][1])
-                if method == "longllmlingua":                # its scorer reads the document about three times
-                    ask(model, 1, *((n * tokens / CALL, CALL, 1) for n in (.3, 3)))
-                continue
+        if self.is_pecan:                                    # a fixed number of nodes is read without checks
+            self.search(ends, max(lengths), 0 if top else math.ceil(most * len(lengths) / tokens))
+            return
+        self.ask(self.model, len(self.run.dataset.questions), *((1, *end) for end in ends))
+        if self.method in ASKS:
+            self.call(1, ASKS[self.method][1])
+        if self.method == "longllmlingua":                   # its scorer reads the document about three times
+            self.ask(self.model, 1, *((n * tokens / CALL, CALL, 1) for n in (.3, 3)))
 
-            # Stage 2. Without progress control there are no checks, and the number of nodes is known.
-            checks = 0 if top else math.ceil(most * len(texts) / tokens)
-            for flops, (_, prompt, reply), n in zip(work, ends, (min(1, checks), checks)):
-                visits = searching(config, prompt, 0, max(lengths))
-                check = flops_of(config, len(tokenizer.frame.close), prompt - turn, 1)
-                flops[model, 1, NODE, power(prompt), True] += visits + n * check
-                flops[model, 1, 1, power(prompt), False] += searching(config, prompt, reply, max(lengths)) - visits
-            sizes.append(bytes_of_pass(config, dtype.itemsize, min(most, PASS), settings.window, prompt))
+    # --- sums
 
-    least, most = (sum(n * seconds_a_flop(device, dtype, *kind) for kind, n in flops.items()) / 60 for flops in work)
-    weights = sum(math.prod(shape) for config in configs for shape in tensor_shapes(config).values())
-    return {"graphs": graphs, "answers": [total - built for total, built in zip(spent(), graphs)],
-            "minutes": [max(least / 2, most / 5), 2 * most], "bytes": [dtype.itemsize * weights + max(sizes)]}
+    def flops(self) -> list[float]:
+        """FLOPs so far, [least, most]."""
+        return [sum(kinds.values()) for kinds in self.work]
+
+    def minutes(self) -> list[float]:
+        """A machine may be half as fast as when it was measured, or twice. But the most are at most 10 times the least:
+        a wider range is of no use.
+        """
+        least, most = (sum(flops * seconds_a_flop(self.device, self.dtype, *kind) for kind, flops in kinds.items()) / 60
+                       for kinds in self.work)
+        return [max(least / 2, most / 5), 2 * most]
+
+    def bytes(self) -> int:
+        """Of the weights and the largest pass."""
+        shapes = chain(*(tensor_shapes(config).values() for config, _ in self.loaded.values()))
+        return self.dtype.itemsize * sum(map(math.prod, shapes)) + max(self.sizes)
 
 
 def power(n: int) -> int:
