@@ -297,7 +297,10 @@ class Qasper(Layout):
 
     def lines(self, text, file):
         with reading(file, "not one object of papers", "; rows of the hub are not read, only the official file"):
-            return [(f"paper {name}", json.dumps([name, paper])) for name, paper in json.loads(text).items()]
+            papers = json.loads(text)
+            if self.keys <= papers.keys():
+                raise ValueError("it is a single paper")
+            return [(f"paper {name}", json.dumps([name, paper])) for name, paper in papers.items()]
 
     def document(self, where, row, report):
         """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from core.files import InputError
-from core.settings import Settings, resolve
+from core.settings import Settings
 from data import EMBEDDED, Document
 from encoders.sbert import load_encoder, load_towers
 from llama import Llama
@@ -68,12 +68,6 @@ def chosen_settings(args: argparse.Namespace) -> dict:
               "tree": True if "graph" in args.without else None}
     Settings(**{name: value for name, value in chosen.items() if value is not None})       # InputError if out of range
     return chosen
-
-
-def settings_of(args: argparse.Namespace, model: Llama, builder: Llama | None, paper: dict | None) -> Settings:
-    """The settings of one document; `paper` as in settings.resolve."""
-    longest = min(checkpoint.config.max_length for checkpoint in (model, builder or model))
-    return resolve(model.folder, longest, paper, chosen_settings(args))
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from textwrap import fill, indent
 
 from core.command import make_parser, parse_options, shown, user_errors
 from core.disk import any_of
-from core.settings import PAPER
+from core.settings import PAPER, resolve
 from data import ENDS, Answer, read_text
-from evaluation.models import add_model_options, chosen_settings, load_models, settings_of, warn_if_unknown
+from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
 from pecan import Pecan
 from view.trace import check_trace, tracing
 
@@ -78,15 +78,15 @@ def ask(argv: list[str] | None = None) -> int:
 
     # Slips are named before a model is loaded.
     document = read_text(args.document)
-    chosen_settings(args)
+    chosen = chosen_settings(args)
     if args.trace not in (None, "-"):
         check_trace(args.trace, args.graph)
 
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
-    paper = PAPER.get(args.dataset_settings)
-    method = Pecan(model, encoder, settings_of(args, model, builder, paper), builder,
-                   builder and settings_of(args, builder, None, paper))
+    settings, construction = (llama and resolve(llama.folder, llama.config.max_length, PAPER.get(args.dataset_settings),
+                                                chosen) for llama in (model, builder))
+    method = Pecan(model, encoder, settings, builder, construction)
 
     method.any_code = args.any_code
     name = Path(args.document).name.encode()[:99].decode(errors="ignore")        # a file's name has 255 bytes at most
