@@ -62,7 +62,8 @@ MICRO_TOKENS = 4                  # tokens of a micro pair, at most, for each to
 RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
 
-# In replies: the label of a sub-question, the labels of a decision, and the sign of a question.
+# In replies: a text in JSON, the label of a sub-question, the labels of a decision, and the sign of a question.
+STRING = r'"(?:[^"\\]|\\.)*+"'
 LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^:?]{0,9}:\s*"
 DECISIONS = r"(?:final )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -](?:the )?q\w{0,7})?"
 ASKS = r"(?i)[?？]|^(?:in )?(?:wh(?:o|om|ose|at|en|ere|ich|y)|how)\b"
@@ -81,27 +82,41 @@ def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
     """(name, kind, item) for each item in a reply about a text, and (name, "", "") for each entity.
 
     None for entities without a name, and for the example's entities and items. Each complete JSON object with a field
-    that is no object is an entity. So a reply that was cut at its limit keeps its complete entities.
+    that is no object is an entity. So a reply that was cut at its limit keeps its complete entities. Texts in braces,
+    as in {"None"}, are a list.
     """
     if '"' not in reply:
         reply = reply.translate(STRAIGHT)
+    reply = re.sub(rf"\{{(\s*{STRING}(?:\s*,\s*{STRING})*+\s*)\}}", r"[\1]", reply)
     found = []
     end = 0
-    for match in re.finditer(r'(?:(?<!\\)("(?:[^"\\]|\\.)*+")\s*+:\s*+)?\{', reply):
+    for match in re.finditer(rf"(?:(?<!\\)({STRING})\s*+:\s*+)?\{{", reply):
         with suppress(json.JSONDecodeError, RecursionError):
-            value, stop = json.JSONDecoder().raw_decode(reply, match.end() - 1)
+            value, stop = DECODER.raw_decode(reply, match.end() - 1)
             fields = {key.lower(): inner for key, inner in value.items()}
             if match.end() <= end or fields.keys().isdisjoint(KINDS) and all(map(objects, fields.values())):
                 continue                                    # in another entity, or objects that come next
             end = stop
 
             name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
+            known = name and name.lower() not in KINDS and not echoes(name, EXTRACT, text)
             items = [("", ""), *((kind if kind in KINDS else KINDS[0], item) for kind, inner in fields.items()
                                  for item in items_in(inner if kind in KINDS else {kind: inner}))]
-            known = name and name.lower() not in KINDS and not echoes(name, EXTRACT, text)
-            found += [None if not known or echoes(re.split(r" \| | - ", item)[-1], EXTRACT, text) else (
-                " ".join(name.split()), kind, item) for kind, item in items]
+            found += [(" ".join(name.split()), kind, without_time(item, text))
+                      if known and not echoes(re.split(r" \| | - ", item)[-1], EXTRACT, text) else None
+                      for kind, item in items]
     return found
+
+
+def merged(pairs: list[tuple]) -> dict:
+    """A JSON object. A repeated key, such as "Co-Star", has a list of its values; Python's json would keep the last."""
+    fields = {}
+    for key, value in pairs:
+        fields.setdefault(key, []).append(value)
+    return {key: values if len(values) > 1 else values[0] for key, values in fields.items()}
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=merged)
 
 
 def objects(value) -> bool:
@@ -117,14 +132,15 @@ def items_in(value, keys: str = "") -> list[str]:
         return [item for inner in value for item in (
             [keys + ", ".join(items_in(inner)).replace(" | ", ": ")] if isinstance(inner, dict) and inner
             else items_in(inner, keys))]
-    return [] if value in (None, "") else [keys + without_general_time(" ".join(str(value).split()))]
+    return [] if value in (None, "", "None", "Unknown") else [keys + " ".join(str(value).split())]
 
 
-def without_general_time(event: str) -> str:
-    """An event without a general time, such as "one day", before " - ". Such a time has only GENERAL and numbers."""
+def without_time(event: str, text: str) -> str:
+    """An event without a general time, such as "one day", before " - ", or the example's. General are GENERAL and numbers.
+    """
     time, dash, rest = event.partition(" - ")
     words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
-    return rest if dash and words and words <= GENERAL else event
+    return rest if dash and (words and words <= GENERAL or echoes(time, EXTRACT, text)) else event
 
 
 def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[str, str]]]:
@@ -160,11 +176,12 @@ def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
     An answer that says that nobody knows is none.
     """
     pairs = []
-    for label, text in fields_of(reply, "question|q|answer|a"):
+    for label, text in fields_of(reply, "question|q|answer|a|begin|entity relationships"):
         if label[:1] == "a" and pairs and not pairs[-1][1]:
             pairs[-1][1] = plain(text)
-        else:
-            pairs.append([plain(text) if label[:1] == "q" else "", ""])
+        else:                                               # the first question may have no label
+            asks = label[:1] == "q" or not label and re.search(ASKS, text)
+            pairs.append([plain(text) if asks else "", ""])
     return [pair if all(pair) and not echoes(pair[1], PAIRS, lines) and not says_nothing(pair[1]) else None
             for pair in pairs]
 
