@@ -132,13 +132,13 @@ def rated(reply: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
 
     For example "Node: x, Score: 9", "x | 0.3", "x: 9 of 10" (10). The longest name counts.
     """
-    known = {form_of(name): name for name in names}
+    name_of = {form_of(name): name for name in names}
     found = []
     for line in items_of(reply):
-        words = form_of(re.sub(r"(?i)^(?:starting )?node\W*(?:\d+:)?", "", line)).split()
-        name = next(filter(known.get, (" ".join(words[:n]) for n in range(len(words), 0, -1))), "")
-        numbers = re.findall(r"-?\d*\.?\d+", line)[len(re.findall(r"\d+", name)):]
-        found.append((known[name], float(numbers[-1])) if name and numbers else None)
+        said = form_of(re.sub(r"(?i)^(?:starting )?node\W*(?:\d+:)?", "", line)) + " "
+        form = max((form for form in name_of if said.startswith(form + " ")), key=len, default="")
+        numbers = re.findall(r"-?\d*\.?\d+", line)[len(re.findall(r"\d+", form)):]
+        found.append((name_of[form], float(numbers[-1])) if form and numbers else None)
     return found
 
 
@@ -191,13 +191,13 @@ class Agent(Baseline):
         return 1                                            # an answer took long; a kill must not lose it
 
     def reply_to_batch(self, calls: list) -> list[Reply]:
-        """The replies to calls (text, limit) in one batch, or in one for each limit."""
+        """The replies to calls (text, limit); those with the same limit run together."""
         replies = {}
         for limit in {limit for _, limit in calls}:
-            texts = [text for text, own in calls if own == limit]
-            prompts = [[(None, user_turn(self.model.tokenizer, text))] for text in texts]
-            replies |= {(text, limit): reply for text, reply in zip(texts, replies_to(self.model, prompts, limit))}
-        return [replies[text, limit] for text, limit in calls]
+            some = [call for call in calls if call[1] == limit]
+            prompts = [[(None, user_turn(self.model.tokenizer, text))] for text, _ in some]
+            replies |= zip(some, replies_to(self.model, prompts, limit))
+        return [replies[call] for call in calls]
 
     def reply_now(self, calls: list) -> list[Reply]:
         """The replies to calls, in batches."""

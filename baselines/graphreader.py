@@ -91,10 +91,13 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
     """The facts in a reply to Figure 6, each followed by its key elements; None for each other line.
 
     A line is "1. fact | element | ..", as in the figure's example, or "[1], [fact], [element | ..]", as in its text.
+    A name in place of the number, "[name], [fact], [element, ..]", belongs to the fact and is an element.
     """
     facts = []                                              # a fact alone waits for its elements
     for line in items_of(reply):
         fact, *elements = cells_of("|".join(re.split(ELEMENTS, line))) or [""]
+        if len(elements) == 2 and "|" not in line and "," in elements[1]:
+            fact, elements = f"{fact}, {elements[0]}", [fact, *listed(elements[1])]
         label = re.match(ELEMENTS, line)
         waiting = [known for known in facts if known and len(known) == 1]
         if waiting and (label or holds(str(waiting), fact)):
@@ -142,8 +145,8 @@ class FactGraph:
 
 
 def scores_of(reply: str, graph: FactGraph) -> list[tuple[int, float] | None]:
-    """(node, score in 0..100) for each line such as "Node: x, Score: 9"; None for others."""
-    return [rate and (graph.find(rate[0]), min(100.0, max(0.0, rate[1]))) for rate in rated(reply, graph.names)]
+    """(node, score) for each line such as "Node: x, Score: 9"; None for others."""
+    return [rate and (graph.find(rate[0]), rate[1]) for rate in rated(reply, graph.names)]
 
 
 # --- replies on a walk ------------------------------------------------------------------------------------------------

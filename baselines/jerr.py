@@ -16,8 +16,8 @@ Chunks and names:
   Pierre Curie".) A reply without any name (an apology, an invention) is refused
 
 Graph and search:
-- a node's text is its name and the sentences of the synopses that contain it, or else all its words. With whole
-  synopses, all nodes of a chunk would match the same keywords
+- a node's text is its name and the sentences of the synopses that hold all its words. With whole synopses, all nodes
+  of a chunk would match the same keywords
 - an edge has the words of its relations, and no other attributes. The paper does not describe any
 - one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
 - children are selected by UCB1 with c = sqrt(2) (Browne et al. 2012, which the paper cites). Appendix B says UCB,
@@ -255,9 +255,8 @@ class JERR(Agent):
         nodes, node_of = join_names([some + others for some, others in zip(atoms, elements)])
         whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
-            name = node["name"]
-            node["text"] = " ".join([name, *([sentence for sentence in whole if holds(sentence, name)] or [
-                sentence for sentence in whole if words_of(name) <= words_of(sentence)])])
+            about = [sentence for sentence in whole if words_of(node["name"]) <= words_of(sentence)]
+            node["text"] = " ".join([node["name"], *about])
 
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]

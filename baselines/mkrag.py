@@ -136,7 +136,9 @@ def items_in(value, keys: str = "") -> list[str]:
 
 
 def without_time(event: str, text: str) -> str:
-    """An event without a general time, such as "one day", before " - ", or the example's. General are GENERAL and numbers.
+    """An event without the time before " - ", if that is general, such as "one day", or the example's.
+
+    A general time has only GENERAL and numbers.
     """
     time, dash, rest = event.partition(" - ")
     words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
@@ -166,8 +168,12 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
         lines.setdefault(kind, []).append(f"{name} | {item}")
     everything = list(chain(*lines.values()))
 
-    feature = [("feature", some) for some in lines.values()] if len(items) >= FEATURE_ITEMS else []
-    return [("macro", everything), *feature, *[("micro", everything)] * (len(items) >= MICRO_ITEMS)]
+    requests = [("macro", everything)]
+    if len(items) >= FEATURE_ITEMS:
+        requests += [("feature", some) for some in lines.values()]
+    if len(items) >= MICRO_ITEMS:
+        requests.append(("micro", everything))
+    return requests
 
 
 def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
@@ -221,8 +227,7 @@ class MKRAG(Agent):
         """Pairs [question, answer] about the entities that are kept."""
         tokenizer = self.model.tokenizer
         chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
-        entities = joined(self.ask(EXTRACT, chunks, entities_of,
-                                         scaled(EXTRACT_TOKENS, self.settings)))
+        entities = joined(self.ask(EXTRACT, chunks, entities_of, scaled(EXTRACT_TOKENS, self.settings)))
 
         # Pruning (equation 5).
         groups = fill(tokenizer, list(entities), self.limit // WEIGHT_TOKENS, "\n")

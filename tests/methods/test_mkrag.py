@@ -49,7 +49,7 @@ def test_pruning(method):
     ("Discovery of radium - 1898", "Discovery of radium - 1898"), ("one day - Ann - won", "Ann - won")])
 def test_general_times(event, wanted):
     """A general time is made of time words only. A name or a thing before the dash is no time."""
-    assert without_time(event, "") == wanted
+    assert without_time(event, text=event) == wanted
 
 
 def test_what_is_asked_about_entities():
