@@ -65,31 +65,6 @@ def losses(scorer: Llama, hidden, ids: list[int]) -> torch.Tensor:
     return F.cross_entropy(logits, torch.tensor(ids, device=scorer.device), reduction="none").cpu()
 
 
-class Context:
-    """A growing prompt of the scorer: its cache, and the hidden state [1, D] of its last token."""
-
-    def __init__(self, scorer: Llama, ids: list[int], room: int):
-        if len(ids) + room > scorer.config.max_length:
-            raise InputError(f"LongLLMLingua's scorer reads up to {len(ids) + room} tokens and was made for "
-                             f"{scorer.config.max_length}; choose another --scorer")
-        self.scorer = scorer
-        self.cache = Cache(scorer, 1, len(ids) + room)
-        self.append(ids)
-
-    def append(self, ids: list[int]):
-        if ids:
-            self.last, _ = self.scorer.read(self.cache, [[(None, ids)]])
-
-    def losses(self, ids: list[int]) -> torch.Tensor:
-        """-log p [T] of tokens that might come next; they are rolled back."""
-        before = list(self.cache.lengths)
-        hidden, _ = self.scorer.append(self.cache, [[(None, ids)]])
-        self.cache.rollback(before)
-
-        # The hidden state of a token predicts the next one. The last state of the context predicts the first token.
-        return losses(self.scorer, torch.cat((self.last, hidden[0, :-1])), ids)
-
-
 class LongLLMLingua(Baseline):
     """Cut a document into units, which costs nothing; compress and read it for a question."""
 
@@ -147,26 +122,36 @@ class LongLLMLingua(Baseline):
 
     def drop(self, units: list[list[int]], question: str) -> list[str]:
         """The units (token ids) without their dropped tokens; a unit that loses all its tokens is left out."""
-        tokenizer = self.scorer.tokenizer
+        scorer = self.scorer
+        tokenizer = scorer.tokenizer
         newline = tokenizer.encode("\n")
-        room = self.target + len(units) * len(newline) + self.window                       # what is kept, and a window
-        given = Context(self.scorer, [*self.start, *tokenizer.encode(question), *newline], room)
-        alone = Context(self.scorer, self.start, room)
+        contexts = [[*self.start, *tokenizer.encode(question), *newline], self.start]
+        most = len(contexts[0]) + self.target + len(units) * len(newline) + self.window    # what is kept, and a window
+        if most > scorer.config.max_length:
+            raise InputError(f"LongLLMLingua's scorer reads up to {most} tokens and was made for "
+                             f"{scorer.config.max_length}; choose another --scorer")
 
+        # Two rows of one cache: the context with the question, and the one without. A row's last hidden state [D]
+        # predicts the first token of a window, and the state of each token the next one.
+        cache = Cache(scorer, 2, most)
+        last, _ = scorer.read(cache, [[(None, ids)] for ids in contexts])                  # [2, D]
         texts = []
         for unit, share in zip(units, shares(list(map(len, units)), self.target)):
             left = []
             for first in range(0, len(unit), self.window):
                 # The tokens with the highest contrast in a window stay, in their order.
                 ids = unit[first:first + self.window]
-                contrast = alone.losses(ids) - given.losses(ids)                           # [T]
-                kept = [ids[i] for i in sorted(highest(contrast.tolist(), int(share * len(ids))))]
+                before = list(cache.lengths)
+                hidden, _ = scorer.append(cache, [[(None, ids)]] * 2)                      # [2, T, D]
+                cache.rollback(before)
+                given, alone = (losses(scorer, torch.cat((row[None], states[:-1])), ids)
+                                for row, states in zip(last, hidden))
+                kept = [ids[i] for i in sorted(highest((alone - given).tolist(), int(share * len(ids))))]
                 left += kept
 
                 # Later tokens are scored after those that were kept.
-                given.append(kept)
-                alone.append(kept)
-            given.append(newline)
-            alone.append(newline)
+                if kept:
+                    last, _ = scorer.read(cache, [[(None, kept)]] * 2)
+            last, _ = scorer.read(cache, [[(None, newline)]] * 2)
             texts.append(tokenizer.decode(left).strip())
         return [text for text in texts if text]
