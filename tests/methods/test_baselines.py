@@ -42,11 +42,6 @@ def encoder(tiny):
     return TokenMean(tiny)
 
 
-@pytest.fixture
-def compressor(tiny, settings):
-    return LongLLMLingua(tiny, tiny, settings)
-
-
 # --- retrieval ------------------------------------------------------------------------------------------------------
 
 @hypothesis.given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12), min_size=1, max_size=9),
@@ -66,8 +61,6 @@ def test_bm25_reads_the_best_first(tiny, settings):
     scores = rank_bm25.BM25Okapi([words(text) for text in document.passages]).get_scores(["where", "lives", "ann"])
     wanted = np.argsort(-scores, kind="stable")[:5].tolist()
     assert method.answer(method.prepare(document), "Where lives Ann?").nodes == wanted == [2, 1, 0, 7, 3]
-    long = Document("d", ["road " * 60])
-    assert method.prepare(long).texts == pecan.chunks(tiny.tokenizer, long, 24), "the chunks of PECAN"
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -257,36 +250,28 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
                 [[], [], [], [0], [1], [2], [3, 4], [5], [6, 7]]))
 
 
-@pytest.fixture
-def walk(tiny):
-    """A function that walks TOWN with scripted actions and returns the path, and which nodes and actions each prompt
-    shows."""
-    def go(*actions):
-        method = MeMWalker(tiny, Settings(window=10_000))
-        script = Script(method, *(f"Reasoning: ok\nAction: {action}" for action in actions))
-        path = method.walk(TOWN, "who?", [8])
-        assert not script.replies
-        return path, [" ".join(re.findall(r"root|left|right|sum\d|seg\d|\d to \d", text)) for text in script.heard]
-    return go
+@pytest.mark.parametrize("actions, path, shown", [
+    # an action that is not offered is refused; the last one of a reply counts: a model that compares names several
+    ((2, "1 would do\nAction: **Summary 0**", 1, -2), [8, 6, 4, 1],
+     {1: "left right 0 to 1", 2: "root sum0 sum1 0 to 1", 3: "root left seg1"}),
+    # -1 leads back to the parent and its remaining children; if none remain, the walk goes up once more
+    ((0, 1, -1, 0, -1, 0, 0, -2), [8, 7, 5, 2], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),
+    # there is no answer anywhere
+    ((0, 0, -1, 0, -1, 0, 0, -1), [], {})])
+def test_walks(tiny, actions, path, shown):
+    """The path through TOWN, and the nodes and actions that some prompts show."""
+    method = MeMWalker(tiny, Settings(window=10_000))
+    script = Script(method, *(f"Reasoning: ok\nAction: {action}" for action in actions))
+    assert method.walk(TOWN, "who?", [8]) == path and not script.replies
+    for n, wanted in shown.items():
+        assert " ".join(re.findall(r"root|left|right|sum\d|seg\d|\d to \d", script.heard[n])) == wanted
 
 
-def test_a_walk_straight_to_the_answer(walk, tiny, settings):
-    """An action that is not offered is refused. The last one of a reply counts: a model that compares its choices names
-    several. The reader gets the segment, then the nodes on the way to it, the last first, without the segment's own
-    summary."""
-    path, shown = walk(2, "1 would do\nAction: **Summary 0**", 1, -2)
-    assert (path, shown[1:]) == ([8, 6, 4, 1], ["left right 0 to 1", "root sum0 sum1 0 to 1", "root left seg1"])
+def test_what_is_read_after_a_walk(tiny, settings):
+    """The segment, then the nodes on the way to it, the last first, without the segment's own summary."""
     method = MeMWalker(tiny, settings)
-    method.walk = lambda *_: path
+    method.walk = lambda *_: [8, 6, 4, 1]
     assert method.answer(Prepared([node.text for node in TOWN], graph=TOWN), "Who?").nodes == [1, 6, 8]
-
-
-def test_a_walk_turns_back(walk):
-    """-1 leads back to the parent and its remaining children. If none remain, the walk goes up once more."""
-    path, shown = walk(0, 1, -1, 0, -1, 0, 0, -2)
-    assert path == [8, 7, 5, 2]
-    assert shown[3:6] == ["root sum0 0 to 0", "root left seg0", "right 0 to 0"]
-    assert walk(0, 0, -1, 0, -1, 0, 0, -1)[0] == [], "there is no answer anywhere"
 
 
 # --- LongLLMLingua --------------------------------------------------------------------------------------------------
@@ -354,8 +339,9 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document, questio
     assert "" in wanted and method.drop(units, question) == [text for text in wanted if text]
 
 
-def test_compression_keeps_within_its_target(compressor, tiny, document, spy):
+def test_compression_keeps_within_its_target(tiny, settings, document, spy):
     """Units are kept, the best first, up to the one that exceeds 2100 tokens (at chunks of 300)."""
+    compressor = LongLLMLingua(tiny, tiny, settings)
     encode = tiny.tokenizer.encode
     rankings, drops = spy("rank", compressor), spy("drop", compressor)
     units = compressor.prepare(document).texts
@@ -368,7 +354,8 @@ def test_compression_keeps_within_its_target(compressor, tiny, document, spy):
     assert drops[0][0][0] == kept[:(totals <= 168).sum() + 1]
 
 
-def test_a_scorer_is_read_no_further_than_it_was_made_for(compressor, tiny, document, monkeypatch):
+def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, document, monkeypatch):
+    compressor = LongLLMLingua(tiny, tiny, settings)
     monkeypatch.setattr(tiny, "config", replace(tiny.config, max_length=100))
     with pytest.raises(InputError, match="was made for 100; choose another --scorer"):
         compressor.compress(compressor.prepare(document).texts, "Who?")

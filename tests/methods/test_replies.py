@@ -69,13 +69,6 @@ def test_the_table(row):
     assert read(row["kind"], row["written"], row.get("about", "")) == (row["taken"], row.get("dropped", 0))
 
 
-def test_replies_of_real_models():
-    """There are forty, of two models, for each prompt that asks for a form."""
-    real = [row for row in TABLE if "by" in row]
-    assert len(real) >= 40 and len({row["by"] for row in real}) == 2
-    assert {row["kind"] for row in real} == {*READERS} - {"plan", "reason"}
-
-
 # --- any decoration -------------------------------------------------------------------------------------------------
 
 WRAPS = ["{}", "**{}**", "\"{}\"", "“{}”", "‘{}’", "[{}]", "`{}`", "*{}*", " {} "]
@@ -102,7 +95,7 @@ def decorated(row: dict, random) -> str:
         text = re.sub(r"(?m)(?<![\w ])([A-Z]\w+(?: \w+){0,3}): ", lambda label: choice(LABELS).format(label[1]), text)
         text = "".join(choice(MARKS) + line + choice(ENDS) for line in text.splitlines())
         text = text.translate(choice([{}, str.maketrans("'-", "’–")]))
-    return choice(FRAMES).format(text.replace("{", "{{").replace("}", "}}")).replace("{{", "{").replace("}}", "}")
+    return choice(FRAMES).format(text)
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.get("plain")], ids=lambda row: row["kind"])
