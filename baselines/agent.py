@@ -200,11 +200,7 @@ class Agent(Baseline):
 
     def reply_now(self, calls: list) -> list[Reply]:
         """The replies to calls, in batches."""
-        replies = dict(self.asking.run(calls, lambda call: len(call[0]), self.reply_to_batch))
-        for reply in replies.values():
-            if isinstance(reply, InputError):
-                raise reply
-        return [replies[call] for call in calls]
+        return self.asking.all(calls, lambda call: len(call[0]), self.reply_to_batch)
 
     def identity(self, document: Document) -> dict:
         """What is built depends on; its file says so. All lengths follow from the settings."""
@@ -238,8 +234,11 @@ class Agent(Baseline):
         prepared.counts = content["counts"]
         return prepared
 
-    def about(self):
-        return {"trace": self.trace, "counts": self.counts}
+    def find(self, prepared, question):
+        self.begin()
+        answer, reading = super().find(prepared, question)
+        answer.trace, answer.counts = self.trace, self.counts
+        return answer, reading
 
     def length(self, text: str) -> int:
         """Tokens of a user's turn that says `text`."""

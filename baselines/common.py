@@ -114,11 +114,10 @@ class Baseline(Method):
 
     def find(self, prepared: Prepared, question: str) -> tuple[Answer, Reading | None]:
         """The answer without its text, and what is to be read for it."""
-        self.begin()
         flops = self.flops()
         tokens = self.model.tokens
         reading = self.read(prepared, question)
-        answer = Answer("", [], self.flops() - flops, self.model.tokens - tokens, "none", **self.about())
+        answer = Answer("", [], self.flops() - flops, self.model.tokens - tokens, "none")
         if reading is not None:
             answer.nodes = list(reading.nodes)
             answer.cut = reading.cut
@@ -137,13 +136,6 @@ class Baseline(Method):
                 answer.tokens += reply.tokens
                 answer.counts = answer.counts | {"thinking": int(reply.cut and not reply.text)}
             yield n, reply if isinstance(reply, InputError) else answer
-
-    def begin(self):
-        """Begin with a question."""
-
-    def about(self) -> dict:
-        """What is known of the way to an answer, by fields of Answer, before its text is written."""
-        return {}
 
     def flops(self) -> int:
         """FLOPs spent so far."""
