@@ -53,9 +53,9 @@ def generations(model, monkeypatch) -> list[tuple[int, int]]:
 
 
 def by_rules(texts, limit):
-    """The reply to each prompt by the rules."""
-    openings = [next(opening for opening in RULES if opening in text) for text in texts]
-    return [said(RULES[opening](text.partition(opening)[2].strip())) for opening, text in zip(openings, texts)]
+    """The reply to each prompt by the rule for its opening."""
+    return [next(said(rule(text.partition(opening)[2].strip())) for opening, rule in RULES.items() if opening in text)
+            for text in texts]
 
 
 # --- what a text says -----------------------------------------------------------------------------------------------
@@ -135,14 +135,13 @@ def field(text: str, name: str) -> str:
 # --- GraphReader ----------------------------------------------------------------------------------------------------
 
 def extract(text):
-    return "\n".join(f"{n}. {sentence(entity, relation, value)}. | {entity} | {value}"
-                     for n, ((entity, relation), value) in enumerate(known(text).items(), 1))
+    return "\n".join(f"{sentence(entity, relation, value)}. | {entity} | {value}"
+                     for (entity, relation), value in known(text).items())
 
 
 def select(text):
     entity, _ = asked(field(text, "Question"))
-    names = text.partition("Nodes:\n")[2].splitlines()
-    return "\n".join(f"Node: {name}, Score: 100" for name in names if name == entity)
+    return f"Node: {entity}, Score: 100"
 
 
 def on_walk(text):
@@ -150,14 +149,13 @@ def on_walk(text):
     furthest on the way."""
     sentences, way, missing = follow(field(text, "Question"), known(text.partition("Notebook: ")[2]))
     book = " ".join(sentences)
-    facts = re.findall(r"^\[Chunk (\d+)\] (.*)$", text, re.MULTILINE)
-    ids = sorted({int(chunk) for chunk, fact in facts if fact in book})
-    names = text.partition("Neighbor nodes:\n")[2].splitlines()
-    ahead = [entity for entity in way if entity in names]
     if "Atomic facts:" in text:
-        action = f"read_chunk({ids})" if ids else "stop_and_read_neighbor()"
-    elif missing and names:
-        action = f"read_neighbor_node({ahead[-1]})"
+        facts = re.findall(r"^\[Chunk (\d+)\] (.*)$", text, re.MULTILINE)
+        ids = ", ".join(sorted({chunk for chunk, fact in facts if fact in book}))
+        action = f"read_chunk([{ids}])" if ids else "stop_and_read_neighbor()"
+    elif missing and "Neighbor nodes:" in text:
+        names = text.partition("Neighbor nodes:\n")[2].splitlines()
+        action = f"read_neighbor_node({[entity for entity in way if entity in names][-1]})"
     else:
         action = "search_more()" if missing else "termination()"
     return f"*Updated Notebook*: {book}\n*Rationale for Next Action*: ..\n*Chosen Action*: {action}"
