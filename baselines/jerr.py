@@ -46,7 +46,7 @@ import re
 from functools import cache
 from itertools import chain
 
-from baselines.agent import Agent, form_of, found_in, holds, items_of, listed, numbers_of, plain
+from baselines.agent import Agent, cells_of, form_of, found_in, holds, items_of, listed, numbers_of
 from baselines.common import pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, SYNOPSIS
 from core.text import split
@@ -135,13 +135,16 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int] | None]:
     """The relations (node, relation, node) in a reply, from lines "a | relation | b"; None for others.
 
-    A line may go on: "a | relation | b | relation | c". What follows a name after "(" or "," explains it.
+    A line may go on: "a | relation | b | relation | c". A cell that is left over is dropped. What follows a name after
+    "(" or "," explains it.
     """
     found = []
     for line in items_of(reply):
-        cells = list(map(plain, line.strip("|").split("|")))
+        cells = cells_of(line)
         nodes = [node_of.get(form_of(cell), node_of.get(form_of(re.split(r"\(|,", cell)[0]))) for cell in cells]
-        triples = list(zip(nodes[::2], cells[1::2], nodes[2::2])) or [(None,)]
+        triples = list(zip(nodes[::2], cells[1::2], nodes[2::2]))
+        if not triples or len(cells) % 2 == 0:              # a cell is left over
+            triples.append((None,))
         found += [None if None in triple else triple for triple in triples]
     return found
 

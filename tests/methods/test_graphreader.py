@@ -96,7 +96,10 @@ def walk(method):
      "read_neighbor_node(Never Too Loud) > stop_and_read_neighbor() > termination()", [], 0),
     ("stop_and_read_neighbor() > read_neighbor_node(Prague) > read_neighbor_node(Casa Loma)", [], 2),
     ("stop_and_read_neighbor() > read_neighbor_node(Never Too Loud) > termination()", [], 1),
-    ("x > read_chunk([6]) > y > search_more() > termination()", [6], 2)])
+    ("x > read_chunk([6]) > y > search_more() > termination()", [6], 2),
+    # the tenth call ends a walk, also if it goes to a neighbour
+    (" > ".join(f"stop_and_read_neighbor() > read_neighbor_node({node})"
+                for node in ("Danko Jones", "Toronto", "Casa Loma", "Toronto", "Danko Jones")), [], 0)])
 def test_branches_of_a_walk(walk, actions, read, refused):
     one = walk("Never Too Loud", *map(told, actions.split(" > ")))
     assert (one.read, one.method.counts["refused"]) == (read, refused)
