@@ -125,13 +125,16 @@ def objects(value) -> bool:
 
 
 def items_in(value, keys: str = "") -> list[str]:
-    """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text"."""
+    """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text".
+
+    An object in a list is one item, "key: text, key: text". "None" and "Unknown" are nothing.
+    """
     if isinstance(value, dict):
         return [item for key, inner in value.items() for item in items_in(inner, f"{keys}{key} | ")]
     if isinstance(value, list):
-        return [item for inner in value for item in (
-            [keys + ", ".join(items_in(inner)).replace(" | ", ": ")] if isinstance(inner, dict) and inner
-            else items_in(inner, keys))]
+        texts = [", ".join(items_in(inner)).replace(" | ", ": ") if isinstance(inner, dict) else inner
+                 for inner in value]
+        return [item for text in texts for item in items_in(text, keys)]
     return [] if value in (None, "", "None", "Unknown") else [keys + " ".join(str(value).split())]
 
 
