@@ -144,11 +144,6 @@ class FactGraph:
         return self.node_of.get(stems_of(name))
 
 
-def scores_of(reply: str, graph: FactGraph) -> list[tuple[int, float] | None]:
-    """(node, score) for each line such as "Node: x, Score: 9"; None for others."""
-    return [rate and (graph.find(rate[0]), rate[1]) for rate in rated(reply, graph.names)]
-
-
 # --- replies on a walk ------------------------------------------------------------------------------------------------
 
 def action_of(said: str, stage: str) -> tuple[str, str]:
@@ -316,8 +311,8 @@ class GraphReader(Agent):
         room = self.settings.window - self.limit - self.length(AGAIN + head)
         parts = fill(self.model.tokenizer, graph.names, room, "\n")
 
-        found = self.ask(head, parts, lambda reply, _: scores_of(reply, graph))
+        found = self.ask(head, parts, lambda reply, _: rated(reply, graph.names))
         scores = {}
-        for node, score in chain(*found):
-            scores[node] = max(score, scores.get(node, 0.0))
-        return sorted(scores, key=scores.get, reverse=True)[:STARTS]
+        for name, score in chain(*found):
+            scores[name] = max(score, scores.get(name, 0.0))
+        return [graph.find(name) for name in sorted(scores, key=scores.get, reverse=True)[:STARTS]]

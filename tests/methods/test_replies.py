@@ -13,8 +13,8 @@ import pytest
 from hypothesis import strategies as st
 
 from baselines import graphreader_prompts as figures
-from baselines.agent import form_of, own_lines
-from baselines.graphreader import FactGraph, Walk, facts_of, scores_of
+from baselines.agent import form_of, own_lines, rated
+from baselines.graphreader import FactGraph, Walk, facts_of
 from baselines.jerr import names_of, pages_of, relations_of, synopsis_of
 from baselines.mkrag import decisions_of, entities_of, pairs_of, sub_questions, weights_of
 from evaluation.datasets import Dataset
@@ -23,11 +23,6 @@ pytest.importorskip("snowballstemmer")
 FOLDER = Path(__file__).parent
 PASSAGES = {passage.partition("\n")[0]: passage
             for document in Dataset(FOLDER.parent / "hotpotqa_3.json").documents for passage in document.passages}
-
-
-def scored(reply: str, names: str) -> list:
-    graph = FactGraph([[["f", *names.splitlines()]]])
-    return [score and [graph.names[score[0]], score[1]] for score in scores_of(reply, graph)]
 
 
 def related(reply: str, names: str) -> list:
@@ -51,9 +46,11 @@ def walked(reply: str, about: str) -> list:
 # How a reply is read. The first two prompts ask for free text.
 READERS = {"plan": lambda reply, _: own_lines(reply, figures.PLAN),
            "reason": lambda reply, _: own_lines(reply, figures.REASON),
-           "facts": facts_of, "scores": scored, "walk": walked, "entities": entities_of, "weights": weights_of,
-           "pairs": pairs_of, "split": sub_questions, "decision": decisions_of, "synopsis": synopsis_of,
-           "names": names_of, "relations": related, "pages": lambda reply, prompt: pages_of(reply, prompt, 13, 3)}
+           "scores": lambda reply, names: rated(reply, names.splitlines()),
+           "pages": lambda reply, prompt: pages_of(reply, prompt, 13, 3),
+           "facts": facts_of, "walk": walked, "entities": entities_of, "weights": weights_of, "pairs": pairs_of,
+           "split": sub_questions, "decision": decisions_of, "synopsis": synopsis_of, "names": names_of,
+           "relations": related}
 TABLE = [json.loads(line) for line in (FOLDER / "replies.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
