@@ -184,11 +184,12 @@ def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
 
     An answer that says that nobody knows is none.
     """
+    # A model may leave out the label of the first question, or go on with the prompt's next "Begin!".
     pairs = []
     for label, text in fields_of(reply, "question|q|answer|a|begin|entity relationships"):
         if label[:1] == "a" and pairs and not pairs[-1][1]:
             pairs[-1][1] = plain(text)
-        else:                                               # the first question may have no label
+        elif text or label != "begin":
             asks = label[:1] == "q" or not label and re.search(ASKS, text)
             pairs.append([plain(text) if asks else "", ""])
     return [pair if all(pair) and not echoes(pair[1], PAIRS, lines) and not says_nothing(pair[1]) else None
