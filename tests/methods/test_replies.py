@@ -87,8 +87,8 @@ def decorated(row: dict, random) -> str:
     text = row["written"]
     if row["kind"] != "entities":                            # JSON
         for value in values_in(row["taken"]):
-            text = re.sub(rf"(?m)(^|[:|] |, ){re.escape(value)}(?=$| \||,)",
-                          lambda found: found[1] + choice(WRAPS).format(found[0].removeprefix(found[1])), text, count=1)
+            text = re.sub(rf"(?m)(^|[:|] |, )({re.escape(value)})(?=$| \||,)",
+                          lambda found: found[1] + choice(WRAPS).format(found[2]), text, count=1)
         text = re.sub(r"(?m)(?<![\w ])([A-Z]\w+(?: \w+){0,3}): ", lambda label: choice(LABELS).format(label[1]), text)
         text = "".join(choice(MARKS) + line + choice(ENDS) for line in text.splitlines())
         text = text.translate(choice([{}, str.maketrans("'-", "’–")]))
