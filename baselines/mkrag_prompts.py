@@ -51,5 +51,7 @@ Begin!
 Question: {question}
 Knowledge:
 {knowledge}"""
-GUIDELINES = {"macro": "One pair that joins all lines.", "feature": "One pair about all lines.",
-              "micro": "One pair for each line."}
+# A small model answers "One pair about all lines." with a sentence.
+GUIDELINES = {"macro": "One question, with its answer, that joins all lines.",
+              "feature": "One question, with its answer, about all lines.",
+              "micro": "One question, with its answer, for each line."}
