@@ -251,7 +251,7 @@ class JERR(Agent):
         tokenizer = self.model.tokenizer
         chunks = pack_paragraphs(tokenizer, document, scaled(self.identity(document)["tokens"], self.settings))
         said = self.ask(SYNOPSIS, chunks, synopsis_of)
-        synopses = [(*some, split(tokenizer, chunk, self.limit)[0])[0] for some, chunk in zip(said, chunks)]
+        synopses = [some[0] if some else split(tokenizer, chunk, self.limit)[0] for some, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
         atoms, elements = (self.ask(prompt, synopses, names_of) for prompt in (ATOMS, ELEMENTS))
@@ -280,7 +280,8 @@ class JERR(Agent):
         memory = prepared.graph
         nodes = memory["nodes"]
         synopses = memory["synopses"]
-        keywords = keywords_of(question, *self.ask(KEYWORDS, [question], names_of))
+        [names] = self.ask(KEYWORDS, [question], names_of)
+        keywords = keywords_of(question, names)
         tree = TreeSearch([node["text"] for node in nodes], memory["edges"], keywords)
         for _ in range(max(ROUNDS, 10 * len(nodes))):
             tree.round()
