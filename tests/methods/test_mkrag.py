@@ -32,8 +32,8 @@ def test_pruning(method):
     """
     names = "Danko Jones", "Paris", "Seine", "Villager"
     found = {name: {"Events": [name]} for name in names} | {"danko jones": {"Events": ["Danko Jones"]}}
-    pairs = [f"1. Question: q{n}?\nAnswer: a{n}\n2. Question: Q0?\nAnswer: **a0**" for n in range(3)]
-    script = Script(method, json.dumps(found), "* danko jones | 0.7\nParis | 0.5", "Villager | 0.3", *pairs)
+    pairs = [f"Question: q{n}?\nAnswer: a{n}\nQuestion: Q0?\nAnswer: A0" for n in range(3)]
+    script = Script(method, json.dumps(found), "Danko Jones | 0.7\nParis | 0.5", "Villager | 0.3", *pairs)
     prepared = method.prepare(Document("x", ["text"]))
     assert list(map(str.lower, prepared.texts)) == [f"q{n}? a{n}" for n in range(3)] and not script.replies
     assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "Villager")]
@@ -100,7 +100,7 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
 
 @pytest.mark.parametrize("replies, read, refused", [
     # an answer; a rewritten question; neither; an essay
-    (("Below.\n1. **Sub-question 1:** " + QUESTIONS[0], "Answer: x"), [0, 1], 0),
+    ((QUESTIONS[0], "Answer: x"), [0, 1], 0),
     ((QUESTIONS[0], "RewriteQ: From which city is Danko Jones?"), [0, 1, 2], 0),
     ((QUESTIONS[0], *["Casa Loma"] * 2), [0, 1], 2),
     ((*["an essay."] * 2, "Answer: x"), [2, 0], 2)])
