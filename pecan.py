@@ -23,7 +23,7 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     RESERVE  = 5: if the top level does not fit, room for this many chunks stays free, but at most half of the room
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
-worked example, two IPs above three chunks (tests/numerics/test_pecan.py computes it too):
+worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py computes it too):
 
     e' to chunks 0, 1, 2    IP 3: .02 .06 .02      IP 4: .01 .01 .03
     normalised by rows      E[3] = [.2 .6 .2]      E[4] = [.2 .2 .6]

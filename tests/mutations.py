@@ -14,31 +14,31 @@ from mutant import PRELOADED, ROOT, run
 # For each test, the bugs that it catches: name, text, the text that replaces it.
 
 LLAMA = {
-    "test_rope.py::test_half_split_rotation_by_hand": {
+    "test_1_rope.py::test_half_split_rotation_by_hand": {
         "interleaved RoPE": (
             "second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
             "second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
     },
-    "test_rope.py::test_linear_scaling_by_hand": {
+    "test_1_rope.py::test_linear_scaling_by_hand": {
         "linear scaling the wrong way round": ("return f / factor", "return f * factor"),
     },
-    "test_llama.py::test_the_logits_of_a_check_are_not_rounded_to_bfloat16": {
+    "test_3_model.py::test_the_logits_of_a_check_are_not_rounded_to_bfloat16": {
         "a check in the model's dtype": (
             "hidden, matrix = at_least_float32(hidden), at_least_float32(matrix[tokens])", "matrix = matrix[tokens]"),
         "a check counts two rows alone": ("2 * hidden.numel() * self.config.vocab",
                                           "2 * hidden.numel() * (len(tokens) if tokens else self.config.vocab)"),
     },
-    "test_rope.py::test_inverse_frequencies": {
+    "test_1_rope.py::test_inverse_frequencies": {
         "RoPE scaling dropped": ("    if not llama3:\n", "    if True:\n"),
         "RoPE scaling not smoothed": ("torch.where(between, blended, scaled)", "scaled"),
         "Llama 3.1's factor for every Llama": ("    wavelength = 2 *", "    factor = 8.0\n    wavelength = 2 *"),
     },
-    "test_rope.py::test_cos_and_sin_equal_hugging_face": {
+    "test_1_rope.py::test_cos_and_sin_equal_hugging_face": {
         "angles in bfloat16": (
             "positions[:, None, :, None].float() * inv_freq",
             "positions[:, None, :, None].to(dtype) * inv_freq.to(dtype)"),
     },
-    "test_llama.py::test_model_equals_hugging_face": {
+    "test_3_model.py::test_model_equals_hugging_face": {
         "head norms left out": ("if config.head_norms:", "if False:"),
         "all heads normalised as one": (
             "k = rms_norm(k, w[at + \"self_attn.k_norm.weight\"], config.norm_eps)",
@@ -53,40 +53,40 @@ LLAMA = {
         "wrong order of grouped heads": (
             "q.unflatten(1, (k.shape[1], -1))", "q.unflatten(1, (-1, k.shape[1])).transpose(1, 2)"),
     },
-    "test_attention.py::test_grouped_heads_by_hand": {
+    "test_2_attention.py::test_grouped_heads_by_hand": {
         "no 1/sqrt(K)": (" * q.shape[-1] ** -0.5", ""),
     },
-    "test_attention.py::test_masked_weights_are_exactly_0_and_rows_sum_to_1": {
+    "test_2_attention.py::test_masked_weights_are_exactly_0_and_rows_sum_to_1": {
         "softmax in the model's dtype": ("at_least_float32(scores).softmax(-1)", "scores.softmax(-1)"),
         "no mask": ("scores = torch.where(mask[:, None, None], scores, float(\"-inf\"))", "pass"),
     },
-    "test_attention.py::test_the_keys_of_a_group_are_never_repeated": {
+    "test_2_attention.py::test_the_keys_of_a_group_are_never_repeated": {
         "keys of a group repeated": (
             "    scores = torch.einsum(\"bhgtk,bhpk->bhgtp\", q, k)",
             "    scores = torch.einsum(\"bhgtk,bhgpk->bhgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
     },
-    "test_attention.py::test_block_by_block_equals_hugging_face": {
+    "test_2_attention.py::test_block_by_block_equals_hugging_face": {
         "weights stay float32 for the values": (
             "A.to(v.dtype), v), A", "A, v.float()).to(v.dtype), A"),
         "norm weight before the cast": ("return weight * y.to(x.dtype)", "return (weight * y).to(x.dtype)"),
         "norm in the model's dtype": ("    y = at_least_float32(x)\n", "    y = x\n"),
         "norm's epsilon ignored": ("keepdim=True) + eps)", "keepdim=True) + 1e-6)"),
     },
-    "test_llama.py::test_attention_in_blocks_is_the_same": {
+    "test_3_model.py::test_attention_in_blocks_is_the_same": {
         "every block sees what the first one may": (
             "mask[:, t:t + block]", "mask[:, :min(block, T - t)]"),
     },
-    "test_llama.py::test_generation_stops_at_any_eos_and_at_the_limit": {
+    "test_4_generation.py::test_generation_stops_at_any_eos_and_at_the_limit": {
         "only the first eos ends a reply": ("not in self.config.eos and", "not in self.config.eos[:1] and"),
         "the last token of a cut reply is not counted": ("                self.tokens += len(running)\n", ""),
     },
-    "test_llama.py::test_rows_of_different_lengths_are_independent": {
+    "test_4_generation.py::test_rows_of_different_lengths_are_independent": {
         "a finished row stays in the batch": (
             "running = [running[b] for b in going]", "running = running[:len(going)]"),
         "averages of a row that has left": (
             "averaging[going, :max(cache.lengths)]", "averaging[going].roll(1, 1)[:, :max(cache.lengths)]"),
     },
-    "test_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face": {
+    "test_5_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face": {
         "second softmax": ("config.norm_eps), a\n", "config.norm_eps), None if a is None else a.softmax(-1)\n"),
         "the first layer alone": ("a += over_heads", "a += over_heads * config.layers * (layer == 0)"),
         "the first head of each group alone": ("A[..., :attended].mean((1, 2))", "A[:, :, 0, :, :attended].mean(1)"),
@@ -94,25 +94,25 @@ LLAMA = {
             "attentions.append(token_attention[0])",
             "attentions[:] = [*attentions[1:], token_attention[0], token_attention[0]][-len(attentions) - 1:]"),
     },
-    "test_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face": {
+    "test_5_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face": {
         "attention inside the node included": (
             "A[..., :attended].mean((1, 2))",
             "(A[..., :attended] + A[..., attended:].sum(-1, keepdim=True)).mean((1, 2))"),
     },
-    "test_accumulation.py::test_bfloat16_keeps_the_mass": {
+    "test_5_accumulation.py::test_bfloat16_keeps_the_mass": {
         "head mean in bfloat16": (
             "A[..., :attended].mean((1, 2))", "A[..., :attended].to(q.dtype).mean((1, 2)).to(A.dtype)"),
     },
-    "test_accumulation.py::test_peak_memory_grows_linearly": {
+    "test_5_accumulation.py::test_peak_memory_grows_linearly": {
         "attention written out for every prompt": (
             "self.forward(tokens, positions, cache)\n", "self.forward(tokens, positions, cache, max(before) + T)\n"),
     },
-    "test_accumulation.py::test_nothing_outlives_a_layer_but_the_sum": {
+    "test_5_accumulation.py::test_nothing_outlives_a_layer_but_the_sum": {
         "all layers kept": (
             "                a += over_heads\n",
             "                a += over_heads\n                self.kept = [*getattr(self, \"kept\", []), out]\n"),
     },
-    "test_cache.py::test_any_life_of_a_cache_equals_one_pass": {
+    "test_6_cache.py::test_any_life_of_a_cache_equals_one_pass": {
         "mask off by one": ("<= positions[:, :, None]", "<= positions[:, :, None] + 1"),
         "fused mask aligned at the top left": (
             "(attended or P > T):", "attended:"),
@@ -123,10 +123,10 @@ LLAMA = {
         "half a node stays a node": ("if span[1] <= end}", "if span[0] < end}"),
         "a dropped row leaves its nodes": ("        self.nodes = [self.nodes[b] for b in rows]\n", ""),
     },
-    "test_cache.py::test_a_probe_leaves_no_trace": {
+    "test_6_cache.py::test_a_probe_leaves_no_trace": {
         "probe not rolled back": ("cache.rollback([end - len(probe) for end in cache.lengths])", "pass"),
     },
-    "test_cache.py::test_averages_are_over_the_tokens_of_a_node": {
+    "test_6_cache.py::test_averages_are_over_the_tokens_of_a_node": {
         "a node's mass in place of its mean": ("n] = 1 / (end - start)", "n] = 1"),
     },
     "test_tokenizer.py::test_the_token_that_closes_a_turn_ends_a_reply": {
@@ -135,17 +135,17 @@ LLAMA = {
     "test_checkpoint.py::test_logits_that_are_not_finite_are_named": {
         "numbers that are not finite go on": ("if not logits.isfinite().all():", "if False:"),
     },
-    "test_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch": {
+    "test_8_flops.py::test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch": {
         "probes cost nothing": (
             "cache.rollback([end - len(probe) for end in cache.lengths])\n",
             "cache.rollback([end - len(probe) for end in cache.lengths])\n        self.flops -= len(probe)\n"),
         "attention counted as a triangle": ("4 * config.layers * H", "2 * config.layers * H"),
     },
-    "test_flops.py::test_rows_that_run_together_cost_what_they_cost_alone": {
+    "test_8_flops.py::test_rows_that_run_together_cost_what_they_cost_alone": {
         "padding is counted": (
             "flops_of(self.config, counts[b], before[b] + counts[b])", "flops_of(self.config, T, before[b] + T)"),
     },
-    "test_meta.py::test_memory_at_full_size": {
+    "test_9_full_size.py::test_memory_at_full_size": {
         "positions made on the CPU": ("[:, None] + torch.arange(T, device=self.device)", "[:, None] + torch.arange(T)"),
         "keys kept twice": (
             "        # Trap: two index tensors",
@@ -155,27 +155,27 @@ LLAMA = {
 }
 
 PECAN = {
-    "test_pecan.py::test_worked_example": {
+    "test_7_pecan.py::test_worked_example": {
         "edges not normalised": (
             "return share(a[x].cpu().double().mean(0))", "return a[x].cpu().double().mean(0)"),
         "E for its transpose": ("z = E.T @ r", "z = E @ r"),
         "shares of the largest": ("    total = x.sum()\n", "    total = x.max()\n"),
     },
-    "test_algorithm.py::test_scores_equal_the_naive_ones": {
+    "test_7_algorithm.py::test_scores_equal_the_naive_ones": {
         "a sum of zero divides": ("return x / total if total > 0 else torch.zeros_like(x)", "return x / total"),
         "z not normalised": ("share(z) + share(", "z + share("),
         "cosine not clamped": ("share(c.clamp(min=0))", "share(c)"),
         "similarity clamped in the ablation": ("score = c\n", "score = c.clamp(min=0)\n"),
     },
-    "test_algorithm.py::test_edges_are_means_over_tokens": {
+    "test_7_algorithm.py::test_edges_are_means_over_tokens": {
         "softmax over the edges": (
             "return share(a[x].cpu().double().mean(0))", "return a[x].cpu().double().mean(0).softmax(0)"),
         "the heaviest token of an IP alone": (".double().mean(0))", ".double().amax(0))"),
     },
-    "test_pecan.py::test_prompts_are_the_tables_of_the_paper": {
+    "test_7_pecan.py::test_prompts_are_the_tables_of_the_paper": {
         "another wording of Table A2": ("as concisely as you can.", "as shortly as you can."),
     },
-    "test_algorithm.py::test_bullets_equal_the_naive_ones": {
+    "test_7_algorithm.py::test_bullets_equal_the_naive_ones": {
         "marker counted in an IP": ("if first < end and last > start]", "if first < end and last >= start - 1]"),
         "a cut bullet is kept": ("[] if complete else items[-1:]", "[]"),
         "a repeated bullet brings its edges": ("tokens.setdefault(", "tokens.__setitem__("),
@@ -184,15 +184,15 @@ PECAN = {
         "a heading's words are those of its first point alone": (
             "start, end in [*above, item]])", "start, end in [*above, item]]), above.clear()"),
     },
-    "test_pecan.py::test_bullets": {
+    "test_7_pecan.py::test_bullets": {
         "a year is a marker": ("{of('Nl')}]{{1,2}}", "{of('Nl')}]{{1,4}}"),
         "a dash without a blank is a marker": ("[{of('Pd')}+−] (?=\\s|$)", "[{of('Pd')}+−]"),
         "a sentence is a heading": ("level < 8 or text[", "True or text["),
     },
-    "test_pecan.py::test_a_heading_begins_the_points_below_it": {
+    "test_7_pecan.py::test_a_heading_begins_the_points_below_it": {
         "a heading ends the point above it": ("or colon and n > marked", "or False and n > marked"),
     },
-    "test_algorithm.py::test_building_equals_the_naive_one": {
+    "test_7_algorithm.py::test_building_equals_the_naive_one": {
         "marker counted in a node of a prompt": (
             "[(None, tokenizer.encode(\"\\n*\")), (node, tokenizer.encode(\" \" + text))]",
             "[(None, []), (node, tokenizer.encode(\"\\n*\") + tokenizer.encode(\" \" + text))]"),
@@ -204,14 +204,14 @@ PECAN = {
         "a level that does not shrink is kept": (">= sum(lengths):", "> 1e9:"),
         "one level too many": ("        if len(groups) == 1:\n            break\n", ""),
     },
-    "test_pecan.py::test_construction_flops_are_those_that_ran": {
+    "test_7_pecan.py::test_construction_flops_are_those_that_ran": {
         "half of construction's FLOPs": ("return Graph(nodes, edges, flops)", "return Graph(nodes, edges, flops // 2)"),
     },
-    "test_pecan.py::test_two_models": {
+    "test_7_pecan.py::test_two_models": {
         "builder ignored": ("partial(answers_to, self.builder)", "partial(answers_to, self.model)"),
         "a query's embedding is free": ("        answer.flops += self.encoder.flops - flops_before\n", ""),
     },
-    "test_algorithm.py::test_searching_equals_the_naive_one": {
+    "test_7_algorithm.py::test_searching_equals_the_naive_one": {
         "position factor dropped": ("return position * to_query", "return to_query"),
         "position factor off by one": ("position = len(self.trace) + 2", "position = len(self.trace) + 1"),
         "r is a sum over the node's tokens": (".cpu().double().mean().item()", ".cpu().double().sum().item()"),
@@ -229,17 +229,17 @@ PECAN = {
         "no room kept for the answer": ("self.lengths <= self.room", "self.lengths <= self.room + 4"),
         "the top level in order of similarity": ("        chosen.sort()\n", ""),
     },
-    "test_search.py::test_the_last_verdict_stays_in_the_conversation": {
+    "test_7_search.py::test_the_last_verdict_stays_in_the_conversation": {
         "always Yes in the answer turn": ("\"No\" if self.trace[-1].verdict == \"No\" else \"Yes\"", "\"Yes\""),
     },
-    "test_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token": {
+    "test_7_search.py::test_the_room_that_a_large_top_level_leaves_to_the_token": {
         "a top level that just fits is cut": (
             "self.lengths[top_level].sum() > room:", "self.lengths[top_level].sum() >= room:"),
         "half the window and a token more": ("settings.chunk, room // 2)", "settings.chunk, room // 2 - 1)"),
         "a token of a large top level's reserve": (
             "min(RESERVE * self.settings.chunk,", "min(RESERVE * self.settings.chunk - 1,"),
     },
-    "test_search.py::test_passes_flops_and_tokens_of_a_search": {
+    "test_7_search.py::test_passes_flops_and_tokens_of_a_search": {
         "a large top level in one pass": ("max(PASS, *lengths)", "10 ** 9"),
         "a check after each part of the top level": ("self.visit(piece)", "self.visit(piece, self.closing)"),
     },
@@ -255,7 +255,7 @@ PECAN = {
 }
 
 TEXT = {
-    "test_pecan.py::test_a_word_counts_with_the_blank_before_it": {
+    "test_7_pecan.py::test_a_word_counts_with_the_blank_before_it": {
         "chunks split by words without their blank": ("encode(piece)) if", "encode(piece[1:])) if"),
     },
     "test_hostile.py::test_a_text_without_blanks_is_cut_at_the_best_place": {
@@ -372,9 +372,9 @@ MUTATIONS = {name: (file, *change, test) for file, tests in BUGS.items() for tes
 
 
 def argument_of(test: str) -> str:
-    """The test as an argument of pytest; its file is in one of the rooms."""
+    """The test as an argument of pytest; its file is in one of the rooms, or in a folder there."""
     file, name = test.split("::")
-    path, = (ROOT / "tests").glob(f"*/{file}")
+    path, = (ROOT / "tests").rglob(file)
     return f"{path.relative_to(ROOT)}::{name}"
 
 

@@ -7,12 +7,13 @@ llama3 scaling is 64 positions, so that all three of its bands act within the le
 """
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from llama import Cache
+from llama import Cache, Llama
 
 TINY = Path(__file__).parents[1] / "tiny"
 T = 512                                        # tokens of a test: eight times the scaling's original context
@@ -75,6 +76,11 @@ def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedMo
     return model
 
 
+def ending_at(model, *eos) -> Llama:
+    """The model, whose replies end at other tokens."""
+    return Llama(replace(model.config, eos=eos), model.weights)
+
+
 # --- passes ---------------------------------------------------------------------------------------------------------
 
 def greedy(hf, prompt: list[int], limit: int, **options) -> list[int]:
@@ -133,6 +139,13 @@ def assert_same(ours, wanted, what: str):
     """Assert equality of every bit; a failure reports the largest difference."""
     assert ours.dtype == wanted.dtype and ours.shape == wanted.shape, (what, ours.dtype, ours.shape, wanted.shape)
     assert torch.equal(ours, wanted), f"{what} is off by {(ours.double() - wanted.double()).abs().max()}"
+
+
+def assert_same_cache(cache, theirs):
+    """Every layer's keys and values are equal, bit by bit."""
+    for layer, kept in enumerate(theirs.layers):
+        for ours, wanted in ((cache.keys[layer], kept.keys), (cache.values[layer], kept.values)):
+            assert_same(ours[:, :, :wanted.shape[2]], wanted, f"keys or values of layer {layer}")
 
 
 def relative(ours, wanted) -> float:

@@ -21,7 +21,7 @@ LISTED = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-s
 DOCUMENTS = [ROOT / name for name in LISTED if name.endswith(".md") and name != "CHANGELOG.md"]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 FILES = {Path(name).stem: ROOT / name for name in LISTED if name.endswith(".py") and not name.endswith("__init__.py")}
-TESTS = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*/test_*.py"))
+TESTS = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 
 
 def each_document(test):

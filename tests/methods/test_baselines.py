@@ -365,7 +365,7 @@ def test_a_scorer_is_read_no_further_than_it_was_made_for(tiny, settings, docume
 def test_flops_of_compression(tiny, model, settings, document, question, monkeypatch, own):
     """Compression is part of a question's cost: what its scorer spends, the model itself or another one, counts once.
 
-    (test_flops.py: what a pass costs.)"""
+    (test_8_flops.py: what a pass costs.)"""
     scorer = tiny if own else model
     method = LongLLMLingua(tiny, scorer, settings)
     prepared = method.prepare(document)

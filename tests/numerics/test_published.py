@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracle import assert_same, hugging_face, ids_and_spans, mean_attention, relative, rounding, to_nodes, written_out
+from oracle import (
+    assert_same,
+    assert_same_cache,
+    hugging_face,
+    ids_and_spans,
+    mean_attention,
+    relative,
+    rounding,
+    to_nodes,
+    written_out,
+)
 from safetensors.torch import save_file
-from test_llama import assert_same_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import pecan

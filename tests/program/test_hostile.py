@@ -139,7 +139,7 @@ def test_a_line_that_ends_inside_a_chinese_sentence_leaves_no_blank():
     ([True], 2, "error: PECAN on .*: every reply ends inside its thought, so nothing is answered; take a checkpoint"),
     ([False, True, False], 0, r"PECAN on .*: \d+ replies end inside their thought and count as empty answers")])
 def test_replies_that_end_inside_their_thought_are_named(tmp_path, monkeypatch, capsys, thinking, code, words):
-    """That the tokenizer sees them is shown in test_tokenizer.py."""
+    """That the tokenizer sees them is shown in numerics/files/test_tokenizer.py."""
     flags = itertools.cycle(thinking)
     monkeypatch.setattr(Tokenizer, "thinking", lambda *_: next(flags))
     command = ["--device", "cpu", "--dataset", str(short_set(tmp_path)), "--method", "pecan", "--output", str(tmp_path)]

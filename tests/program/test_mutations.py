@@ -22,7 +22,7 @@ def test_every_bug_has_its_line_and_its_test():
 @pytest.mark.slow
 def test_the_command(monkeypatch, capsys):
     """Of three bugs, an assertion catches the first, nothing catches the second, and the third crashes its test."""
-    test = "test_rope.py::test_half_split_rotation_by_hand"
+    test = "test_1_rope.py::test_half_split_rotation_by_hand"
     monkeypatch.setattr(mutations, "MUTATIONS", MUTATIONS | {
         "a comment": ("llama.py", "import torch\n", "import torch                    # no bug\n", test),
         "a crash": ("llama.py", "second = x.chunk(2, dim=-1)\n", "second = x.chunk(2, dim=-1)\n    1 / 0\n", test)})

@@ -7,9 +7,20 @@ being read.
 import pytest
 import torch
 from measure import nodes_of, peak_of
-from oracle import ids_and_spans, mean_attention, relative, rounding, to_nodes, write_checkpoint, written_out
+from oracle import T, ids_and_spans, mean_attention, relative, rounding, to_nodes, write_checkpoint, written_out
 
 from llama import Cache, Llama, ids_of
+
+
+def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
+    """If every token is a node, a(x, y) is the mean of Hugging Face's weights. It is causal and sums to 1."""
+    _, a, _ = written_out(model, ids(T))
+    error = relative(a, mean_attention(hf, ids(T)))
+    assert error < rounding(model), error
+
+    assert torch.equal(a.triu(1), torch.zeros(T, T)), "a masked weight is not exactly 0"
+    error = (a.sum(1) - 1).abs().max()
+    assert error < T * 2 ** -24, f"{error}: a sum may be off by at most {T} roundings of float32"
 
 
 @pytest.mark.parametrize("nodes, length", [(2, 15), (9, 40)])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import sentencepiece
 import tokenizers
+from safetensors.torch import load_file, save_file
 
 from model.tokenizer import Tokenizer
 from pecan import ANSWER, ASK, SUMMARISE
@@ -94,6 +95,13 @@ def read(folder: Path, name="config.json") -> dict:
 def change(folder: Path, name="config.json", **values):
     """Change values of a JSON file; None removes one."""
     write(folder, name, {key: value for key, value in (read(folder, name) | values).items() if value is not None})
+
+
+def change_tensors(folder, changes):
+    """Change tensors of model.safetensors; None removes one."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path) | changes
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
 
 
 def write_settings(folder: Path, template=CHATML, files: dict | None = None, without="", **settings):

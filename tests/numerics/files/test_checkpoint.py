@@ -5,26 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import change, read, write
+from folders import change, change_tensors, read, write
 from hub import COMMIT, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import LLAMA3 as SCALING
 from oracle import greedy, hugging_face, write_checkpoint
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import AutoConfig, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from core.files import InputError, sha256
 from llama import Cache, Llama, inverse_frequencies
 from model.checkpoint import FILES, RULES, SCALINGS, choose_device, fingerprint, locate, read_config
-
-
-def change_tensors(folder, changes):
-    """Change tensors of model.safetensors; None removes one."""
-    path = folder / "model.safetensors"
-    tensors = load_file(path) | changes
-    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Ring 7, a worked example by hand, and stage 1 with the embedded model.
 
-Its edges are computed again from Hugging Face's attention. (Stage 2: test_search.py. Random graphs and random
-attention: test_algorithm.py.)
+Its edges are computed again from Hugging Face's attention. (Stage 2: test_7_search.py. Random graphs and random
+attention: test_7_algorithm.py.)
 """
 import random
 import re

@@ -12,10 +12,9 @@ from types import SimpleNamespace
 import pytest
 import tokenizers
 import torch
-from folders import change, read, write
+from folders import change, change_tensors, read, write
 from oracle import relative, write_checkpoint
 from safetensors.torch import load_file, save_file
-from test_checkpoint import change_tensors
 from transformers import AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNetModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 

@@ -117,7 +117,7 @@ def test_bullets_equal_the_naive_ones(tiny, reply, cut):
 @given(st.integers(0, 2 ** 32), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
 def test_edges_are_means_over_tokens(seed, layers, heads, nodes):
     """Edges equal those of raw weights [L, H, T, T]: every token of i weighs the same, as do heads, layers and tokens
-    of j. (The means over these three are taken here; test_accumulation.py shows that the model takes them.)"""
+    of j. (The means over these three are taken here; test_5_accumulation.py shows that the model takes them.)"""
     rng = np.random.default_rng(seed)
     ends = rng.integers(1, 6, nodes + 1).cumsum().tolist()
     *lower, i = (slice(start, end) for start, end in zip([0, *ends], ends))

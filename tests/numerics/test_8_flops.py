@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracle import hugging_face, write_checkpoint
-from test_llama import ending_at
+from oracle import ending_at, hugging_face, write_checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from evaluation.paper import TABLE1, TABLE_A3

@@ -1,7 +1,7 @@
 """Ring 7, stage 2 with the embedded model.
 
 Every number that a search reports is computed again from Hugging Face's attention. (Random graphs, random attention and
-every setting: test_algorithm.py.)
+every setting: test_7_algorithm.py.)
 """
 from dataclasses import replace
 
@@ -153,7 +153,7 @@ def test_a_question_that_leaves_no_room(tiny, settings):
 def test_passes_flops_and_tokens_of_a_search(tiny, graph, question, settings, begin, monkeypatch, spy):
     """There is one pass for the question, each group of the top level, each later node, the answer's turn and each word
     of the answer but the last. A check has no pass of its own: it ends another. All passes, and the output matrix for
-    each check and each chosen word, are the cost. (test_flops.py: what a pass costs.)"""
+    each check and each chosen word, are the cost. (test_8_flops.py: what a pass costs.)"""
     monkeypatch.setattr(pecan, "PASS", 20)
     passes = spy("flops_of")
     answer = begin(confidence=0.9).answer()

@@ -1,0 +1,55 @@
+"""Ring 4, generation: greedy replies are Hugging Face's, and each row of a batch replies as if it were alone."""
+import pytest
+from oracle import ending_at, greedy, relative, rounding
+
+from llama import Cache
+
+
+def generate(model, prompt, limit):
+    """The ids that the model writes after a prompt."""
+    cache = Cache(model, 1, len(prompt) + limit)
+    hidden, _ = model.read(cache, [[(None, prompt)]])
+    (ids,), _ = model.generate(cache, hidden, limit)
+    return ids
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
+    """Token 478 ends a reply instead of the checkpoint's 2. These replies of 64 tokens do not contain it."""
+    ours = generate(ending_at(model, 478), ids(100, seed), 64)
+    assert ours == greedy(hf, ids(100, seed), 64, eos_token_id=478) and len(ours) == 64
+    assert len(set(ours)) > 5, "the reply repeats itself too much to show a bug"
+
+
+def test_rows_of_different_lengths_are_independent(model, ids):
+    """Each row gives the hidden state, attention and ids that it gives alone, even after other rows have ended."""
+    rows = [[(None, ids(n, seed=n)), ("node", ids(9, seed=n + 1)), (None, ids(3, seed=5))] for n in (120, 15, 60, 30)]
+
+    def reply(rows, model):
+        cache = Cache(model, len(rows), 200)
+        hidden, _ = model.read(cache, rows)
+        return hidden, *model.generate(cache, hidden, 40, cache.averaging_matrix([["node"]] * len(rows)))
+
+    # This token ends the longest row early, and every other row that writes it.
+    _, unended, _ = reply(rows, model)
+    model = ending_at(model, unended[0][9])
+    hidden, replies, a = reply(rows, model)
+    assert len(set(map(len, replies))) > 1, "all replies have the same length"
+
+    for b, row in enumerate(rows):
+        hidden_alone, (ids_alone,), (a_alone,) = reply([row], model)
+        assert ids_alone == replies[b]
+
+        # The fused kernel sums a batch in another order than a row.
+        assert relative(hidden[b], hidden_alone[0]) < rounding(model) and relative(a[b], a_alone) < rounding(model)
+
+
+def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):
+    endless = ending_at(model)
+    reply = generate(endless, ids(100), 20)
+    assert len(reply) == 20 and endless.tokens == 120, "the last token counts, though it does not run"
+    assert generate(endless, ids(100), 7) == reply[:7]
+
+    token = reply[9]
+    for eos in [(token,), (478, token), (token, 478)]:
+        assert generate(ending_at(model, *eos), ids(100), 20) == reply[:reply.index(token)]
