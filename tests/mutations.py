@@ -273,11 +273,7 @@ TOKENIZER = {
         "a text may say the template's tokens": ("(i in framed or token.content in self.template)", "False"),
         "a blank after every special token": ("if settings.get(\"legacy\") else \"first\"", "if True else \"first\""),
         "user-defined symbols are like other words": ("if special or len(token) > 1", "if special or len(token) > 99"),
-    },
-    "test_tokenizer.py::test_a_prompt_does_not_change_overnight": {
         "the template prints today": ("TODAY = datetime.datetime(2024, 7, 26)", "TODAY = datetime.datetime.now()"),
-    },
-    "test_tokenizer.py::test_an_empty_thought_asks_for_a_reply_and_is_left_out_later": {
         "the model thinks first": ("enable_thinking=False", "enable_thinking=True"),
         "the empty thought stays": ("self._around_contents([texts[0], said])", "self._around_contents(texts)"),
     },

@@ -4,10 +4,12 @@ import json
 from functools import cache, partial
 from pathlib import Path
 
+import pytest
 import sentencepiece
 import tokenizers
 from safetensors.torch import load_file, save_file
 
+from core.files import InputError
 from model.tokenizer import Tokenizer
 from pecan import ANSWER, ASK, SUMMARISE
 
@@ -83,9 +85,10 @@ CORPUS = [*SUMMARY, *SEARCH, "[INST] Yes [/INST] No Yes No\nYes\nNo", "👍 亀"
 
 
 def write(folder: Path, name: str, content):
-    """Write a text, or a value as JSON."""
+    """Write bytes, a text, or a value as JSON."""
     (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    text = content if isinstance(content, str | bytes) else json.dumps(content)
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
 def read(folder: Path, name="config.json") -> dict:
@@ -93,16 +96,43 @@ def read(folder: Path, name="config.json") -> dict:
 
 
 def change(folder: Path, name="config.json", **values):
-    """Change values of a JSON file; None removes one."""
-    write(folder, name, {key: value for key, value in (read(folder, name) | values).items() if value is not None})
+    """Change values of a JSON file, which may be missing; None removes one."""
+    old = read(folder, name) if (folder / name).exists() else {}
+    write(folder, name, {key: value for key, value in (old | values).items() if value is not None})
 
 
-def change_tensors(folder, changes):
+def change_tensors(folder: Path, **tensors):
     """Change tensors of model.safetensors; None removes one."""
     path = folder / "model.safetensors"
-    tensors = load_file(path) | changes
+    tensors = load_file(path) | tensors
     save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
 
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+def each(table: dict) -> list[tuple]:
+    """The rows (file, damage, words of the error) of a table {file: [(damage, words), ..]}."""
+    return [(name, *row) for name, rows in table.items() for row in rows]
+
+
+def assert_refused(load, folder: Path, name: str, damage, words: str):
+    """Damage a file: a dict changes some of its values or tensors, a function the folder, and anything else replaces
+    the file. Loading the folder must then raise an InputError of one line, which begins with the folder and matches
+    `words`."""
+    if callable(damage):
+        damage(folder)
+    elif not isinstance(damage, dict):
+        write(folder, name, damage)
+    elif name == "model.safetensors":
+        change_tensors(folder, **damage)
+    else:
+        change(folder, name, **damage)
+    with pytest.raises(InputError, match=words) as error:
+        load(folder)
+    assert str(error.value).startswith(str(folder)) and "\n" not in str(error.value)
+
+
+# --- settings and tokens --------------------------------------------------------------------------------------------
 
 def write_settings(folder: Path, template=CHATML, files: dict | None = None, without="", **settings):
     """tokenizer_config.json, without one key, and other `files` (name -> content)."""
