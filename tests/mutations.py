@@ -19,9 +19,6 @@ LLAMA = {
             "second = x.chunk(2, dim=-1)\n    return x * cos + torch.cat((-second, first), dim=-1)",
             "second = x[..., ::2], x[..., 1::2]\n    return x * cos + torch.stack((-second, first), -1).flatten(-2)"),
     },
-    "test_1_rope.py::test_linear_scaling_by_hand": {
-        "linear scaling the wrong way round": ("return f / factor", "return f * factor"),
-    },
     "test_3_model.py::test_the_logits_of_a_check_are_not_rounded_to_bfloat16": {
         "a check in the model's dtype": (
             "hidden, matrix = at_least_float32(hidden), at_least_float32(matrix[tokens])", "matrix = matrix[tokens]"),
@@ -33,12 +30,13 @@ LLAMA = {
         "RoPE scaling not smoothed": ("torch.where(between, blended, scaled)", "scaled"),
         "Llama 3.1's factor for every Llama": ("    wavelength = 2 *", "    factor = 8.0\n    wavelength = 2 *"),
     },
-    "test_1_rope.py::test_cos_and_sin_equal_hugging_face": {
+    "test_1_rope.py::test_rotation_equals_hugging_face": {
         "angles in bfloat16": (
             "positions[:, None, :, None].float() * inv_freq",
             "positions[:, None, :, None].to(dtype) * inv_freq.to(dtype)"),
     },
     "test_3_model.py::test_model_equals_hugging_face": {
+        "linear scaling the wrong way round": ("return f / factor", "return f * factor"),
         "head norms left out": ("if config.head_norms:", "if False:"),
         "all heads normalised as one": (
             "k = rms_norm(k, w[at + \"self_attn.k_norm.weight\"], config.norm_eps)",
@@ -56,16 +54,13 @@ LLAMA = {
     "test_2_attention.py::test_grouped_heads_by_hand": {
         "no 1/sqrt(K)": (" * q.shape[-1] ** -0.5", ""),
     },
-    "test_2_attention.py::test_masked_weights_are_exactly_0_and_rows_sum_to_1": {
-        "softmax in the model's dtype": ("at_least_float32(scores).softmax(-1)", "scores.softmax(-1)"),
-        "no mask": ("scores = torch.where(mask[:, None, None], scores, float(\"-inf\"))", "pass"),
-    },
     "test_2_attention.py::test_the_keys_of_a_group_are_never_repeated": {
         "keys of a group repeated": (
             "    scores = torch.einsum(\"bhgtk,bhpk->bhgtp\", q, k)",
             "    scores = torch.einsum(\"bhgtk,bhgpk->bhgtp\", q, k[:, :, None].repeat(1, 1, q.shape[2], 1, 1))"),
     },
     "test_2_attention.py::test_block_by_block_equals_hugging_face": {
+        "no mask": ("scores = torch.where(mask[:, None, None], scores, float(\"-inf\"))", "pass"),
         "weights stay float32 for the values": (
             "A.to(v.dtype), v), A", "A, v.float()).to(v.dtype), A"),
         "norm weight before the cast": ("return weight * y.to(x.dtype)", "return (weight * y).to(x.dtype)"),
@@ -100,6 +95,7 @@ LLAMA = {
             "(A[..., :attended] + A[..., attended:].sum(-1, keepdim=True)).mean((1, 2))"),
     },
     "test_5_accumulation.py::test_bfloat16_keeps_the_mass": {
+        "softmax in the model's dtype": ("at_least_float32(scores).softmax(-1)", "scores.softmax(-1)"),
         "head mean in bfloat16": (
             "A[..., :attended].mean((1, 2))", "A[..., :attended].to(q.dtype).mean((1, 2)).to(A.dtype)"),
     },
@@ -158,6 +154,9 @@ PECAN = {
     "test_7_pecan.py::test_worked_example": {
         "edges not normalised": (
             "return share(a[x].cpu().double().mean(0))", "return a[x].cpu().double().mean(0)"),
+        "softmax over the edges": (
+            "return share(a[x].cpu().double().mean(0))", "return a[x].cpu().double().mean(0).softmax(0)"),
+        "the heaviest token of an IP alone": (".double().mean(0))", ".double().amax(0))"),
         "E for its transpose": ("z = E.T @ r", "z = E @ r"),
         "shares of the largest": ("    total = x.sum()\n", "    total = x.max()\n"),
     },
@@ -166,11 +165,6 @@ PECAN = {
         "z not normalised": ("share(z) + share(", "z + share("),
         "cosine not clamped": ("share(c.clamp(min=0))", "share(c)"),
         "similarity clamped in the ablation": ("score = c\n", "score = c.clamp(min=0)\n"),
-    },
-    "test_7_algorithm.py::test_edges_are_means_over_tokens": {
-        "softmax over the edges": (
-            "return share(a[x].cpu().double().mean(0))", "return a[x].cpu().double().mean(0).softmax(0)"),
-        "the heaviest token of an IP alone": (".double().mean(0))", ".double().amax(0))"),
     },
     "test_7_pecan.py::test_prompts_are_the_tables_of_the_paper": {
         "another wording of Table A2": ("as concisely as you can.", "as shortly as you can."),

@@ -127,16 +127,3 @@ def test_operations_of_a_decoding_step(tiny, attended, most):
         tiny.read(cache, [[(None, [9])]], averaging)
     assert counts["mm"] >= 42, "the step did not run"
     assert sum(count for name, count in counts.items() if name not in VIEWS) <= most
-
-
-def test_old_keys_behind_a_row_are_never_seen(model, ids):
-    """What a longer row or a probe left behind, even if its score is infinite, changes no bit of an attention."""
-    results = []
-    for stale in (0.0, 1e38):
-        cache = Cache(model, 2, 60)
-        model.read(cache, [[("a", ids(30))], [("a", ids(10))]])
-        for keys in cache.keys:
-            keys[1, :, 10:] = stale
-        results.append(model.append(cache, [[(None, ids(5))]] * 2, cache.averaging_matrix([["a"]] * 2)))
-    for ours, wanted in zip(*results):
-        assert_same(ours, wanted, "what comes after old keys")

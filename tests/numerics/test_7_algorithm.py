@@ -20,7 +20,7 @@ from core.files import InputError
 from core.settings import Settings
 from data import Document
 from llama import Llama
-from pecan import Graph, Node, Search, build, edge_weights, final_scores
+from pecan import Graph, Node, Search, build, final_scores
 
 ROWS = 211                                     # rows of the attention table
 CAPACITY = 2048                                # columns of the attention table: positions
@@ -112,21 +112,6 @@ def test_bullets_equal_the_naive_ones(tiny, reply, cut):
     points = pecan.information_points(tiny.tokenizer, ids, torch.eye(len(ids)), limit, tree=False)
     ours = {text: np.flatnonzero(e).tolist() for text, e in points}
     assert ours == naive.points(tiny.tokenizer, ids, cut)
-
-
-@given(st.integers(0, 2 ** 32), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
-def test_edges_are_means_over_tokens(seed, layers, heads, nodes):
-    """Edges equal those of raw weights [L, H, T, T]: every token of i weighs the same, as do heads, layers and tokens
-    of j. (The means over these three are taken here; test_5_accumulation.py shows that the model takes them.)"""
-    rng = np.random.default_rng(seed)
-    ends = rng.integers(1, 6, nodes + 1).cumsum().tolist()
-    *lower, i = (slice(start, end) for start, end in zip([0, *ends], ends))
-    raw = rng.random((layers, heads, ends[-1], ends[-1]))
-
-    a = torch.tensor([[raw[:, :, x, j].mean() for j in lower] for x in range(ends[-1])])
-    e = [raw[:, :, i, j].mean() for j in lower]
-    assert edge_weights(a, list(range(i.start, i.stop))).tolist() == pytest.approx(np.divide(e, sum(e)), rel=1e-12)
-    assert edge_weights(0 * a, [0]).tolist() == [0] * nodes, "no attention at all"
 
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------

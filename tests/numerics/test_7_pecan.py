@@ -165,22 +165,6 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
 
 # --- stage 1 with the embedded model --------------------------------------------------------------------------------
 
-def test_graph_invariants(graph, document, tiny, settings):
-    """The chunks are the document, in order. Levels come in order, edges lead exactly one level down, rows sum to 1. A
-    summary as long as its text makes no level."""
-    levels = [node.level for node in graph.nodes]
-    assert levels == sorted(levels) and levels[-1] >= 3, "the embedded world must give three levels"
-    assert " ".join(node.text for node in graph.nodes if node.level == 1).split() == " ".join(document.passages).split()
-
-    for i, row in enumerate(graph.E):
-        assert {levels[j] for j in row.nonzero()[:, 0]} <= {levels[i] - 1}
-        assert row.sum().item() == pytest.approx(float(levels[i] > 1), abs=1e-12)
-
-    def echo(_, batch, *__):
-        return [([(text, [1.0] * len(texts)) for text in texts], 0) for texts in batch]
-    assert build(tiny, Document("d", ["Ann has a cat."]), settings, echo).nodes == [Node(1, "Ann has a cat.")]
-
-
 def test_construction_flops_are_those_that_ran(tiny, graph, document, settings):
     """They are what the model spends during the build (Table A4). `prepare` adds what the encoder spends."""
     before = tiny.flops

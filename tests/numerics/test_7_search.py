@@ -106,18 +106,6 @@ def test_the_last_verdict_stays_in_the_conversation(tiny, begin, spy, verdict, c
     assert first == tiny.tokenizer.first(verdict)
 
 
-@pytest.mark.parametrize("patience", [1, 2, 4])
-def test_a_search_stops_at_the_t_n_th_yes(begin, patience):
-    """The first check comes after the top level, then one after each node. A Yes is p_yes > t_p."""
-    s = begin(patience=patience, confidence=.02)
-    assert s.run() == "yes"
-    checked = [step for step in s.trace if step.p_yes is not None]
-    top = len(s.graph.top_level)
-    assert checked == s.trace[top - 1:]
-    yes = [step.p_yes > .02 for step in checked]
-    assert sum(yes) == patience and yes[-1] and [step.verdict == "Yes" for step in checked] == yes
-
-
 # --- the window -----------------------------------------------------------------------------------------------------
 
 def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, settings):

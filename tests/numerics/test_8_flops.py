@@ -1,4 +1,4 @@
-"""Ring 10, FLOPs: our count equals PyTorch's count of Hugging Face's forward pass, and the formula."""
+"""Ring 8, FLOPs: our count equals PyTorch's count of Hugging Face's forward pass, and the formula."""
 from pathlib import Path
 
 import pytest

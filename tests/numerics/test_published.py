@@ -151,31 +151,6 @@ def assert_rounded(ours, exact, model, what):
     assert error < rounding(model), f"{what}: {error}, allowed {rounding(model)}"
 
 
-def test_node_by_node_equals_hugging_face(anywhere, theirs, prompt):
-    """Logits, keys, values and attention of a cache that was filled node by node are those of Hugging Face's one pass.
-    A node read after a probe equals one read without, bit by bit."""
-    _, ids, spans = prompt
-    T = len(ids)
-    cuts = sorted({0, T, *(span.start for span in spans.values())})
-    probed, plain = Cache(anywhere, 1, T + 10), Cache(anywhere, 1, T)
-    for start, end in zip(cuts, cuts[1:]):
-        every = torch.eye(end, device=anywhere.device)[None]                               # each token is a node
-        anywhere.read(probed, [[]], probe=anywhere.tokenizer.frame.close)
-        (hidden, a), (after_probe, _) = (anywhere.read(cache, [[(None, ids[start:end])]], every)
-                                         for cache in (plain, probed))
-        assert torch.equal(hidden, after_probe)
-
-    with torch.no_grad():
-        exact = theirs(torch.tensor([ids]), use_cache=True)
-    assert_rounded(anywhere.logits(hidden), exact.logits[:, -1], anywhere, "logits")
-    assert_rounded(a[0], mean_attention(theirs, ids)[start:], anywhere, "a(x, y)")
-    for layer, wanted in enumerate(exact.past_key_values.layers):
-        for name in ("keys", "values"):
-            ours, after_probe = (getattr(cache, name)[layer][:, :, :T] for cache in (plain, probed))
-            assert torch.equal(ours, after_probe)
-            assert_rounded(ours, getattr(wanted, name), anywhere, f"{name} of layer {layer}")
-
-
 def test_a_reply_and_its_edges(anywhere, theirs, prompt):
     """Each token is Hugging Face's best, up to the rounding of two logits. Every edge of the reply's bullets follows
     from Hugging Face's attention."""
@@ -203,9 +178,15 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt):
         assert e.sum() < .5, "most attention goes elsewhere, so e is normalised"
 
 
-def test_a_real_search(anywhere, smollm2, theirs):
-    """r of every node read, and p_yes of the first and the last check, equal those computed with Hugging Face."""
-    points = pecan.summarise(smollm2, [TEXTS], LIMIT)[0].points
+@pytest.fixture(scope="module")
+def points(smollm2):
+    """The bullets above the texts."""
+    return pecan.summarise(smollm2, [TEXTS], LIMIT)[0].points
+
+
+def test_a_real_search(anywhere, theirs, points):
+    """The cache, which was filled node by node with a check after each, holds the keys and values of Hugging Face's one
+    pass. r of every node read, and p_yes of the first and the last check, equal those computed with Hugging Face."""
     texts = [*TEXTS, *(point.text for point in points)]
     N = len(TEXTS)
     graph = Graph([Node(1 + (i >= N), text) for i, text in enumerate(texts)],
@@ -220,6 +201,12 @@ def test_a_real_search(anywhere, smollm2, theirs):
     for step in search.trace:
         segments += pecan.node_line(t, step.node, texts[step.node])
     ids, spans = ids_and_spans(segments)
+    with torch.no_grad():
+        exact = theirs.model(torch.tensor([ids]), use_cache=True).past_key_values
+    for layer, wanted in enumerate(exact.layers):
+        assert_rounded(search.cache.keys[layer][:, :, :len(ids)], wanted.keys, anywhere, f"keys of layer {layer}")
+        assert_rounded(search.cache.values[layer][:, :, :len(ids)], wanted.values, anywhere, f"values of layer {layer}")
+
     to_query = to_nodes(mean_attention(theirs, ids), [spans["q"]])
     r = [position * to_query[spans[step.node].start:spans[step.node].stop].mean()
          for position, step in enumerate(search.trace, 2)]

@@ -1,4 +1,4 @@
-"""Ring 9, sentence encoders: our BERT and MPNet against Hugging Face's on random weights, and the mean of a Llama's own
+"""Sentence encoders: our BERT and MPNet against Hugging Face's on random weights, and the mean of a Llama's own
 embeddings.
 
 The weights have a standard deviation of 0.15, so that attention is peaky enough to show a bug. One sentence is longer

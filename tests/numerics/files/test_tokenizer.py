@@ -1,4 +1,4 @@
-"""Ring 8, tokenizer and chat template: the model reads the ids that transformers would give it, and a document is
+"""Tokenizer and chat template: the model reads the ids that transformers would give it, and a document is
 always read as text.
 
 The tokenizers are small and trained in folders.py, in the forms of well-known checkpoints. Llama 3's own is checked
