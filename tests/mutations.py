@@ -81,15 +81,13 @@ LLAMA = {
         "averages of a row that has left": (
             "averaging[going, :max(cache.lengths)]", "averaging[going].roll(1, 1)[:, :max(cache.lengths)]"),
     },
-    "test_5_accumulation.py::test_generated_tokens_attend_to_nodes_as_in_hugging_face": {
+    "test_5_accumulation.py::test_tokens_attend_to_nodes_as_in_hugging_face": {
         "second softmax": ("config.norm_eps), a\n", "config.norm_eps), None if a is None else a.softmax(-1)\n"),
         "the first layer alone": ("a += over_heads", "a += over_heads * config.layers * (layer == 0)"),
         "the first head of each group alone": ("A[..., :attended].mean((1, 2))", "A[:, :, 0, :, :attended].mean(1)"),
         "attention of the predicting token": (                  # the row before: that of the token's predecessor
             "attentions.append(token_attention[0])",
             "attentions[:] = [*attentions[1:], token_attention[0], token_attention[0]][-len(attentions) - 1:]"),
-    },
-    "test_5_accumulation.py::test_a_node_attends_to_the_question_as_in_hugging_face": {
         "attention inside the node included": (
             "A[..., :attended].mean((1, 2))",
             "(A[..., :attended] + A[..., attended:].sum(-1, keepdim=True)).mean((1, 2))"),
@@ -160,12 +158,6 @@ PECAN = {
         "E for its transpose": ("z = E.T @ r", "z = E @ r"),
         "shares of the largest": ("    total = x.sum()\n", "    total = x.max()\n"),
     },
-    "test_7_algorithm.py::test_scores_equal_the_naive_ones": {
-        "a sum of zero divides": ("return x / total if total > 0 else torch.zeros_like(x)", "return x / total"),
-        "z not normalised": ("share(z) + share(", "z + share("),
-        "cosine not clamped": ("share(c.clamp(min=0))", "share(c)"),
-        "similarity clamped in the ablation": ("score = c\n", "score = c.clamp(min=0)\n"),
-    },
     "test_7_pecan.py::test_prompts_are_the_tables_of_the_paper": {
         "another wording of Table A2": ("as concisely as you can.", "as shortly as you can."),
     },
@@ -198,14 +190,16 @@ PECAN = {
         "a level that does not shrink is kept": (">= sum(lengths):", "> 1e9:"),
         "one level too many": ("        if len(groups) == 1:\n            break\n", ""),
     },
-    "test_7_pecan.py::test_construction_flops_are_those_that_ran": {
-        "half of construction's FLOPs": ("return Graph(nodes, edges, flops)", "return Graph(nodes, edges, flops // 2)"),
-    },
     "test_7_pecan.py::test_two_models": {
+        "half of construction's FLOPs": ("return Graph(nodes, edges, flops)", "return Graph(nodes, edges, flops // 2)"),
         "builder ignored": ("partial(answers_to, self.builder)", "partial(answers_to, self.model)"),
         "a query's embedding is free": ("        answer.flops += self.encoder.flops - flops_before\n", ""),
     },
     "test_7_algorithm.py::test_searching_equals_the_naive_one": {
+        "a sum of zero divides": ("return x / total if total > 0 else torch.zeros_like(x)", "return x / total"),
+        "z not normalised": ("share(z) + share(", "z + share("),
+        "cosine not clamped": ("share(c.clamp(min=0))", "share(c)"),
+        "similarity clamped in the ablation": ("score = c\n", "score = c.clamp(min=0)\n"),
         "position factor dropped": ("return position * to_query", "return to_query"),
         "position factor off by one": ("position = len(self.trace) + 2", "position = len(self.trace) + 1"),
         "r is a sum over the node's tokens": (".cpu().double().mean().item()", ".cpu().double().sum().item()"),

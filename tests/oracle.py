@@ -90,15 +90,17 @@ def greedy(hf, prompt: list[int], limit: int, **options) -> list[int]:
 
 
 @torch.no_grad()
-def attention_of_layers(hf, ids: list[int]) -> torch.Tensor:
-    """[L, T, T] float64: attention of token x (row) to token y, the mean over heads, for each layer."""
-    layers = hf(torch.tensor([ids]), output_attentions=True).attentions
-    return torch.stack([layer[0].double().mean(0) for layer in layers])
+def one_pass(hf, ids: list[int]):
+    """Hugging Face's pass over a prompt: logits [T, vocabulary]; a(x, y) [T, T] float64, the mean over all layers and
+    heads; its cache."""
+    out = hf(torch.tensor([ids]), use_cache=True, output_attentions=True)
+    a = torch.stack([layer[0].double().mean(0) for layer in out.attentions]).mean(0)
+    return out.logits[0], a, out.past_key_values
 
 
 def mean_attention(hf, ids: list[int]) -> torch.Tensor:
     """[T, T] float64: a(x, y), the mean over all layers and heads."""
-    return attention_of_layers(hf, ids).mean(0)
+    return one_pass(hf, ids)[1]
 
 
 @torch.no_grad()

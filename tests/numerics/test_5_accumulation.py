@@ -23,37 +23,28 @@ def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
     assert error < T * 2 ** -24, f"{error}: a sum may be off by at most {T} roundings of float32"
 
 
-@pytest.mark.parametrize("nodes, length", [(2, 15), (9, 40)])
-def test_generated_tokens_attend_to_nodes_as_in_hugging_face(model, hf, ids, nodes, length):
-    """Stage 1: row t has token t as its query, also for the last token. It is not the row that predicted token t."""
+@pytest.mark.parametrize("nodes, length, more", [(1, 8, 200), (2, 15, 1), (9, 40, 12)])
+def test_tokens_attend_to_nodes_as_in_hugging_face(model, hf, ids, nodes, length, more):
+    """Stage 1: row t has token t as its query, also for the last token of a reply. It is not the row that predicted
+    token t. Stage 2: the tokens of a new node attend to the nodes in the cache, and none of their attention to each
+    other counts."""
     segments = [(None, ids(20))]
     for n in range(nodes):                                    # they grow in length, with other words between them
         segments += [(n, ids(length + 3 * n, seed=n)), (None, ids(2, seed=100 + n))]
     prompt, spans = ids_and_spans(segments)
     end = len(prompt)
-    cache = Cache(model, 1, end + 30)
+    cache = Cache(model, 1, end + 30 + more)
     hidden, _ = model.read(cache, [segments])
-    (reply,), (a,) = model.generate(cache, hidden, 30, cache.averaging_matrix([range(nodes)]))
-    assert a.shape == (len(reply), nodes) and a.dtype == torch.float32 and len(reply) == 30
+    averaging = cache.averaging_matrix([range(nodes)])
+    (reply,), (a,) = model.generate(cache, hidden, 30, averaging)
+    _, new = model.read(cache, [[("new", ids(more, seed=50))]], averaging)
+    a = torch.cat((a, new[0]))
+    assert len(reply) == 30 and a.shape == (30 + more, nodes) and a.dtype == torch.float32
 
-    all_attention = mean_attention(hf, prompt + reply)
+    all_attention = mean_attention(hf, [*prompt, *reply, *ids(more, seed=50)])
     error = relative(a, to_nodes(all_attention[end:], spans.values()))
     assert error < rounding(model), error
     assert relative(a, to_nodes(all_attention[end - 1:-1], spans.values())) > 0.1, "so would the row before"
-
-
-@pytest.mark.parametrize("length", [1, 12, 200])
-def test_a_node_attends_to_the_question_as_in_hugging_face(model, hf, ids, length):
-    """Stage 2: the tokens of a new node attend to the question in the cache, which also holds other nodes."""
-    segments = [(None, ids(20)), ("q", ids(8, seed=1)), (0, ids(90, seed=2)), (1, ids(70, seed=3)),
-                (2, ids(length, seed=4))]
-    cache = Cache(model, 1, 400)
-    model.read(cache, [segments[:-1]])
-    _, a = model.read(cache, [segments[-1:]], cache.averaging_matrix([["q"]]))
-
-    prompt, spans = ids_and_spans(segments)
-    error = relative(a[0], to_nodes(mean_attention(hf, prompt)[-length:], [spans["q"]]))
-    assert error < rounding(model), error
 
 
 def test_bfloat16_keeps_the_mass(folder, ids):

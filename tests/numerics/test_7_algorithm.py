@@ -20,7 +20,7 @@ from core.files import InputError
 from core.settings import Settings
 from data import Document
 from llama import Llama
-from pecan import Graph, Node, Search, build, final_scores
+from pecan import Graph, Node, Search, build
 
 ROWS = 211                                     # rows of the attention table
 CAPACITY = 2048                                # columns of the attention table: positions
@@ -115,20 +115,6 @@ def test_bullets_equal_the_naive_ones(tiny, reply, cut):
 
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------
-
-@given(st.integers(0, 2 ** 32), st.integers(1, 12), st.booleans(), st.booleans())
-def test_scores_equal_the_naive_ones(seed, V, attention, similarity):
-    """z = Eᵀr equals the sum of equation 1. Both normalisations and both ablations are equal too, with sums of zero and
-    negative cosines."""
-    rng = np.random.default_rng(seed)
-    E, r, c = (rng.integers(0, 2, size) * rng.random(size) for size in ((V, V), V, V))     # half of all numbers are 0
-    c *= rng.choice([-1, 1], V)
-
-    wanted = naive.scores(E, r, c, attention, similarity)
-    E, r, c = map(torch.from_numpy, (E, r, c))
-    for ours, numbers in zip(final_scores(E.to_sparse(), r, c, attention, similarity), wanted):
-        assert ours.tolist() == pytest.approx(numbers, rel=1e-12)                # float64 rounds by 1e-15
-
 
 def random_graph(rng, levels):
     """Texts, levels and E of a graph whose edge weights are eighths.

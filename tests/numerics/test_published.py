@@ -17,7 +17,7 @@ from oracle import (
     assert_same_cache,
     hugging_face,
     ids_and_spans,
-    mean_attention,
+    one_pass,
     relative,
     rounding,
     to_nodes,
@@ -101,12 +101,8 @@ def test_ids_of_documents_and_conversations(smollm2):
 
     for contents in (CJK, [ASK[0] + QUESTIONS[0], "No", ANSWER]):
         turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), contents)]
-        ids = []
-        for n, (around, text) in enumerate(zip(t.frame, contents), 1):
-            ids += around + t.encode(text)
-            if n != 2:
-                theirs = oracle.apply_chat_template(turns[:n], add_generation_prompt=True)["input_ids"]
-                assert ids + t.frame[n] == theirs
+        ids = [i for around, text in zip(t.frame, contents) for i in around + t.encode(text)] + t.frame.reclose
+        assert ids == oracle.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
     assert t.decode(t.frame.open).startswith("system\nYou are a helpful AI assistant named SmolLM")
 
 
@@ -153,7 +149,7 @@ def assert_rounded(ours, exact, model, what):
 
 @pytest.fixture(scope="module")
 def written(anywhere, prompt):
-    """A reply to the prompt, the attention of its tokens to the texts, and its information points."""
+    """A reply to the prompt, and its information points."""
     segments, ids, _ = prompt
     cache = Cache(anywhere, 1, len(ids) + LIMIT)
     hidden, _ = anywhere.read(cache, [segments])
@@ -166,12 +162,12 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt, written):
     from Hugging Face's attention."""
     _, ids, spans = prompt
     reply, points = written
-    with torch.no_grad():
-        logits = theirs(torch.tensor([ids + reply])).logits[0, len(ids) - 1:-1]            # [T, V]
+    logits, attention, _ = one_pass(theirs, ids + reply)
+    logits = logits[len(ids) - 1:-1]                                                       # [T, V]
     behind = logits.max(1).values - logits[range(len(reply)), reply]
     assert (behind <= 2 * rounding(anywhere) * logits.abs().max()).all(), behind
 
-    rows = to_nodes(mean_attention(theirs, ids + reply)[len(ids):], [spans[j] for j in range(len(TEXTS))])     # [T, N]
+    rows = to_nodes(attention[len(ids):], [spans[j] for j in range(len(TEXTS))])           # [T, N]
     t = anywhere.tokenizer
     text = t.decode(reply)
     ends = [len(t.decode(reply[:n])) for n in range(len(reply) + 1)]
@@ -186,7 +182,7 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt, written):
 
 def test_a_real_search(anywhere, theirs, written):
     """The cache, which was filled node by node with a check after each, holds the keys and values of Hugging Face's one
-    pass. r of every node read, and p_yes of the first and the last check, equal those computed with Hugging Face."""
+    pass. r of every node read, and p_yes of the last check, equal those computed with Hugging Face."""
     _, points = written
     nodes = [*(Node(1, text) for text in TEXTS), *(Node(2, point.text) for point in points)]
     edges = [(i, j, e) for i, point in enumerate(points, len(TEXTS)) for j, e in enumerate(point.e)]
@@ -200,20 +196,15 @@ def test_a_real_search(anywhere, theirs, written):
     for step in search.trace:
         segments += pecan.node_line(t, step.node, nodes[step.node].text)
     ids, spans = ids_and_spans(segments)
-    with torch.no_grad():
-        exact = theirs.model(torch.tensor([ids]), use_cache=True).past_key_values
+    logits, attention, exact = one_pass(theirs, ids + t.frame.close)                       # the last check, too
     for layer, wanted in enumerate(exact.layers):
-        assert_rounded(search.cache.keys[layer][:, :, :len(ids)], wanted.keys, anywhere, f"keys of layer {layer}")
-        assert_rounded(search.cache.values[layer][:, :, :len(ids)], wanted.values, anywhere, f"values of layer {layer}")
+        for name in ("keys", "values"):
+            ours = getattr(search.cache, name)[layer][:, :, :len(ids)]
+            assert_rounded(ours, getattr(wanted, name)[:, :, :len(ids)], anywhere, f"{name} of layer {layer}")
 
-    to_query = to_nodes(mean_attention(theirs, ids), [spans["q"]])
+    to_query = to_nodes(attention, [spans["q"]])
     r = [position * to_query[spans[step.node].start:spans[step.node].stop].mean()
          for position, step in enumerate(search.trace, 2)]
     assert_rounded(torch.tensor([step.r for step in search.trace]), torch.tensor(r), anywhere, "r")
-
-    checked = [step for step in search.trace if step.p_yes is not None]
-    for step in (checked[0], checked[-1]):
-        with torch.no_grad():
-            logits = theirs(torch.tensor([ids[:spans[step.node].stop] + t.frame.close]), logits_to_keep=1).logits[0, 0]
-        p_yes = logits[[t.first("Yes"), t.first("No")]].softmax(0)[0].item()
-        assert step.p_yes == pytest.approx(p_yes, abs=rounding(anywhere) * logits.abs().max().item() / 2)
+    p_yes = logits[-1, [t.first("Yes"), t.first("No")]].softmax(0)[0].item()
+    assert search.trace[-1].p_yes == pytest.approx(p_yes, abs=rounding(anywhere) * logits[-1].abs().max().item() / 2)

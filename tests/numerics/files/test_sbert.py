@@ -16,10 +16,9 @@ from folders import assert_refused, change, change_tensors, each, read, write
 from oracle import relative, write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNetModel
-from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from core.files import InputError
-from encoders.sbert import Bert, MPNet, load_encoder, load_towers, relative_buckets, similarities
+from encoders.sbert import Bert, MPNet, load_encoder, load_towers, similarities
 from encoders.token_mean import TokenMean
 from llama import Llama
 
@@ -105,12 +104,6 @@ def test_vectors_equal_hugging_face(kind, copy, hf, pooling, mode):
     error = (ours - pooled / pooled.norm(dim=1, keepdim=True)).abs().max()
     assert len(hidden[0]) > 200 and error < 1e-11, f"vectors differ by {error:.1e}"
     assert (ours @ ours.T).tril(-1).max() < 0.98, "the vectors are too alike to show a bug"
-
-
-def test_buckets_equal_hugging_face():
-    distance = torch.arange(-600, 601)
-    ours, theirs = relative_buckets(distance), MPNetEncoder.relative_position_bucket(distance)
-    assert torch.equal(ours, theirs), f"other buckets at distances {distance[ours != theirs].tolist()}"
 
 
 @pytest.mark.parametrize("file, key, length", [

@@ -238,16 +238,6 @@ def test_the_tokens_of_a_bullet_share_a_byte_with_it(either, text, places, start
         x for x, (_, (first, last)) in enumerate(tokens) if first < end and last > start]
 
 
-@given(st.lists(st.integers(0, 460), max_size=12))
-def test_the_tokens_of_the_embedded_model_are_its_words(tiny, ids):
-    """Its decoder puts blanks between words, and takes some away again. Each character belongs to one token."""
-    text, spans = tiny.tokenizer.spans(ids)
-    for i, (start, end) in zip(ids, spans):
-        word = tiny.tokenizer.special.id_to_token(i)
-        assert text[start:end].strip(" ") == ("" if word.startswith("<") else word)
-    assert "".join(text[start:end] for start, end in spans) == text
-
-
 def test_a_reply_cut_inside_a_character_keeps_the_characters_before(either):
     """The bytes of a cut character are no text, and belong to no bullet."""
     for character in "½京🏽":                                  # of 2, 3 and 4 bytes
