@@ -83,6 +83,7 @@ LLAMA = {
     },
     "test_5_accumulation.py::test_tokens_attend_to_nodes_as_in_hugging_face": {
         "second softmax": ("config.norm_eps), a\n", "config.norm_eps), None if a is None else a.softmax(-1)\n"),
+        "a node's mass in place of its mean": ("n] = 1 / (end - start)", "n] = 1"),
         "the first layer alone": ("a += over_heads", "a += over_heads * config.layers * (layer == 0)"),
         "the first head of each group alone": ("A[..., :attended].mean((1, 2))", "A[:, :, 0, :, :attended].mean(1)"),
         "attention of the predicting token": (                  # the row before: that of the token's predecessor
@@ -119,9 +120,6 @@ LLAMA = {
     },
     "test_6_cache.py::test_a_probe_leaves_no_trace": {
         "probe not rolled back": ("cache.rollback([end - len(probe) for end in cache.lengths])", "pass"),
-    },
-    "test_6_cache.py::test_averages_are_over_the_tokens_of_a_node": {
-        "a node's mass in place of its mean": ("n] = 1 / (end - start)", "n] = 1"),
     },
     "test_tokenizer.py::test_the_token_that_closes_a_turn_ends_a_reply": {
         "only eos_token_id ends a reply": ("(*config.eos, *tokenizer.closing)", "config.eos"),

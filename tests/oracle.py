@@ -150,6 +150,22 @@ def assert_same_cache(cache, theirs):
             assert_same(ours[:, :, :wanted.shape[2]], wanted, f"keys or values of layer {layer}")
 
 
+def assert_same_pass(model, hf, ids: list[int], spy) -> torch.Tensor:
+    """Assert that logits, and every layer's keys, values and attention, equal Hugging Face's bit by bit.
+
+    Returns Hugging Face's attention [L, 1, H, T, T].
+    """
+    calls = spy("attention")
+    logits, _, cache = written_out(model, ids)
+    with torch.no_grad():
+        theirs = hf(torch.tensor([ids]), use_cache=True, output_attentions=True)
+    assert_same(logits, theirs.logits[0], "logits")
+    assert_same_cache(cache, theirs.past_key_values)            # a shift of all positions shows only here
+    for layer, ((_, (_, weights)), wanted) in enumerate(zip(calls, theirs.attentions, strict=True)):
+        assert_same(weights.flatten(1, 2).to(wanted.dtype), wanted, f"attention of layer {layer}")
+    return torch.stack(theirs.attentions)
+
+
 def relative(ours, wanted) -> float:
     """||ours - wanted|| / ||wanted||, in float64 on the CPU."""
     ours = ours.double().cpu()

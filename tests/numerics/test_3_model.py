@@ -6,6 +6,7 @@ from oracle import (
     T,
     assert_same,
     assert_same_cache,
+    assert_same_pass,
     hugging_face,
     relative,
     rounding,
@@ -42,19 +43,11 @@ def test_model_equals_hugging_face(tmp_path, ids, spy, changes):
     """
     folder = write_checkpoint(tmp_path, **changes)
     for dtype in DTYPES:
-        calls = spy("attention")
-        logits, _, cache = written_out(load(folder, dtype), ids(T))
-        with torch.no_grad():
-            theirs = hugging_face(folder, dtype)(torch.tensor([ids(T)]), use_cache=True, output_attentions=True)
-
-        assert_same(logits, theirs.logits[0], "logits")
-        assert_same_cache(cache, theirs.past_key_values)      # a shift of all positions shows only here
-        for layer, ((_, (_, weights)), wanted) in enumerate(zip(calls, theirs.attentions, strict=True)):
-            assert_same(weights.flatten(1, 2).to(dtype), wanted, f"attention of layer {layer}")
+        attention = assert_same_pass(load(folder, dtype), hugging_face(folder, dtype), ids(T), spy)
 
         # Nearly uniform attention would hide bugs, here and in all later tests. The largest weight of a row, averaged
         # over the rows that see 256 tokens or more, is .07 here and .003 with the usual initialisation.
-        largest = torch.stack(theirs.attentions)[..., T // 2:, :].float().max(-1).values.mean()
+        largest = attention[..., T // 2:, :].float().max(-1).values.mean()
         assert largest > 0.03, f"{largest}: attention is too flat to show a bug"
 
 

@@ -130,15 +130,6 @@ def test_a_probe_leaves_no_trace(folder, ids, dtype):
             assert_same(one[:, :, :plain.lengths[0]], other[:, :, :plain.lengths[0]], "keys or values")
 
 
-def test_averages_are_over_the_tokens_of_a_node(model, ids):
-    """A column sums to 1 over the slots of its node and is 0 elsewhere. So it gives the mean, not the sum."""
-    cache = Cache(model, 2, 60)
-    model.read(cache, [[("a", ids(10)), (None, ids(1))], [(None, ids(3)), ("a", ids(4)), ("b", ids(6))]])
-    first, second = cache.averaging_matrix([["a"], ["b", "a"]]).transpose(1, 2).tolist()
-    assert first == [pytest.approx([1 / 10] * 10 + [0] * 3), [0] * 13], "a missing column is 0"
-    assert second == [pytest.approx([0] * 7 + [1 / 6] * 6), [0] * 3 + [1 / 4] * 4 + [0] * 6]
-
-
 def test_a_full_cache_is_an_error(model, ids):
     """Ten tokens of the longest row fit, in two reads. A token after them changes nothing, neither the cache nor what
     was spent."""
