@@ -4,6 +4,7 @@ python tests/documents/test_readme.py      corrects the line numbers in the docu
 """
 import contextlib
 import io
+import math
 import re
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
+from core.settings import PASS  # noqa: E402
+from evaluation.cost import bytes_of_pass  # noqa: E402
+from model.checkpoint import read_config, tensor_shapes  # noqa: E402
 from view.ask import main  # noqa: E402
 
 README = ROOT / "README.md"
@@ -77,6 +81,19 @@ def test_the_search_in_the_readme(tmp_path, capsys):
     printed = capsys.readouterr().out.splitlines()
     for line in shown.splitlines():
         assert line in printed or line.strip() == "..."
+
+
+def test_the_memory_in_the_documents():
+    """The table of docs/models.md gives weights plus formula, for groups that fill three quarters of the window."""
+    rows = re.findall(r"^\| ([\d,]+)[^|]* \|(.*)\|$", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"), re.M)
+    config = read_config(ROOT / "tests" / "llama-3.1-8b")
+    weights = 2 * sum(map(math.prod, tensor_shapes(config).values()))
+    assert [row[0] for row in rows] == ["2,048", "4,096", "8,192", "16,384"]
+    for row, cells in rows:
+        window = int(row.replace(",", ""))
+        passes = [(batch * window * 3 // 4, batch * window) for batch in (1, 2, 4, 8, 16)] + [(PASS, window, window)]
+        assert cells.replace("|", " ").split() == [f"{(weights + bytes_of_pass(config, 2, *each)) / 1e9:.1f}"
+                                                   for each in passes]
 
 
 # Commands in the documents that need only the repository, and the test that runs each, or .ci/run.

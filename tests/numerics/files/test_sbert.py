@@ -84,6 +84,12 @@ def copy(folder, tmp_path):
     return shutil.copytree(folder, tmp_path / "m")
 
 
+@pytest.fixture
+def encode(tiny):
+    """A function that encodes sentences with the encoder of a folder."""
+    return lambda folder, sentences=SENTENCES: load_encoder(folder, tiny).encode(sentences)
+
+
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("pooling, mode", [
@@ -141,13 +147,12 @@ ST = "config_sentence_transformers.json", "sentence_bert_config.json", "tokenize
     *((file, NULLS, "") for file in ST),
     *((file, {"pooled_twice": True, "_ours": 1}, "pooled_twice") for file in ("config.json", *ST)),
     (ST[0], {"prompts": {"query": "who", "document": ""}}, "prompts")])
-def test_what_changes_nothing(folder, copy, tiny, capsys, file, content, named):
+def test_what_changes_nothing(folder, copy, encode, capsys, file, content, named):
     """A key that is null is not set. One that nobody knows, and prompts, which sentence-transformers' encode does not
     use by itself either, are named once."""
-    vectors = load_encoder(folder, tiny).encode(SENTENCES)
     write(copy, file, (read(copy) if file == "config.json" else {}) | content)
     for _ in range(2):
-        assert torch.equal(load_encoder(copy, tiny).encode(SENTENCES), vectors)
+        assert torch.equal(encode(copy), encode(folder))
     assert capsys.readouterr().err == (f"{copy}/{file}: not used: {named}\n" if named else "")
 
 
@@ -173,10 +178,9 @@ def test_texts_are_normalised_as_in_hugging_face(copy, tiny, options, normalizer
         (copy / "tokenizer_config.json").unlink(missing_ok=True)
 
 
-def test_an_encoder_may_want_small_letters(folder, copy, tiny):
+def test_an_encoder_may_want_small_letters(folder, copy, encode):
     write(copy, "sentence_bert_config.json", {"do_lower_case": True})
-    large = [sentence.upper() for sentence in SENTENCES]
-    assert torch.equal(load_encoder(copy, tiny).encode(large), load_encoder(folder, tiny).encode(SENTENCES))
+    assert torch.equal(encode(copy, [sentence.upper() for sentence in SENTENCES]), encode(folder))
 
 
 def modules(*kinds, **paths) -> list:
@@ -196,12 +200,12 @@ def test_modules_json_says_where_the_pooling_is(copy, folder, tiny):
     assert len(seen) == 3
 
 
-def test_names_may_have_a_prefix(kind, folder, copy, tiny):
+def test_names_may_have_a_prefix(kind, folder, copy, encode):
     """Checkpoints with a head have a prefix. Old versions of transformers also wrote a table of position ids."""
     path = copy / "model.safetensors"
     tensors = load_file(path) | {"embeddings.position_ids": torch.arange(POSITIONS)[None]}
     save_file({f"{kind}.{name}": tensor for name, tensor in tensors.items()}, path)
-    assert torch.equal(load_encoder(copy, tiny).encode(SENTENCES), load_encoder(folder, tiny).encode(SENTENCES))
+    assert torch.equal(encode(copy), encode(folder))
 
 
 NORM = "encoder.layer.1.output.LayerNorm.weight"
