@@ -184,6 +184,7 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
             ip += 1
         first += len(spans)
     assert ip == len(graph.nodes)
+    assert (graph.E.sum(1) - wanted.sum(1)).abs().max() < 1e-12, "the edges of an IP sum to 1"
     error = (graph.E - wanted).abs().max()
     assert error < rounding(tiny), f"an edge is off by {error} from Hugging Face's attention"
 
