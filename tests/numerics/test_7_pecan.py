@@ -100,7 +100,7 @@ def test_bullets():
 
 
 def test_splitting_loses_no_word(tiny):
-    """A chunk is as full as it can be. A word longer than a chunk is cut, here one without a blank."""
+    """A chunk is as full as it can be. A word longer than a chunk is cut."""
     rng = random.Random(0)
     words = rng.choices(["Mara", "it's", "a" * 40, "job.", "12,5", "é☃"], k=500)
     text = "".join(word + rng.choice([" ", "\n", "\t \n\n"]) for word in words)

@@ -213,7 +213,7 @@ NORM = "encoder.layer.1.output.LayerNorm.weight"
 
 def vocabulary(**words):
     """tokenizer.json with other words."""
-    return {"model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>" if "<unk>" in words else "?"}}
+    return {"model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}}
 
 
 BROKEN = {
