@@ -1,5 +1,4 @@
 """Ring 1, RoPE: the angle of every position, for the three sizes of Llama 3, up to position 100,000."""
-
 import pytest
 import torch
 from oracle import LLAMA3, assert_same

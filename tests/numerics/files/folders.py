@@ -1,4 +1,5 @@
-"""Small tokenizers in all the forms in which checkpoint folders have them: trained here, with published templates."""
+"""Small tokenizers in all the forms in which checkpoint folders have them, trained here, with published templates; and
+changes to folders, which damage them or not."""
 import io
 import json
 from functools import cache, partial

@@ -1,5 +1,5 @@
-"""Tokenizer and chat template: the model reads the ids that transformers would give it, and a document is
-always read as text.
+"""Tokenizer and chat template: the model reads the ids that transformers would give it, and a document is always
+read as text.
 
 The tokenizers are small and trained in folders.py, in the forms of well-known checkpoints. Llama 3's own is checked
 against golden ids if it is available.
