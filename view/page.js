@@ -282,9 +282,9 @@ function sentence(step, done, { words, nodes }) {
   if (!step) return ["The question is read. Nothing of the document is known yet."];
   const { node, score } = step, [source] = inflow(), c = fromC(node), { attention: uses, similarity } = query.settings;
   if (!step.candidates) return [`#${node} belongs to the top level, where every search starts.`];
-  const why = led(step) ? [`#${node} is read because of #${source[0]}. While the model wrote #${source[0]}, `, shown(source[2]), ` of its attention to level ${graph.levels[node]} went to #${node}; and #${source[0]} looks back at the question, r `, attention(source[1]), ` × ${power()}.`]
+  const why = led(step) ? [`#${node} is read because of what enters it, above all from #${source[0]}, which looks back at the question, r `, attention(source[1]), ` × ${power()}. While the model wrote #${source[0]}, `, shown(source[2]), ` of its attention to level ${graph.levels[node]} went to #${node}.`]
     : [`#${node} is read because its text is similar to the question, c `, shown(query.c[node]), "."];
-  return [...why, ...(uses && similarity ? [" Of its score, ", shown(score), ", ", shown(score - c), " is from z and ", shown(c), " from c."] : [])];
+  return [...why, ...(uses && similarity ? [" Its score, ", shown(score), ", is ", shown(score - c), " from z plus ", shown(c), " from c."] : [])];
 }
 
 function reveal(node) {

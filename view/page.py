@@ -63,8 +63,8 @@ def render(name: str, **values) -> str:
                    script_hash=source_hash(script), **values)
 
 
-def page(traces: list[dict], about: tuple[str, ...] = (), start: int = 0, rows: dict | None = None) -> str:
-    """The page, with lines `about` it, opened at a step of the first search; `rows` as in page_data."""
+def page(traces: list[dict], about: str = "", start: int = 0, rows: dict | None = None) -> str:
+    """The page, with a line `about` it, opened at a step of the first search; `rows` as in page_data."""
     # JSON for a script tag. Without "<", no text in it can end the tag or begin another.
     data = json.dumps(page_data(traces, rows) | {"start": start}, ensure_ascii=False, separators=(",", ":"))
     return render("page", data=data.replace("<", "\\u003c"), about=about)

@@ -23,10 +23,7 @@ from view.trace import read_traces, tracing
 
 ABOUT = (
     "A Llama of 0.9 million parameters has read a generated story of 800 words, tiny/story.txt. Three searches: as "
-    "the paper says; with a t_p for which the model must be surer; without attention. README.md has the method.",
-    "e: the share of its attention that a node, while it was written, gave to a node below. r: how much a node that "
-    "was read looks back at the question. z: what enters a node, the sum of r × e.",
-    "c: similarity to the question. p_yes: how sure the model is that it has read enough to answer.")
+    "the paper says; with a t_p for which the model must be surer; without attention. README.md has the method.")
 
 
 def searched() -> str:

@@ -213,7 +213,7 @@ def test_every_figure_of_every_step(opened, traces, searched):
                     share_c = max(trace["c"][i], 0) / float(sum_c)
                     assert z / unit / float(sum_z) + share_c == pytest.approx(score, rel=2e-3)
             if parts and parts[0][0] > .99 * step.z and step.c <= 0 and both:
-                assert f"#{step.node} is read because of #{parts[0][1]}" in texts("#says")[0]
+                assert f"above all from #{parts[0][1]}" in texts("#says")[0]
         run("show(arguments[0])", number + 1)
         assert texts("#answer, #end") == [answer.text, ENDS[answer.end]]
 
