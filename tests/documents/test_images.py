@@ -1,6 +1,6 @@
-"""docs/search.html is the page that is made, and the README's pictures show today's pages.
+"""The pages of searches are those that are made, and the README's pictures show today's pages.
 
-python tests/documents/test_images.py      makes docs/search.html and the pictures, light and dark
+python tests/documents/test_images.py      makes both search.html and the pictures, light and dark
 """
 import io
 import sys
@@ -22,10 +22,13 @@ from llama import Llama  # noqa: E402
 from pecan import build  # noqa: E402
 from view.annotate import STORY, annotated  # noqa: E402
 from view.heat import heat  # noqa: E402
+from view.page import page  # noqa: E402
 from view.search import searched  # noqa: E402
+from view.trace import read_traces  # noqa: E402
 
 DOCS = ROOT / "docs"
 SEARCH = DOCS / "search.html"
+REAL = DOCS / "real" / "search.html"                         # a real model's, from the trace beside it
 
 # What a picture shows: a part of a page, the width and height of the window, and a script that runs first.
 PICTURES = {"search": ("main", 1100, 640, ""),
@@ -66,8 +69,13 @@ def file_of(name: str, scheme: str) -> Path:
     return DOCS / f"{name}{'-dark' * (scheme == 'dark')}.png"
 
 
+def real() -> str:
+    return page(read_traces(REAL.with_suffix(".jsonl")))
+
+
 def make(browser, folder: Path):
-    """Write the page and the pictures. A picture holds the text of its part."""
+    """Write the pages and the pictures. A picture holds the text of its part."""
+    REAL.write_text(real(), encoding="utf-8")
     for name, html in pages().items():
         if name == "search":
             SEARCH.write_text(html, encoding="utf-8")
@@ -81,7 +89,8 @@ def make(browser, folder: Path):
 
 
 def test_the_page_of_a_search_is_the_one_that_is_made():
-    """If it is not, run this file. It is small, and opens at the step that reads the answer's source."""
+    """If it is not, run this file. docs/search.html is small, and opens at the step that reads the answer's source."""
+    assert REAL.read_text(encoding="utf-8") == real()
     html = SEARCH.read_text(encoding="utf-8")
     assert_same(html, searched())
     assert '"start":12' in html and len(html) < 150_000
