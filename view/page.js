@@ -386,7 +386,7 @@ function drawWhatIf(step, node) {
   for (const chip of by("chips").querySelectorAll("button")) chip.setAttribute("aria-pressed", !struck.has(chip.value));
   by("edge").disabled = inflow().length === 0;
   by("whatif").textContent = node === undefined ? "Then nothing would choose the next node."
-    : node !== step.node ? `Then #${node} would be read next: "${graph.texts[node]}"`
+    : node !== step.node ? `Then #${node} would be read next: "${graph.texts[node].replace(/(.{99}).+/u, "$1…")}"`
     : String([...struck].sort()) === String(off()) ? "" : `Then it would still be #${node}.`;
 }
 
