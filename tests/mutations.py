@@ -338,7 +338,7 @@ METRICS = {
     "test_metrics.py::test_differences_are_paired": {
         "differences are not paired": ("(ours[id] - theirs[id])", "(ours[id] - mean(list(theirs.values())))"),
     },
-    "test_results.py::test_a_summary_by_hand": {
+    "test_tables.py::test_a_summary_by_hand": {
         "construction FLOPs averaged over questions": (
             "(\"construction_flops\", documents))", "(\"construction_flops\", rows))"),
         "median for mean": ("return sum(values) / len(values)", "return sorted(values)[len(values) // 2]"),

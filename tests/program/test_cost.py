@@ -1,0 +1,133 @@
+"""The dry run: what a run will cost, next to what it costs, and Table A4 at the paper's lengths."""
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from runs import ROOT, run, write_lines
+
+import llama
+from core.settings import resolve
+from data import EMBEDDED
+from evaluation import cost
+from llama import Cache, flops_of, length_of
+from pecan import limit_and_room, node_line, question_prompt, room_for_nodes, summary_prompt
+
+
+def test_the_cost_of_a_generation_is_what_it_costs(tiny, ids):
+    """The estimate for a prompt and a reply of full length equals the model's own count."""
+    before = tiny.flops
+    cache = Cache(tiny, 1, 64)
+    hidden, _ = tiny.read(cache, [[(None, ids(40))]])
+    reply, _ = tiny.generate(cache, hidden, 9)
+    assert len(reply[0]) == 9, "this reply ends early: choose another prompt"
+    assert cost.generation(tiny.config, 40, 9) == tiny.flops - before
+
+
+def test_the_levels_of_a_construction_by_hand():
+    """A summary has half of its group's tokens, at most the limit, and is cut into nodes of 60."""
+    assert list(cost.construction([100, 100, 100, 50], room=250, limit=80, node=60)) == [
+        [(200, 80), (150, 75)], [(60 + 20 + 60 + 15, 77)]]
+
+
+def estimate(*options) -> dict:
+    """The numbers of a dry run: method -> costs. Each table fits 80 columns, and has a row for each method."""
+    printed = run(*options, "--dry-run").stdout
+    assert max(map(len, printed.splitlines())) <= 80
+    runs, = json.loads(run(*options, "--dry-run", "--json").stdout).values()
+    assert [line.split()[0] for line in printed.splitlines()[2:2 + len(runs)]] == [*runs]
+    return runs
+
+
+@pytest.mark.parametrize("options", [[], ["--nodes", 99]])
+def test_a_real_run_costs_what_the_dry_run_says(tmp_path, options):
+    """The FLOPs lie in their range, of each stage too, and the range is narrow enough to be of use. A search that reads
+    until its window is full costs nearly the most. Nothing is written."""
+    command = "--limit", 2, *options, "--method", "pecan,bm25,whole", "--output", tmp_path / "r"
+    said = estimate(*command)
+    assert not (tmp_path / "r").exists()
+    for name, done in json.loads(run(*command, "--json").stdout)["data"]["embedded"]["runs"].items():
+        spent = {"graphs": done["construction_flops"] * done["documents"] if name == "pecan" else 0,
+                 "answers": done["flops"] * done["n"]}
+        for part, factor in (("graphs", 4), ("answers", 10 if name == "pecan" else 4 if name == "bm25" else 1.1)):
+            least, most = said[name][part]
+            assert least <= spent[part] <= most <= factor * least, (name, part)
+        if name == "pecan":
+            assert most + said[name]["graphs"][1] <= 4 * (least + said[name]["graphs"][0])
+            assert (spent["answers"] > .9 * most) == ("--nodes" in options)
+
+
+def test_minutes_are_flops_of_passes_times_what_they_take(monkeypatch):
+    """Every method has them, and their ends differ by at most a factor of 10. If all passes had the same speed, twice
+    the most FLOPs would be the most minutes."""
+    monkeypatch.setattr(cost, "seconds_a_flop", lambda device, dtype, model, *kind: 6e-9)
+    for table in ("1", "systems"):
+        for name, costs in estimate("--limit", 1, "--table", table).items():
+            least, most = costs["minutes"]
+            flops = costs["graphs"][1] + costs["answers"][1]
+            assert most == pytest.approx(2e-10 * flops) and most / 10.01 < least < most, name
+
+
+@pytest.mark.parametrize("kind", [(1, 64, 0, False), (1, 8, 128, True), (4, 1, 64, True), (4, 1, 64, False)], ids=str)
+def test_a_pass_is_measured_as_it_runs(tiny, monkeypatch, kind):
+    """Its rows and tokens, the tokens in the cache and the attention to them are those of the run. The embedded model
+    is small enough to be measured whole; of a large one one layer is."""
+    passes = []
+
+    def forward(self, tokens, positions, memory, attended=0):
+        passes.append((*tokens.shape, *set(memory.lengths), attended > 0))
+        assert attended in (0, memory.lengths[0]) and positions[0].tolist() == [
+            memory.lengths[0] + n for n in range(tokens.shape[1])]
+        return real(self, tokens, positions, memory, attended)
+
+    real = llama.Llama.forward
+    monkeypatch.setattr(llama.Llama, "forward", forward)
+    monkeypatch.setattr("timeit.Timer.autorange", lambda timer: (4, timer.timeit(4) * 0 + 8.0))
+    for least, layers in ((2 ** 28, 6), (1, 1)):
+        monkeypatch.setattr(cost, "LAYERS", least)
+        cost.seconds_a_flop.cache_clear()
+        flops = flops_of(replace(tiny.config, layers=layers), kind[1], kind[2] + kind[1])
+        assert cost.seconds_a_flop(tiny.device, tiny.dtype, tiny.folder, *kind) == 2 / (kind[0] * flops)
+    cost.seconds_a_flop.cache_clear()
+    assert set(passes) == {kind}
+
+
+@pytest.mark.parametrize("options, width, batch", [([], 4, 16), (["--dtype", "float16", "--batch", 99], 2, 99)])
+def test_the_dry_run_counts_bytes(tiny, tmp_path, spy, options, width, batch):
+    """Those of the weights and of the largest pass: of a construction, a search, or the whole document, whose window is
+    its own. (Each passage is a chunk, and both the search and the whole document fill their windows.)"""
+    row = json.loads(EMBEDDED.read_text().splitlines()[1])
+    row["questions"] = row["questions"][:1]
+    data = write_lines(tmp_path / "mine.jsonl", [row])
+    devices = spy("choose_device", cost)
+    said = estimate("--dataset", data, *options, "--chunk", 50, "--device=cpu:0")
+
+    config, t = tiny.config, tiny.tokenizer
+    assert devices[0][0] == ("cpu:0", "float16" if options else "auto", config.dtype)
+    s = resolve(tiny.folder, config.max_length, None, {"chunk": 50})
+    lengths = [length_of(node_line(t, None, text)) for text in row["passages"]]
+    limit, room = limit_and_room(t, s)
+    levels = list(cost.construction(lengths, room, limit, 50))
+    instruction = length_of(summary_prompt(t, []))
+    batches = [(min(batch, len(level)), instruction + max(tokens for tokens, _ in level)) for level in levels]
+    question = row["questions"][0]["question"]
+    read = room_for_nodes(t, question_prompt(t, question), question, s)
+    prompt = s.window - s.answer_tokens
+    assert len(levels) > 2
+
+    weights = width * sum(weight.numel() for weight in tiny.weights.values())
+    pecan = [cost.bytes_of_pass(config, width, n * tokens, n * (tokens + limit)) for n, tokens in batches]
+    pecan.append(cost.bytes_of_pass(config, width, read, s.window, prompt))
+    whole = cost.bytes_of_pass(config, width, 512 - s.answer_tokens, 512)
+    assert (said["pecan"]["bytes"], said["whole"]["bytes"]) == ([weights + max(pecan)], [weights + whole])
+
+
+def test_table_a4_at_the_papers_lengths():
+    """It prints what evaluation/README.md says: the whole document's rows, and the least and largest other ratios."""
+    text = " ".join((ROOT / "evaluation" / "README.md").read_text(encoding="utf-8").split())
+    done = run("--table", "A4", "--dry-run", "--model", ROOT / "tests" / "llama-3.1-8b")
+    rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert sum(row in text for row in rows if "whole document" in row) == 4
+    for word in ("construction", "search"):
+        ratios = sorted(row.split()[-2] for row in rows if f" {word} " in row)
+        assert re.search(rf"(?i){word}[a-z ]* {ratios[0][1:-1]} to {ratios[-1][:-1]} times", text)

@@ -1,0 +1,156 @@
+"""From answers to a line of predictions, a summary, and the cells of every table, next to the paper's figures."""
+import itertools
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from runs import ROOT, run, table, write_lines
+
+import eval
+from core.disk import unsealed
+from data import Answer, Document, Prepared, Question
+from evaluation import datasets, metrics, tables
+from evaluation.runner import Predictions, Runner
+from evaluation.tables import Table, as_text, cells, quantity
+from pecan import Step
+
+# --- by hand: all numbers differ, so that no mix-up goes unnoticed --------------------------------------------------
+
+def test_a_line_of_predictions(tmp_path):
+    """A line is scored against all gold answers. It leaves out the candidates of each step."""
+    step = Step(3, 1, 2, .1, .2, 30, 40, 50, candidates=[(3, .5, .6)], verdict="Yes")
+    answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", trace=[step], counts={"calls": 8, "refused": 9})
+    question = Question("q", "Who?", ["Tom", "Mara Lee"], {"options": ["a"], "gold": 0, "else": 1})
+    document = Document("d", ["x"])
+    predictions = Predictions(tmp_path / "p.jsonl")
+    predictions.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, "g")
+    line = unsealed(json.loads(predictions.path.read_text()), "the line")
+    assert line.pop("hash") == document.hash and line.pop("trace") == [
+        {name: value for name, value in vars(step).items() if name != "candidates"}]
+    assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?", "graph": "g",
+        "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee"], "nodes": 3, "flops": 6, "tokens": 7,
+        "construction_flops": 10, "end": "yes", "cut": false, "counts": {"calls": 8, "refused": 9},
+        "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
+
+
+# Each column and its cell for the four answers below.
+CELLS = """
+F1             | 75.0
+EM             | 25.0
+accuracy       | 0.0
+ROUGE-L        | 50.0
+nodes          | 3.0
+FLOPs/query    | 300
+FLOPs          | 300
+ratio          | 1.50x
+FLOPs/document | 4.00
+graph          | 4.00
+cut            | 1/2
+refused        | 24 of 68, 12 dropped, 8 cut
+documents      | 2
+n              | 4
+F1 - PECAN     | -2.0 (-3.0 to +4.0)
+F1 - first row | -2.0 (-3.0 to +4.0)
+diff           | -2.0
+"""
+
+
+def row(n: int, document: str, text: str, nodes: int, cut: bool = False) -> dict:
+    return json.loads("""{"answers": ["Mara Lee"], "counts": {"calls": 2, "refused": 1, "dropped": 3},
+        "construction_counts": {"calls": 30, "refused": 10, "dropped": 0, "cut": 4}, "options": ["Al", "Tom"],
+        "gold": 0, "graph": "g"}""") | {
+        "id": n, "hash": document, "prediction": text, "nodes": nodes, "tokens": 10 * nodes, "flops": 100 * nodes,
+        "construction_flops": {"a": 7, "b": 1}[document], "cut": cut}
+
+
+ANSWERS = [row(1, "b", "Lee Mara", 9), row(2, "a", "Mara Lee", 1, True), row(3, "a", "Lee Mara", 1, True),
+           row(4, "a", "Tom", 1)]
+
+
+def test_a_summary_by_hand():
+    """Figures are means, not medians. A document counts once, however many of its questions were answered or cut."""
+    pecan = [row(4, "a", "Mara Lee", 2)]
+    found = metrics.summary(ANSWERS, pecan)
+    assert found["tokens"] == 30 and [*found["histogram"].items()] == [(1, 3), (9, 1)]
+    for name, values in (("nodes", [9, 1, 1, 1]), ("flops", [900, 100, 100, 100]), ("construction_flops", [1, 7]),
+                         ("f1", [100, 100, 100, 0])):
+        assert found[f"{name}_interval"] == metrics.interval(values)
+    assert found["difference"] == metrics.difference(ANSWERS, pecan) != metrics.summary(pecan, pecan)["difference"]
+
+    given = found | {"difference": {"f1": -2, "interval": [-3, 4]}, "f1_interval": [12.34, 56.78]}
+    wanted = dict(table(CELLS)) | {"95 %": "12.3-56.8"}
+    assert dict(zip(tables.COLUMNS, cells(given, tables.COLUMNS), strict=True)) == wanted
+    whole = metrics.summary(ANSWERS) | {"nodes": 0, "graphs": 0, "counts": {}}            # without PECAN's run
+    assert cells(whole, ["nodes", "graph", "refused", "ratio", "diff"]) == ["-", "-", "none", "-", "-"]
+
+
+def test_predictions_are_scored_again(tmp_path):
+    """Files in the given order."""
+    files = {write_lines(tmp_path / f"{name}.jsonl", rows): rows for name, rows in (("y", ANSWERS), ("x", ANSWERS[1:]))}
+    header, *lines = (re.split("  +", line) for line in run("--score", *files).stdout.splitlines())
+    assert header == ["predictions", "F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
+    assert lines == [[str(path), *cells(metrics.scores(rows), header[1:])] for path, rows in files.items()]
+
+
+def test_table_2_knows_its_models():
+    """The paper's checkpoints are recognised with and without -Instruct. Pairs that were not run are the last rows."""
+    label = "Meta-Llama-3.1-8B-Instruct + Llama-3.2-3B"
+    run = {"label": label, "n": 11, "f1": 21.0, "f1_interval": [20.0, 22.0]}
+    first, *others = tables.tables_of("2", {"Qasper": {"runs": {"a": run}}})[0].rows
+    assert (first[0], first[-1]) == (label, "49.6") and [row[1] for row in others] == ["not run"] * 4
+
+
+def test_printed_numbers_and_tables():
+    """FLOPs have three digits. Words are set left, numbers right."""
+    for flops, printed in table("""
+            0 | 0.00\n 999 | 999\n 999.5 | 1.00K\n 9.994 | 9.99\n 9.996 | 10.0\n 99.94 | 99.9\n 99.95 | 100
+            1e3 | 1.00K\n 9.55e8 | 955M\n 9.9999e8 | 1.00G\n 1.6667e9 | 1.67G\n 3.1e13 | 31.0T\n 3.3619e15 | 3362T"""):
+        assert quantity(float(flops)) == printed
+    rows = [["a", "1.2", "1", "x"], ["bcdef", "785M", "none", "some"]]
+    assert as_text(Table("t", ["data", "n", "n", "by"], rows)).splitlines() == [
+        "t", "data      n     n    by", "a       1.2     1     x", "bcdef  785M  none  some"]
+
+
+# --- from the runs to a printed table -------------------------------------------------------------------------------
+
+# What eval.py prints over two data sets, Qasper and mine: {--table: some blocks of its text}.
+PRINTED = {}
+for part in (Path(__file__).parent / "tables.txt").read_text(encoding="utf-8").strip().split("\n\n--table ")[1:]:
+    name, *PRINTED[name] = part.split("\n\n")
+
+
+def numbered(rows: list, pecan: list | None) -> dict:
+    """The summary of a run that has one row, (k, whether there are options): k is in all figures."""
+    [(k, options)] = rows
+    found = {"f1": k, "f1_interval": [k - .5, k + .5], "em": k + .1, "rouge_l": k + .3, "nodes": k + .4, "graphs": k,
+             "flops": k * 1e9, "construction_flops": k * 1e12, "cut_documents": k, "documents": 10 * k, "n": 100 * k,
+             "counts": {"calls": k, "refused": 0, "dropped": 2, "cut": 0}, "histogram": {k: 1, k + 10: 41},
+             "first_word_again": 0} | ({"accuracy": k + .2} if options else {})
+    if pecan not in (None, rows):
+        found |= {"ratio": k / pecan[0][0], "difference": {"f1": k - pecan[0][0], "interval": [0, k]}}
+    return found
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_each_table_shows_its_runs_and_the_papers_figures(name, tmp_path, monkeypatch, spy):
+    """They are those of tables.txt: the k-th run, PECAN's first, has k in all its figures, and PECAN's of the same data
+    to compare with. Only data with options have accuracies. Lengths (Table A3) are those of --model's tokenizer."""
+    numbers = itertools.count(1)
+    monkeypatch.setattr(Runner, "do", lambda _, run: ([(next(numbers), run.dataset.name == "mine")], {}, []))
+    monkeypatch.setattr(metrics, "summary", numbered)
+    monkeypatch.setattr(datasets, "TAKEN", ())              # the file may have the paper's name
+    unloaded = spy("unloaded", eval)
+    paths = [write_lines(tmp_path / f"{data}.jsonl", [
+        {"passages": ["Tom is here."] * words * n, "questions": [{"question": "Who?", "answers": ["x"]}] * n}
+        for n in (2, 1)]) for data, words in (("Qasper", 3), ("mine", 5))]
+    small = shutil.copytree(ROOT / "tiny", tmp_path / "small")          # a second checkpoint, for Table 2
+    options = [*(["--table", name] if name != "none" else []), *(["--searcher", small] if name == "2" else [])]
+
+    done = run(*options, "--model", f"{ROOT}/tiny/.", "--dataset", *paths, "--output", tmp_path / "r")
+    text = (tmp_path / "r" / f"{'-'.join(['table', *options[1:2]])}.txt").read_text(encoding="utf-8")
+    for block in PRINTED[name]:
+        assert f"\n\n{block}\n\n" in f"\n\n{text}\n"
+    assert done.stdout.startswith(text)
+    assert [model for (model,), _ in unloaded] == [f"{ROOT}/tiny/."] * (name == "A3")
