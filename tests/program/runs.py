@@ -1,4 +1,4 @@
-"""Runs of eval.py, a short data set, the files that a run leaves, and tables of statements."""
+"""Runs of eval.py, the files that a run leaves, and tables of statements."""
 import contextlib
 import io
 import json
@@ -23,17 +23,6 @@ def run(*arguments, code=0):
 def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-def short_set(folder: Path, documents: int = 2) -> Path:
-    """The beginnings of some documents of the embedded set with four questions each, under the set's own name.
-
-    (Many answers are in the missing parts; these tests do not need them.)
-    """
-    path = folder / "embedded.jsonl"
-    rows = [json.loads(line) for line in (ROOT / "tiny" / "test.jsonl").read_text().splitlines()[:documents]]
-    short = [row | {"passages": row["passages"][:8], "questions": row["questions"][:4]} for row in rows]
-    return write_lines(path, short)
 
 
 def files(folder: Path) -> dict[str, bytes]:

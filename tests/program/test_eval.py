@@ -1,9 +1,14 @@
-"""Runs of the evaluation: what a user sees, resuming, several processes, mistakes."""
+"""Runs of the evaluation: what a user sees, resuming, several processes, mistakes, kills."""
+import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,29 +16,41 @@ import pytest
 import torch
 from filelock import FileLock
 from oracle import write_checkpoint
-from runs import ROOT, files, run, short_set, table, write_lines
+from runs import ROOT, files, run, table, write_lines
 
 import eval as command_line
 from baselines.bm25 import BM25
 from baselines.dense import Dense
 from data import EMBEDDED
 from evaluation import runner
-from evaluation.team import Team
+from evaluation.runner import Predictions, Team
+from model.tokenizer import Tokenizer
 
-FIRST = json.loads(EMBEDDED.read_text().splitlines()[0])         # a document of the embedded set
+ROWS = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:3]]         # documents of the embedded set
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
-    """The data set of most runs here: the beginnings of three embedded documents, with four questions each."""
-    return short_set(tmp_path_factory.mktemp("three"), 3)
+    """The data set of most runs here: the beginnings of three embedded documents, with four questions each.
+
+    (Many answers are in the missing parts; these tests do not need them.)
+    """
+    return write_lines(tmp_path_factory.mktemp("three") / "embedded.jsonl", [
+        row | {"passages": row["passages"][:8], "questions": row["questions"][:4]} for row in ROWS])
 
 
 @pytest.fixture(scope="module")
 def undisturbed(three, tmp_path_factory):
-    """The folder of an uninterrupted run over `three`, and what the run printed."""
+    """The folder of an uninterrupted run over `three`, and what the run printed. Each row runs alone: in other batches
+    rows round differently."""
     folder = tmp_path_factory.mktemp("undisturbed") / "r"
-    return folder, run("--dataset", three, "--output", folder).stdout
+    return folder, run("--dataset", three, "--batch", 1, "--output", folder).stdout
+
+
+@pytest.fixture
+def go(three, tmp_path):
+    """A function that runs eval.py over `three`, with the output folder r."""
+    return partial(run, "--dataset", three, "--output", tmp_path / "r")
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -52,7 +69,7 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
         ("PECAN", 12), ("BM25 Top-5", 12), ("whole document", 12)]
 
 
-def test_a_run_goes_on_where_it_stopped(three, undisturbed, tmp_path):
+def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
     """Killed processes may leave answers unordered, in three files, one line torn; an editor adds an empty line. The
     next run restores the file, and prepares no document whose questions are answered. A limit counts only its own
     questions, and the size of a batch may change."""
@@ -63,10 +80,10 @@ def test_a_run_goes_on_where_it_stopped(three, undisturbed, tmp_path):
     path.write_bytes(b"".join(lines[8:]) + b"\n" + lines[0][:40])
     for n in (1, 2):
         path.with_name(f"bm25.part-{n}.jsonl").write_bytes(b"".join(lines[2 + 2 * n:4 + 2 * n]))
-    printed = run("--dataset", three, "--output", folder).stdout
+    printed = go().stdout
     assert printed.splitlines()[:-1] == undisturbed[1].splitlines()[:-1]
     assert files(folder / "embedded") == files(undisturbed[0] / "embedded") and not files(folder / "graphs")
-    fewer = json.loads(run("--dataset", three, "--limit", 1, "--batch", 3, "--output", folder, "--json").stdout)
+    fewer = json.loads(go("--limit", 1, "--batch", 3, "--json").stdout)
     assert files(folder / "embedded") == files(undisturbed[0] / "embedded"), "answers beyond the limit are lost"
     assert fewer == json.loads((folder / "results.json").read_text())
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3
@@ -130,50 +147,54 @@ def test_other_settings_do_not_mix(tmp_path, monkeypatch):
     assert [files(folder)[f"pecan.jsonl.old{n}"] for n in ("", ".1")] == [first["pecan.jsonl"], second["pecan.jsonl"]]
 
 
-@pytest.mark.parametrize("passage, changes", [("Bob came.", {}), *(("Ann came.", changes) for changes in (
-    {"question": "Who else?"}, {"answers": ["Tom"]}, {"options": ["Tom", "Ann"]}, {"gold": 0}))])
-def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, passage, changes):
+@pytest.mark.parametrize("document, question", table("""
+    {"passages": ["Bob came."]} | {}
+    {}                          | {"question": "Who else?"}
+    {}                          | {"answers": ["Tom"]}
+    {}                          | {"options": ["Tom", "Ann"]}
+    {}                          | {"gold": 0}"""))
+def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, document, question):
     """A change of any of them is refused. (U+2028 and U+0085 are characters of a text, not line ends.)"""
     data = tmp_path / "mine.jsonl"
-    question = {"id": "q", "question": "Who?", "answers": ["Ann", "x\u2028y\u0085z"], "gold": 1,
-                "options": ["Ann", "Tom"]}
-    arguments = "--dataset", data, "--method", "whole", "--output", tmp_path / "r"
-    write_lines(data, [{"passages": ["Ann came."], "questions": [question]}])
-    run(*arguments)
-    run(*arguments)
-    write_lines(data, [{"passages": [passage], "questions": [question | changes]}])
-    assert "answered for another text" in run(*arguments, code=2).stderr
+    asked = {"id": "q", "question": "Who?", "answers": ["Ann", "x\u2028y\u0085z"], "gold": 1, "options": ["Ann", "Tom"]}
+
+    def answer(document, question, code=0):
+        write_lines(data, [{"passages": ["Ann came."], "questions": [asked | question]} | document])
+        return run("--dataset", data, "--method", "whole", "--output", tmp_path / "r", code=code)
+    answer({}, {})
+    answer({}, {})
+    assert "answered for another text" in answer(json.loads(document), json.loads(question), code=2).stderr
 
 
 @pytest.mark.slow
-def test_the_tables_of_the_paper_are_run(three, tmp_path):
+def test_the_tables_of_the_paper_are_run(go, tmp_path):
     """Tables 3, patience and nodes share one graph. Only the ablation without information points builds its own."""
     output = tmp_path / "r"
     for name, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
-        run("--dataset", three, "--limit", 1, "--table", name, "--output", output)
+        go("--limit", 1, "--table", name)
         assert (output / "embedded" / f"{last}.jsonl").exists()
     assert len(list((output / "graphs").glob("*.json"))) == 2
     data = json.loads((output / "results-patience.json").read_text())["data"]["embedded"]["runs"]
     assert [run["setup"]["patience"] for run in data.values()] == list(range(1, 9))
 
 
-def test_the_builders_settings_build_its_graphs(three, tmp_path):
+def test_the_builders_settings_build_its_graphs(go, tmp_path):
     """Table 2 compares who searches one graph, though the searcher's own settings differ; so does the estimate of a
     construction."""
     other = shutil.copytree(ROOT / "tiny", tmp_path / "other")
     settings = json.loads((other / "pecan.json").read_text())
     (other / "pecan.json").write_text(json.dumps(settings | {"chunk": 40, "window": 500}))
-    data = "--dataset", three, "--limit", 1
-    run(*data, "--table", 2, "--searcher", other, "--output", tmp_path / "r")
+    go("--limit", 1, "--table", 2, "--searcher", other)
     first, shared, own = (json.loads(path.read_text().splitlines()[0])["graph"] for path in (
         tmp_path / "r" / "embedded" / f"{name}.jsonl" for name in ("pecan", "pecan-tiny-other", "pecan-other-other")))
     assert first == shared != own
 
     large = write_checkpoint(tmp_path / "large")
     (large / "pecan.json").write_text('{"chunk": 10, "window": 500, "batch": 1}')
-    tiny, alone, both = (json.loads(run(*data, "--dry-run", "--method", "pecan", "--json", *options).stdout)["embedded"]
-                         for options in ([], ["--model", large], ["--builder", large]))
-    assert tiny["pecan"]["graphs"] != both["pecan"]["graphs"] == alone["pecan"]["graphs"]
+    tiny, alone, both = (
+        json.loads(go("--limit", 1, "--dry-run", "--method", "pecan", "--json", *options).stdout)["embedded"]["pecan"]
+        for options in ([], ["--model", large], ["--builder", large]))
+    assert tiny["graphs"] != both["graphs"] == alone["graphs"]
 
 
 class Second(Team):
@@ -189,15 +210,15 @@ class Second(Team):
         pass
 
 
-def test_each_process_has_its_own_documents_and_file(three, tmp_path, monkeypatch, spy):
+def test_each_process_has_its_own_documents_and_file(go, tmp_path, monkeypatch, spy):
     """Only the first shows how far it is, and prints. (Nobody plays the first here, so its answers are missing.)"""
     monkeypatch.setattr(command_line, "Team", Second)
     calls = spy("answer_all", runner)
-    (tmp_path / "embedded").mkdir()
-    done = run("--dataset", three, "--method", "bm25", "--output", tmp_path, code=1)
+    (tmp_path / "r" / "embedded").mkdir(parents=True)
+    done = go("--method", "bm25", code=1)
     [((_, documents, predictions, _, shown), _)] = calls
     assert [document.id for document in documents] == ["test-1"] and not shown and not done.stdout
-    assert [path.name for path in tmp_path.glob("*/*")] == [predictions.own.name] == ["bm25.part-1.jsonl"]
+    assert [path.name for path in tmp_path.glob("r/embedded/*")] == [predictions.own.name] == ["bm25.part-1.jsonl"]
 
 
 def test_only_torchrun_makes_a_team(monkeypatch):
@@ -269,9 +290,9 @@ def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", None)
     for method, name in ((BM25, "read"), (Dense, "make")):
         monkeypatch.setattr(method, name, lambda *_, **__: torch.empty(1 << 50))
-    long, longer = (FIRST["questions"][1] | {"question": "Who " * n} for n in (350, 500))
-    paths = [write_lines(tmp_path / f"{name}.jsonl", [FIRST | {"passages": ["Ann came."], "questions": questions}])
-             for name, questions in (("good", [FIRST["questions"][0], longer]), ("bad", [long]))]
+    long, longer = (ROWS[0]["questions"][1] | {"question": "Who " * n} for n in (350, 500))
+    paths = [write_lines(tmp_path / f"{name}.jsonl", [ROWS[0] | {"passages": ["Ann came."], "questions": questions}])
+             for name, questions in (("good", [ROWS[0]["questions"][0], longer]), ("bad", [long]))]
     arguments = "--dataset", *paths, "--output", tmp_path / "r", "--method"
     done = run(*arguments, "pecan,raptor-ct,whole,sbert,bm25", code=1)
     good, bad = (block.splitlines() for block in done.stdout.split("\n\n"))
@@ -288,13 +309,60 @@ def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
     assert nothing.stdout == "" and "\nerror: RAPTOR-CT Top-5 on good: " in nothing.stderr
 
 
-def test_a_full_disk_ends_the_run(three, tmp_path):
+def test_a_full_disk_ends_the_run(go, tmp_path):
     """No other method is begun. A limit of 4 KiB per file, less than a graph has, takes the place of a full disk."""
     resource = pytest.importorskip("resource")              # Windows has none
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        done = run("--dataset", three, "--method", "pecan,bm25", "--output", tmp_path / "r", code=2)
+        done = go("--method", "pecan,bm25", code=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "File too large" in done.stderr and not (tmp_path / "r" / "embedded" / "bm25.setup.json").exists()
+
+
+def test_answers_that_vanish_during_a_run_are_missed(go, monkeypatch):
+    def finish(predictions, order):
+        predictions.path.write_text(predictions.path.read_text().split("\n")[0] + "\n")
+
+    monkeypatch.setattr(Predictions, "finish", finish)
+    assert "answers have vanished during the run" in go("--method", "bm25", code=1).stderr
+
+
+@pytest.mark.parametrize("thinking, code, words", [
+    ([True], 2, "error: PECAN on .*: every reply ends inside its thought, so nothing is answered; take a checkpoint"),
+    ([False, True, False], 0, r"PECAN on .*: \d+ replies end inside their thought and count as empty answers")])
+def test_replies_that_end_inside_their_thought_are_named(go, monkeypatch, thinking, code, words):
+    """That the tokenizer sees them is shown in test_tokenizer.py."""
+    flags = itertools.cycle(thinking)
+    monkeypatch.setattr(Tokenizer, "thinking", lambda *_: next(flags))
+    said = go("--method", "pecan", code=code)
+    assert re.search(words, said.stdout + said.stderr)
+
+
+# --- kills ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, processes", [("SIGKILL", 1), ("SIGINT", 1), ("SIGTERM", 2), ("SIGKILL", 2)])
+def test_a_killed_run_goes_on(sent, processes, three, undisturbed, tmp_path):
+    """The next run ends with the files of an uninterrupted one, byte by byte. A kill may tear the last line of a file;
+    this test tears the last line of every file."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
+    command = [sys.executable, *launcher, "eval.py", "--device", "cpu", "--batch", "1", "--dataset", three, "--output",
+               tmp_path / "r"]
+
+    # The whole group gets the signal, as from a terminal, so torchrun's processes get it too.
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               start_new_session=True)
+    while not any(tmp_path.glob("r/*/*.jsonl")):
+        assert process.poll() is None, "the run had ended before the signal"
+        time.sleep(.01)
+    os.killpg(process.pid, getattr(signal, sent))           # Windows has no SIGKILL
+    process.wait()
+
+    for file in [*tmp_path.glob("r/*/*.jsonl"), *tmp_path.glob("r/graphs/*.summaries")]:
+        with open(file, "a") as torn:
+            torn.write('{"id": "test-0-3", "predic')
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert files(tmp_path / "r") == files(undisturbed[0])
