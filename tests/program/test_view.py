@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from chromium import CONTRAST
+from runs import ROOT, table
 
 from core.files import InputError
-from data import ENDS, Answer, read_text
+from data import ENDS, read_text
 from encoders.token_mean import TokenMean
-from pecan import Graph, Node, Pecan, Step, final_scores
+from pecan import Graph, Node, Pecan, final_scores
 from view.ask import as_json, as_text, ask
 from view.page import main, page, page_data, write_page
 from view.trace import read_traces, tracing
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
            "{{ 7 * 7 }}${window.hacked = 1}", "<!--<script>", "é\u2028中\u2029🙂"]
 
@@ -96,35 +96,28 @@ def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, t
 
 
 @pytest.mark.parametrize("name", ["mine.jsonl", "none/t.jsonl", "g.jsonl"])
-def test_a_trace_replaces_only_traces(tmp_path, name):
-    """It can be written, and it is not the graph, in whatever words."""
+def test_a_trace_replaces_only_traces_and_a_page_only_pages(tmp_path, name):
+    """A trace can be written, and it is not the graph, in whatever words."""
     (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
     path = f"{tmp_path}/../{tmp_path.name}/{name}"
     with pytest.raises(InputError, match=name), tracing(None, tmp_path / "g.jsonl", path):
         pass
-
-
-def test_a_page_replaces_only_pages(traces, tmp_path):
-    name = str(tmp_path / "trace.jsonl")
-    with pytest.raises(InputError, match="end with .html"):
-        write_page(name, page(traces))
+    with pytest.raises(InputError, match=name):
+        write_page(path, "")
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
 
-def test_an_answer_for_a_program():
+def test_an_answer_for_a_program(searched):
     """It holds every figure of the steps and the text of each node read. (test_readme.py has an answer in words.)"""
-    steps = [Step(2, 2, 2, .5, 1.5e-7, 40, 10, 9, p_yes=0.0, verdict="No"),
-             Step(0, 1, 3, .1, .3, 60, 20, 30, z=.0625, c=.5, score=0.0, candidates=[(0, .0625, 0.0)], p_yes=.9,
-                  verdict="Yes")]
-    answer = Answer("Zürich", [2, 0], 3_210_000_000, 77, "yes", trace=steps)
-    texts = ["Ann lives in Zürich.", "Bob likes tea.", "Ann"]
+    answer = searched[2][0]
+    texts = [f"Zürich {n}" for n in range(100)]
     line = as_json(answer, "Where?", texts)
     assert line.isascii(), "a terminal need not know more"
     assert json.loads(line) == {
-        "question": "Where?", "answer": "Zürich", "end": "yes", "nodes": [2, 0], "of": 3, "tokens": 77,
-        "flops": 3_210_000_000,
-        "steps": [json.loads(json.dumps(asdict(step) | {"text": texts[step.node]})) for step in steps]}
+        "question": "Where?", "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": 100,
+        "tokens": answer.tokens, "flops": answer.flops,
+        "steps": [json.loads(json.dumps(asdict(step) | {"text": texts[step.node]})) for step in answer.trace]}
 
 
 def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
@@ -280,21 +273,24 @@ def test_where_reading_would_end(opened, prepared, question, traces):
     method.settings = settings
 
 
-@pytest.mark.parametrize("said, texts, stands", [
-    ("No", ["Nobody came.", "No."], None), ("N/A", ["n/a"], None), (" ", ["x"], None),
-    ("wine.", ["He sells swine.", "Ann drinks wine, they say.", "Red Wine"], [1, 2]),
-    ("U.S. (old)", ["in the u.s. (old) times"], [0]), ("Zoë", ["Zoës", "an \u00e9 and Zoë"], [1])])
+@pytest.mark.parametrize("said, texts, stands", table("""
+    No         | Nobody came. / No.                                    |
+    N/A        | n/a                                                   |
+    .          | x.                                                    |
+    wine.      | He sells swine. / Ann drinks wine, they say. / Red Wine | 1 2
+    U.S. (old) | in the u.s. (old) times                               | 0
+    Zoë        | Zoës / an \u00e9 and Zoë                              | 1"""))
 def test_where_the_answer_stands(opened, traces, said, texts, stands):
     """In the read nodes that have it as whole words, the one with the largest r first; Yes and No stand nowhere."""
     trace = traces[0]
     steps = sorted(trace["answer"]["trace"], key=lambda step: -step["r"])
     for node in trace["graph"]["nodes"]:
         node["text"] = "-"
-    for text, step in zip(texts, steps):
+    for text, step in zip(texts.split(" / "), steps):
         trace["graph"]["nodes"][step["node"]]["text"] = text
     trace["answer"]["text"] = said
     run = opened([trace])
-    assert run("evidence().nodes") == [steps[k]["node"] for k in stands or []]
+    assert run("evidence().nodes") == [steps[int(k)]["node"] for k in stands.split()]
     run("show(query.steps.length + 1)")
     assert (" stands in " in run("by('says').textContent")) == bool(stands)
 
