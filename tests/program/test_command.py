@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from runs import ROOT, table
 
 import eval as evaluation
 from core.command import user_errors
@@ -20,7 +21,6 @@ from evaluation import models
 from tiny import world
 from view import annotate, ask, page, search
 
-ROOT = Path(__file__).parents[2]
 STORY = str(ROOT / "tiny" / "story.txt")
 MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "view.search": search,
          "tiny.world": world}
@@ -108,26 +108,31 @@ def test_a_question_that_is_blank_or_no_utf_8_is_one_line(tmp_path, monkeypatch,
     assert ask.main([STORY, "Where?", " "]) == 2 and capsys.readouterr().err == "error: a question is empty\n"
 
 
-@pytest.mark.parametrize("options, said", [
-    (["--trace", "Who is Selma?"], "--trace: took 'Who is Selma?'"),
-    (["Who is Selma?", "--trace", "When?"], "--trace: took 'When?'"),
-    (["Who is Selma?", "--confidence", "2"], "confidence is 2.0; it must be"),
-    (["Who is Selma?", "--trace", "there.jsonl"], "there.jsonl: exists and is not a trace"),
-    (["Who is Selma?", "--nothing"], "--nothing"),
-    (["Who", "is", "Selma?", "--window", "0"], "the question 'Selma?' is one word; does it lack quotes?"),
-    (["Who is Selma?", "--model", "."], os.sep + "config.json: ")])
-def test_slips_are_named_before_a_model_is_loaded(options, said, tmp_path, monkeypatch, capsys):
+# What follows pecan.py and the document, and what its error names.
+SLIPS = """
+--trace 'Who is Selma?'             | --trace: took 'Who is Selma?'
+'Who is Selma?' --trace When?       | --trace: took 'When?'
+'Who is Selma?' --confidence 2      | confidence is 2.0; it must be
+'Who is Selma?' --trace there.jsonl | there.jsonl: exists and is not a trace
+'Who is Selma?' --nothing           | --nothing
+Who is Selma? --window 0            | the question 'Selma?' is one word; does it lack quotes?
+'Who is Selma?' --model .           | /config.json:
+"""
+
+
+@pytest.mark.parametrize("line, said", table(SLIPS))
+def test_slips_are_named_before_a_model_is_loaded(line, said, tmp_path, monkeypatch, capsys):
     """Above an error of the command line stands one line of usage."""
     monkeypatch.chdir(tmp_path)
     Path("there.jsonl").write_text("mine\n")
-    if "--model" not in options:
+    if "--model" not in line:
         monkeypatch.setattr(ask, "load_models", None)       # it would fail
     try:
-        assert ask.main([STORY, *options]) == 2
+        assert ask.main([STORY, *shlex.split(line)]) == 2
     except SystemExit as end:                               # argparse's
         assert end.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert any(said in line for line in lines) and len(lines) <= (4 if "Who" in options else 2)
+    lines = capsys.readouterr().err.replace(os.sep, "/").splitlines()
+    assert any(said in line for line in lines) and len(lines) <= (2 if "'" in line else 4)
 
 
 @pytest.mark.parametrize("file", ["view/page.py", "view/annotate.py", "view/search.py", "tiny/world.py"])
@@ -136,24 +141,34 @@ def test_a_file_that_must_be_run_as_a_module(file):
     assert f"python -m {file[:-3].replace('/', '.')}" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("flops, said", [(513e6, "0.513 GFLOPs"), (9.996e11, "1 TFLOPs"), (3.1e13, "31 TFLOPs"),
-                                         (1.1468e15, "1,150 TFLOPs")])
+@pytest.mark.parametrize("flops, said", table("""
+    513e6     | 0.513 GFLOPs
+    9.996e11  | 1 TFLOPs
+    3.1e13    | 31 TFLOPs
+    1.1468e15 | 1,150 TFLOPs"""))
 def test_flops_are_three_digits_without_an_exponent(flops, said):
-    assert f"nodes read, {said};" in ask.as_text(Answer("", [], int(flops), 1, "all"), "?", [], False)
+    assert f"nodes read, {said};" in ask.as_text(Answer("", [], int(float(flops)), 1, "all"), "?", [], False)
 
 
 # --- threads --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("width, builder, environment, threads", [
-    (255, None, {}, 1), (256, None, {}, 3), (255, 256, {}, 3), (255, None, {"OMP_NUM_THREADS": ""}, 1),
-    (255, None, {"OMP_NUM_THREADS": "2"}, 2)])
-def test_small_models_run_on_one_thread(monkeypatch, width, builder, environment, threads):
+# The model's width, the builder's, OMP_NUM_THREADS, and the threads of the run where PyTorch has 3.
+THREADS = """
+255 |     |   | 1
+256 |     |   | 3
+255 | 256 |   | 3
+256 |     | 2 | 2
+"""
+
+
+@pytest.mark.parametrize("width, builder, chosen, threads", table(THREADS))
+def test_small_models_run_on_one_thread(monkeypatch, width, builder, chosen, threads):
     """If the model or the builder is wide, it has PyTorch's threads. OMP_NUM_THREADS overrides both."""
-    found = [2]
-    monkeypatch.setattr(os, "environ", environment)
-    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    found = [chosen]
+    monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: found.append(str(n)))
     monkeypatch.setattr(models, "THREADS", 3)
-    monkeypatch.setattr(models, "Llama", Mock(load=lambda width, *_: Mock(**{"config.width": width})))
+    monkeypatch.setattr(models, "Llama", Mock(load=lambda width, *_: Mock(**{"config.width": int(width)})))
     monkeypatch.setattr(models, "load_encoder", Mock())
     models.load_models(Mock(model=width, builder=builder))
     assert found[-1] == threads

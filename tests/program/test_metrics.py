@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
+from runs import table
 
 from core.files import InputError
 from evaluation import metrics
@@ -38,16 +39,12 @@ a.                   | A                    | 1
 """
 
 
-def cells(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.split("|")] for line in table.strip("\n").splitlines()]
-
-
 PARTS = ["the", "The", "a", "mill", "mill.", "old", ".", "..", "U.S.", "no,", "3.5", "1-2", "(x)", "é", "\n", "it's",
          "-", "dog", "dog", "cat"]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=14).map(" ".join)
 
 
-@pytest.mark.parametrize("prediction, answers, wanted", cells(EXACT))
+@pytest.mark.parametrize("prediction, answers, wanted", table(EXACT))
 def test_exact_match_by_hand(prediction, answers, wanted):
     assert exact_match(prediction, answers.split(", ")) == int(wanted)
 
@@ -114,7 +111,7 @@ Answer: Vitamin C     | Vitamin A, Vitamin C | 1
 """
 
 
-@pytest.mark.parametrize("prediction, options, wanted", cells(TEXTS_OF_OPTIONS))
+@pytest.mark.parametrize("prediction, options, wanted", table(TEXTS_OF_OPTIONS))
 def test_the_text_of_an_option_is_its_letter(prediction, options, wanted):
     """Whatever letters and denials are in it; the longest counts."""
     assert metrics.option_of(prediction, options.split(", ")) == int(wanted)
@@ -128,7 +125,7 @@ def test_accuracy_by_hand():
     assert metrics.accuracy([{"prediction": "x"}, {"prediction": "x", "options": OPTIONS, "gold": None}]) == {}
 
 
-@pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge_score", cells(WORKED))
+@pytest.mark.parametrize("prediction, answer, by_longbench, by_rouge_score", table(WORKED))
 def test_worked_examples(prediction, answer, by_longbench, by_rouge_score):
     assert f1(prediction, [answer]) == pytest.approx(float(by_longbench), abs=5e-5)
     assert rouge_l(prediction, [answer]) == pytest.approx(float(by_rouge_score), abs=5e-5)

@@ -213,21 +213,27 @@ def test_a_setup_names_what_all_answers_share(recorded):
         "bm25-x": shared | {"made with": {"top_k": 3}}}
 
 
-@pytest.mark.parametrize("gpus, wanted, devices", [
-    (4, "auto", ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]), (2, "cuda", ["cuda:0", "cuda:1"] * 2),
-    (4, "cuda:2", ["cuda:2"] * 4), (0, "auto", ["auto"] * 4)])
+# A machine's GPUs, --device, and the devices of its four processes.
+DEVICES = """
+4 | auto   | cuda:0 cuda:1 cuda:2 cuda:3
+2 | cuda   | cuda:0 cuda:1 cuda:0 cuda:1
+4 | cuda:2 | cuda:2 cuda:2 cuda:2 cuda:2
+0 | auto   | auto auto auto auto
+"""
+
+
+@pytest.mark.parametrize("gpus, wanted, devices", table(DEVICES))
 def test_each_process_takes_its_own_gpu(monkeypatch, gpus, wanted, devices):
     """A machine's processes share its GPUs if these are fewer; a device that is named is taken. It gets the models."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    team = Team()
-    team.size = 8
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus != "0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(gpus))
     load = Mock(side_effect=InputError)
     monkeypatch.setattr(runner, "Models", load)
-    run = SimpleNamespace(options=Namespace(device=wanted))
-    for team.local_rank, device in enumerate(devices):
+    team = Team()
+    team.size = 8
+    for team.local_rank, device in enumerate(devices.split()):
         with pytest.raises(InputError):
-            runner.Runner(team).make(run)
+            runner.Runner(team).make(SimpleNamespace(options=Namespace(device=wanted)))
         assert load.call_args.args[0].device == device
 
 
