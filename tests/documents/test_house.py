@@ -6,7 +6,7 @@ from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from test_readme import LISTED, ROOT
 
 # From the ground up. Nothing imports the last two, and these do not import each other.
 STOREYS = ["core", "data", "model", "llama", "encoders", "pecan", "baselines", "evaluation", "eval", "view", "tiny"]
@@ -15,12 +15,8 @@ TOP = {"view", "tiny"}
 # The one circle: `python pecan.py` has its command line in view/, which imports the method.
 CIRCLE = (Path("pecan.py"), Path("view/ask.py"))
 
-
-def files() -> list[Path]:
-    """The program's Python files, without the tests."""
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"], cwd=ROOT,
-                            capture_output=True, text=True, check=True).stdout.split()
-    return [Path(name) for name in listed if not name.startswith("tests/") and (ROOT / name).exists()]
+# The program's Python files, without the tests.
+FILES = [Path(name) for name in LISTED if name.endswith(".py") and not name.startswith("tests/")]
 
 
 def storey_of(file: Path) -> str:
@@ -37,13 +33,13 @@ def imports(file: Path) -> set[Path]:
         if isinstance(node, ast.ImportFrom):
             modules |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
 
-    known = {file.with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__"): file for file in files()}
+    known = {file.with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__"): file for file in FILES}
     return {known[module] for module in modules if module in known} - {file}
 
 
 def test_imports_lead_down():
     """A file imports from lower storeys or its own, and never in a circle, but for the one that is named."""
-    graph = {file: imports(file) for file in files()}
+    graph = {file: imports(file) for file in FILES}
     assert Path("core/settings.py") in graph[Path("pecan.py")], "imports are not found"
     graph[CIRCLE[0]].remove(CIRCLE[1])
     for file, others in graph.items():
@@ -55,7 +51,7 @@ def test_imports_lead_down():
 
 
 def test_each_file_name_is_there_once():
-    names = Counter(file.stem for file in files() if not file.stem.startswith("__"))
+    names = Counter(file.stem for file in FILES if not file.stem.startswith("__"))
     assert [name for name, count in names.items() if count > 1] == []
 
 

@@ -20,8 +20,9 @@ from model.checkpoint import read_config, tensor_shapes  # noqa: E402
 from view.ask import main  # noqa: E402
 
 README = ROOT / "README.md"
-LISTED = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                        capture_output=True, text=True, check=True).stdout.split()
+LISTED = [name for name in subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
+    check=True).stdout.split() if (ROOT / name).exists()]
 DOCUMENTS = [ROOT / name for name in LISTED if name.endswith(".md") and name != "CHANGELOG.md"]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 FILES = {Path(name).stem: ROOT / name for name in LISTED if name.endswith(".py") and not name.endswith("__init__.py")}

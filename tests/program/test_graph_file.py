@@ -45,23 +45,6 @@ def prepare(tiny, settings, document, monkeypatch):
     return call
 
 
-def test_an_interrupted_construction_goes_on(prepare, tmp_path):
-    """It is killed after every batch, and a line is torn. Still no batch runs twice, and the graph is the same byte by
-    byte. Nothing else stays but the vectors."""
-    path = tmp_path / "g.json"
-    prepare(tmp_path / "undisturbed.json")
-    batches, prepare.batches = prepare.batches, 0
-    for _ in range(batches - 1):
-        with pytest.raises(KeyboardInterrupt):
-            prepare(path, most=1)
-        with open(f"{path}.summaries", "a") as torn:
-            torn.write('["half a li')
-    prepare(path, most=1)
-    assert prepare.batches == batches > 3
-    assert path.read_bytes() == (tmp_path / "undisturbed.json").read_bytes()
-    assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".vectors"}
-
-
 def test_summaries_of_another_construction_are_not_taken(prepare, document, model, tmp_path):
     """Of another builder, another document or other settings, interrupted at the same place."""
     path = tmp_path / "g.json"
@@ -138,10 +121,10 @@ null
 
 
 def damages(content: bytes):
-    """Yield the content with a bit, a digit, a cut or a line changed: 20 of each kind."""
+    """Yield the content with a bit, a digit, a cut or a line changed: 10 of each kind."""
     rng = random.Random(0)
     lines = content.splitlines(keepends=True)
-    for _ in range(20):
+    for _ in range(10):
         at = rng.randrange(len(content))
         number = rng.choice([found.start() for found in re.finditer(rb"[0-9]", content)])
         n = rng.randrange(len(lines))
@@ -172,7 +155,7 @@ def test_what_a_damaged_file_gives_was_there_or_is_refused_in_one_line(tmp_path)
             except InputError as error:
                 assert str(path) in str(error) and "\n" not in str(error)
                 refused += 1
-        assert refused > 70
+        assert refused > 35
         path.write_bytes(content)
 
 

@@ -62,12 +62,13 @@ def test_the_histogram(figure):
 @pytest.mark.parametrize("table", pictures.DRAW)
 def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch, table):
     """It is that of the table. A data set over which nothing was run has none."""
-    drawn = []
-    monkeypatch.setitem(pictures.DRAW, table, lambda _, dataset, runs: drawn.append((dataset, runs["pecan"]["f1"])))
-    results = {name: {"runs": {"pecan": summary(n) | {"setup": {}}} if n else {}} for n, name in enumerate("xab")}
+    drawn = {}
+    monkeypatch.setitem(pictures.DRAW, table, lambda _, dataset, runs: drawn.update({dataset: runs["pecan"]}))
+    runs = {name: summary(n) | {"setup": {}} for n, name in enumerate("ab")}
+    results = {"x": {"runs": {}}} | {name: {"runs": {"pecan": run}} for name, run in runs.items()}
     options = Namespace(table=table, output=tmp_path, pictures=True, json=True, question_again=False)
     command_line.show(options, results, [])
-    assert drawn == [("a", 41), ("b", 42)]
+    assert drawn == runs
     assert {path.name for path in tmp_path.glob("picture*.svg")} == {f"picture-{table}-{name}.svg" for name in "ab"}
 
 

@@ -46,7 +46,7 @@ def test_documents_that_share_batches_equal_documents_alone(tiny, settings, docu
 
 
 def test_killed_at_every_batch_it_goes_on(tiny, settings, documents, alone, tmp_path, monkeypatch):
-    """No group is summarised twice. What is left on disk are graphs and vectors."""
+    """Though a line of each file is torn, no group is summarised twice. What is left on disk are graphs and vectors."""
     summarise = pecan.summarise
     paths = [tmp_path / f"{document.id}.json" for document in documents]
     made = []
@@ -66,6 +66,9 @@ def test_killed_at_every_batch_it_goes_on(tiny, settings, documents, alone, tmp_
         except KeyboardInterrupt:
             made.pop()
             kills += 1
+            for summaries in tmp_path.glob("*.summaries"):
+                with summaries.open("a") as torn:
+                    torn.write('["half a li')
     assert_equal([each.graph for each in prepared], alone)
     assert kills > 4 and len(made) - 1 == len({*made[:-1]})
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".vectors"}

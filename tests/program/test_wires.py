@@ -196,21 +196,25 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
                                        for text in texts]
 
 
+# What the answers of each method share in RUNS[3]: settings, and the models that the method uses, no others.
+SETUP = json.loads("""{
+    "model": "model float32", "chunk": 40, "window": 900, "summary_share": 0.25, "tree": true, "confidence": 0.7,
+    "patience": 2, "attention": false, "similarity": true, "fixed_nodes": null, "answer_tokens": 128,
+    "question_again": false, "made with": {}}""")
+SETUPS = json.loads("""{
+    "pecan": {"encoder": "mean encoder", "builder": "builder float32", "graphs of any code": true,
+              "construction": {"chunk": 40, "window": 900, "summary_share": 0.5, "tree": true}},
+    "dragon": {"question_encoder": "cls questions", "chunk_encoder": "cls passages", "made with": {"top_k": 5}},
+    "longllmlingua": {"scorer": "scorer float32",
+                      "made with": {"target": 266, "most_of_units": 280, "window": 26}},
+    "bm25-x": {"made with": {"top_k": 3}}}""")
+
+
 def test_a_setup_names_what_all_answers_share(recorded):
-    """These are the settings, and the models that the method uses, no others. A builder has settings of its own."""
+    """A builder has settings of its own. The code has 16 digits."""
     setups = {call.path.stem: call.setup for call in recorded[RUNS[3]]["claim_file"]}
-    for setup in setups.values():
-        assert len(setup.pop("code")) == 16 and setup.pop("graphs of any code", True)
-    shared = {"model": "model float32", "chunk": 40, "window": 900, "summary_share": .25, "tree": True,
-              "confidence": .7, "patience": 2, "attention": False, "similarity": True, "fixed_nodes": None,
-              "answer_tokens": 128, "question_again": False, "made with": {}}
-    assert setups == {
-        "pecan": shared | {"encoder": "mean encoder", "builder": "builder float32", "construction": {
-            "chunk": 40, "window": 900, "summary_share": .5, "tree": True}},
-        "dragon": shared | {"question_encoder": "cls questions", "chunk_encoder": "cls passages",
-                            "made with": {"top_k": 5}},
-        "longllmlingua": shared | {"scorer": "scorer float32", "made with": setups["longllmlingua"]["made with"]},
-        "bm25-x": shared | {"made with": {"top_k": 3}}}
+    assert all(len(setup.pop("code")) == 16 for setup in setups.values())
+    assert setups == {name: SETUP | own for name, own in SETUPS.items()}
 
 
 # A machine's GPUs, --device, and the devices of its four processes.
