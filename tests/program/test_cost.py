@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 from runs import ROOT, run, write_lines
 
-import llama
 from core.settings import resolve
 from data import EMBEDDED
 from evaluation import cost
-from llama import Cache, flops_of, length_of
+from llama import Cache, Llama, flops_of, length_of
 from pecan import limit_and_room, node_line, question_prompt, room_for_nodes, summary_prompt
 
 
@@ -68,28 +67,23 @@ def test_minutes_are_flops_of_passes_times_what_they_take(monkeypatch):
             assert most == pytest.approx(2e-10 * flops) and most / 10.01 < least < most, name
 
 
-@pytest.mark.parametrize("kind", [(1, 64, 0, False), (1, 8, 128, True), (4, 1, 64, True), (4, 1, 64, False)], ids=str)
-def test_a_pass_is_measured_as_it_runs(tiny, monkeypatch, kind):
+@pytest.mark.parametrize("rows, length, cached, attended", [
+    (1, 64, 0, False), (1, 8, 128, True), (4, 1, 64, True), (4, 1, 64, False)])
+def test_a_pass_is_measured_as_it_runs(tiny, monkeypatch, spy, rows, length, cached, attended):
     """Its rows and tokens, the tokens in the cache and the attention to them are those of the run. The embedded model
     is small enough to be measured whole; of a large one one layer is."""
-    passes = []
-
-    def forward(self, tokens, positions, memory, attended=0):
-        passes.append((*tokens.shape, *set(memory.lengths), attended > 0))
-        assert attended in (0, memory.lengths[0]) and positions[0].tolist() == [
-            memory.lengths[0] + n for n in range(tokens.shape[1])]
-        return real(self, tokens, positions, memory, attended)
-
-    real = llama.Llama.forward
-    monkeypatch.setattr(llama.Llama, "forward", forward)
+    calls = spy("forward", Llama)
     monkeypatch.setattr("timeit.Timer.autorange", lambda timer: (4, timer.timeit(4) * 0 + 8.0))
     for least, layers in ((2 ** 28, 6), (1, 1)):
         monkeypatch.setattr(cost, "LAYERS", least)
         cost.seconds_a_flop.cache_clear()
-        flops = flops_of(replace(tiny.config, layers=layers), kind[1], kind[2] + kind[1])
-        assert cost.seconds_a_flop(tiny.device, tiny.dtype, tiny.folder, *kind) == 2 / (kind[0] * flops)
+        flops = flops_of(replace(tiny.config, layers=layers), length, cached + length)
+        seconds = cost.seconds_a_flop(tiny.device, tiny.dtype, tiny.folder, rows, length, cached, attended)
+        assert seconds == 2 / (rows * flops)
     cost.seconds_a_flop.cache_clear()
-    assert set(passes) == {kind}
+    for (_, tokens, positions, memory, keys), _ in calls:
+        assert tokens.shape == (rows, length) and memory.lengths == [cached] * rows and keys == attended * cached
+        assert positions[0].tolist() == [*range(cached, cached + length)]
 
 
 @pytest.mark.parametrize("options, width, batch", [([], 4, 16), (["--dtype", "float16", "--batch", 99], 2, 99)])

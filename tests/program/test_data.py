@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from core.files import InputError
-from data import Document, read_jsonl, read_text
+from data import Document, Question, read_jsonl, read_text
 
 QUESTION = {"question": "Who?", "answers": ["Ann", "Lee"]}
 GOOD = {"id": "first", "text": "t", "questions": [QUESTION]}
@@ -18,11 +18,9 @@ def test_both_forms_of_a_document(tmp_path):
             {"id": 2, "passages": ["a", "b"], "questions": [QUESTION | {"id": 2}]}]
     path = tmp_path / "mine.jsonl"
     path.write_text("\ufeff\n" + "\n \n".join(map(json.dumps, rows)), encoding="utf-8")
-    one, two = read_jsonl(path)
-    assert (one.id, one.passages, one.questions[0].id, one.questions[0].extra) == \
-        ("mine-2", ["t"], "mine-2-0", {"kind": "easy"})
-    assert (two.id, two.passages, two.questions[0].id, two.questions[0].answers) == \
-        ("2", ["a", "b"], "2", ["Ann", "Lee"])
+    assert read_jsonl(path) == [
+        Document("mine-2", ["t"], [Question("mine-2-0", "Who?", ["Ann", "Lee"], {"kind": "easy"})]),
+        Document("2", ["a", "b"], [Question("2", "Who?", ["Ann", "Lee"])])]
 
 
 def test_the_hash_is_that_of_the_passages():

@@ -60,13 +60,12 @@ def test_the_run_as_a_newcomer_sees_it(undisturbed):
     folder, printed = undisturbed
     lines = printed.splitlines()
     assert lines[0] == "embedded" and lines[-1] == f"Results: {folder / 'results.json'}"
-    kept = json.loads((folder / "results.json").read_text())
+    runs = json.loads((folder / "results.json").read_text())["data"]["embedded"]["runs"].values()
+    assert [(done["label"], done["n"]) for done in runs] == [("PECAN", 12), ("BM25 Top-5", 12), ("whole document", 12)]
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    for done in kept["data"]["embedded"]["runs"].values():
-        assert f"\nversion: {done['setup']['version']}\n" in (ROOT / "CITATION.cff").read_text()
-        assert (done["setup"]["commit"] or "").removesuffix("-dirty") == head and len(done["setup"]["code"]) == 16
-    assert [(run["label"], run["n"]) for run in kept["data"]["embedded"]["runs"].values()] == [
-        ("PECAN", 12), ("BM25 Top-5", 12), ("whole document", 12)]
+    for setup in (done["setup"] for done in runs):
+        assert f"\nversion: {setup['version']}\n" in (ROOT / "CITATION.cff").read_text()
+        assert (setup["commit"] or "").removesuffix("-dirty") == head and len(setup["code"]) == 16
 
 
 def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
@@ -294,14 +293,14 @@ def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
     paths = [write_lines(tmp_path / f"{name}.jsonl", [ROWS[0] | {"passages": ["Ann came."], "questions": questions}])
              for name, questions in (("good", [ROWS[0]["questions"][0], longer]), ("bad", [long]))]
     arguments = "--dataset", *paths, "--output", tmp_path / "r", "--method"
-    done = run(*arguments, "pecan,raptor-ct,whole,sbert,bm25", code=1)
-    good, bad = (block.splitlines() for block in done.stdout.split("\n\n"))
-    assert (good[0], bad[0]) == ("good", "bad")
-    assert [line.split()[0] for line in good[2:]] == ["PECAN", "whole"] and float(good[3].split()[-1]) <= 0
-    assert bad[2].startswith("whole document") and bad[2].split()[-2:] == ["1", "-"]
+    done = run(*arguments, "pecan,raptor-ct,whole,sbert,bm25", "--json", code=1)
+    found = json.loads(done.stdout)
+    good, bad = (found["data"][name]["runs"] for name in ("good", "bad"))
+    assert [*good] == ["pecan", "whole"] and good["whole"]["difference"]
+    assert [*bad] == ["whole"] and "difference" not in bad["whole"] and bad["whole"]["n"] == 1
     for words in ("RAPTOR-CT Top-5 on good: RAPTOR clusters", "BM25 Top-5 on good: question test-0-0 of document",
                   "question test-0-1 of document test-0: window", "PECAN on bad: question test-0-1 of document"):
-        assert f"\nnot answered: {words}" in done.stderr
+        assert f"\nnot answered: {words}" in done.stderr and words in str(found["not answered"])
     assert "out of memory (" in done.stderr
     assert not (tmp_path / "r" / "bad" / "pecan.jsonl").exists(), "it would bind the next run to these settings"
 

@@ -22,30 +22,34 @@ def documents():
 
 
 @pytest.fixture(scope="module")
-def alone(tiny, settings, documents):
+def method(tiny, settings):
+    """A function that makes a method of so many rows in a batch."""
+    return lambda rows: Pecan(tiny, TokenMean(tiny), replace(settings, batch=rows))
+
+
+@pytest.fixture(scope="module")
+def alone(method, documents):
     """The graph of each document, from one group at a time."""
-    method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=1))
-    return [method.prepare(document).graph for document in documents]
+    return [method(1).prepare(document).graph for document in documents]
 
 
-def assert_equal(graphs, wanted):
+def assert_equal(prepared, wanted):
     """The same nodes and FLOPs. Rows that run beside others round differently, so edges are equal to 1e-6."""
-    for graph, other in zip(graphs, wanted, strict=True):
+    for graph, other in zip((each.graph for each in prepared), wanted, strict=True):
         assert (graph.nodes, graph.flops) == (other.nodes, other.flops)
         assert [edge[:2] for edge in map(tuple, graph.edges)] == [edge[:2] for edge in map(tuple, other.edges)]
         assert [e for _, _, e in graph.edges] == pytest.approx([e for _, _, e in other.edges], abs=1e-6)
 
 
 @pytest.mark.parametrize("rows", [2, 16])
-def test_documents_that_share_batches_equal_documents_alone(tiny, settings, documents, alone, spy, rows):
+def test_documents_that_share_batches_equal_documents_alone(method, documents, alone, spy, rows):
     calls = spy("summarise", pecan)
-    method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=rows))
-    assert_equal([prepared.graph for prepared in method.prepare_all(documents, [None] * 3)], alone)
+    assert_equal(method(rows).prepare_all(documents, [None] * 3), alone)
     together = [len(batch) for (_, batch, *_), _ in calls]
     assert max(together) == rows and sum(together) > 3 * len(together) / 2, together
 
 
-def test_killed_at_every_batch_it_goes_on(tiny, settings, documents, alone, tmp_path, monkeypatch):
+def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path, monkeypatch):
     """Though a line of each file is torn, no group is summarised twice. What is left on disk are graphs and vectors."""
     summarise = pecan.summarise
     paths = [tmp_path / f"{document.id}.json" for document in documents]
@@ -61,7 +65,7 @@ def test_killed_at_every_batch_it_goes_on(tiny, settings, documents, alone, tmp_
     monkeypatch.setattr(pecan, "summarise", once)
     while True:
         try:
-            prepared = Pecan(tiny, TokenMean(tiny), replace(settings, batch=4)).prepare_all(documents, paths)
+            prepared = method(4).prepare_all(documents, paths)
             break
         except KeyboardInterrupt:
             made.pop()
@@ -69,15 +73,14 @@ def test_killed_at_every_batch_it_goes_on(tiny, settings, documents, alone, tmp_
             for summaries in tmp_path.glob("*.summaries"):
                 with summaries.open("a") as torn:
                     torn.write('["half a li')
-    assert_equal([each.graph for each in prepared], alone)
+    assert_equal(prepared, alone)
     assert kills > 4 and len(made) - 1 == len({*made[:-1]})
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".vectors"}
 
 
-def test_a_document_that_fails_stops_no_other(tiny, settings, documents, alone):
-    method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=8))
-    one, blank, two = method.prepare_all([documents[0], Document("blank", [" "]), documents[1]], [None] * 3)
-    assert_equal([one.graph, two.graph], alone[:2])
+def test_a_document_that_fails_stops_no_other(method, documents, alone):
+    one, blank, two = method(8).prepare_all([documents[0], Document("blank", [" "]), documents[1]], [None] * 3)
+    assert_equal([one, two], alone[:2])
     assert isinstance(blank, InputError) and "blank" in str(blank)
 
 
