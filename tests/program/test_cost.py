@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from oracle import write_checkpoint
 from runs import ROOT, run, write_lines
 
 from core.settings import resolve
@@ -65,6 +66,15 @@ def test_minutes_are_flops_of_passes_times_what_they_take(monkeypatch):
             least, most = costs["minutes"]
             flops = costs["graphs"][1] + costs["answers"][1]
             assert most == pytest.approx(2e-10 * flops) and most / 10.01 < least < most, name
+
+
+def test_the_builder_builds_with_its_own_settings(tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "seconds_a_flop", lambda *kind: 6e-9)
+    other = write_checkpoint(tmp_path / "other")
+    (other / "pecan.json").write_text('{"chunk": 10, "window": 500, "batch": 1}')
+    tiny, alone, both = (estimate("--limit", 1, "--method", "pecan", *options)["pecan"]["graphs"]
+                         for options in ([], ["--model", other], ["--builder", other]))
+    assert tiny != both == alone
 
 
 @pytest.mark.parametrize("rows, length, cached, attended", [

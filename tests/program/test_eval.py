@@ -15,7 +15,6 @@ from unittest.mock import Mock
 import pytest
 import torch
 from filelock import FileLock
-from oracle import write_checkpoint
 from runs import ROOT, files, run, table, write_lines
 
 import eval as command_line
@@ -175,25 +174,6 @@ def test_the_tables_of_the_paper_are_run(go, tmp_path):
     assert len(list((output / "graphs").glob("*.json"))) == 2
     data = json.loads((output / "results-patience.json").read_text())["data"]["embedded"]["runs"]
     assert [run["setup"]["patience"] for run in data.values()] == list(range(1, 9))
-
-
-def test_the_builders_settings_build_its_graphs(go, tmp_path):
-    """Table 2 compares who searches one graph, though the searcher's own settings differ; so does the estimate of a
-    construction."""
-    other = shutil.copytree(ROOT / "tiny", tmp_path / "other")
-    settings = json.loads((other / "pecan.json").read_text())
-    (other / "pecan.json").write_text(json.dumps(settings | {"chunk": 40, "window": 500}))
-    go("--limit", 1, "--table", 2, "--searcher", other)
-    first, shared, own = (json.loads(path.read_text().splitlines()[0])["graph"] for path in (
-        tmp_path / "r" / "embedded" / f"{name}.jsonl" for name in ("pecan", "pecan-tiny-other", "pecan-other-other")))
-    assert first == shared != own
-
-    large = write_checkpoint(tmp_path / "large")
-    (large / "pecan.json").write_text('{"chunk": 10, "window": 500, "batch": 1}')
-    tiny, alone, both = (
-        json.loads(go("--limit", 1, "--dry-run", "--method", "pecan", "--json", *options).stdout)["embedded"]["pecan"]
-        for options in ([], ["--model", large], ["--builder", large]))
-    assert tiny["graphs"] != both["graphs"] == alone["graphs"]
 
 
 class Second(Team):

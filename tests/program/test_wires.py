@@ -52,6 +52,7 @@ def files(tmp_path_factory):
     for name, dtype in LLAMAS.items():
         write_checkpoint(folder / name, dtype=dtype)
     (folder / "builder" / "pecan.json").write_text('{"summary_share": 0.5}')      # which only construction takes
+    (folder / "scorer" / "pecan.json").write_text('{"chunk": 200}')
     for name in BERTS:
         BertModel(BertConfig(vocab_size=480, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                              intermediate_size=16, max_position_embeddings=64)).save_pretrained(folder / name)
@@ -194,6 +195,12 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
             assert " ".join(texts) == (TEXTS["Who sings?" if name.startswith("pecan") else call.question] * 9).strip()
             assert call.c.tolist() == [sum(x * y for x, y in zip(vector_of(text), vector_of(call.question)))
                                        for text in texts]
+
+
+def test_a_searcher_searches_the_graphs_of_the_model_itself(recorded):
+    """Its own settings differ, and those three graphs are not built again. (Each building is begun twice: before and
+    after its summaries.)"""
+    assert [call.model.folder.name for call in recorded[RUNS[5]]["build"]] == ["model"] * 6 + ["scorer"] * 6
 
 
 # What the answers of each method share in RUNS[3]: settings, and the models that the method uses, no others.
@@ -342,8 +349,8 @@ PAIRS = """
 tiny + tiny     | tiny   | None | 24  | 380  | None
 model + model   | model  | None | 300 | 2048 | None
 tiny + model    | model  | tiny | 300 | 2048 | 24
-scorer + scorer | scorer | None | 300 | 2048 | None
-tiny + scorer   | scorer | tiny | 300 | 2048 | 24
+scorer + scorer | scorer | None | 200 | 2048 | None
+tiny + scorer   | scorer | tiny | 200 | 2048 | 24
 """
 
 
