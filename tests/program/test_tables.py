@@ -95,15 +95,15 @@ def test_predictions_are_scored_again(tmp_path):
 
 
 @pytest.mark.parametrize("flops, printed", table("""
-    0      | 0.00
-    999    | 999
-    999.5  | 1.00K
-    9.994  | 9.99
-    9.996  | 10.0
-    99.94  | 99.9
-    99.95  | 100
-    1e3    | 1.00K
-    9.55e8 | 955M
+    0         | 0.00
+    999       | 999
+    999.5     | 1.00K
+    9.994     | 9.99
+    9.996     | 10.0
+    99.94     | 99.9
+    99.95     | 100
+    1e3       | 1.00K
+    9.55e8    | 955M
     9.9999e8  | 1.00G
     1.6667e9  | 1.67G
     3.1e13    | 31.0T
@@ -115,9 +115,8 @@ def test_flops_are_printed_with_three_digits(flops, printed):
 # --- from the runs to a printed table -------------------------------------------------------------------------------
 
 # What eval.py prints over two data sets, Qasper and mine: {--table: some blocks of its text}.
-PRINTED = {}
-for part in (Path(__file__).parent / "tables.txt").read_text(encoding="utf-8").strip().split("\n\n--table ")[1:]:
-    name, *PRINTED[name] = part.split("\n\n")
+PARTS = (Path(__file__).parent / "tables.txt").read_text(encoding="utf-8").strip().split("\n\n--table ")[1:]
+PRINTED = {name: blocks for name, *blocks in (part.split("\n\n") for part in PARTS)}
 
 
 def numbered(rows: list, pecan: list | None) -> dict:
