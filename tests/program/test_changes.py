@@ -54,7 +54,7 @@ def replaced(folder, file, old, new):
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_method_gives_the_changed_numbers(program, tmp_path, change):
     """The same folder is refused, also if only half of it was answered. Every other way gives what everything anew
-    gives. Graphs that the change does not touch are taken."""
+    gives. Graphs that the change does not touch are taken; all are, and it is said, with --any-code."""
     folder = shutil.copytree(program, tmp_path / "p")
     lines = [line[:1] for line in CHANGES[change].splitlines()]
     texts = ["".join(f"{line[1:]}\n" for line in CHANGES[change].splitlines() if line[0] == sign) for sign in "-+"]
@@ -75,6 +75,8 @@ def test_a_changed_method_gives_the_changed_numbers(program, tmp_path, change):
     graphs = "0 taken, 1 built; 1 that another code has built are unused"
     graphs = graphs if file == "llama.py" else "1 taken, 0 built"
     assert graphs in done.stderr and answers(folder, "mixed") == wanted
+    done = run(folder, "any", "--graphs", "old/graphs", "--any-code")
+    assert "1 taken, 0 built" in done.stderr and "(--any-code)" in done.stdout
     run(folder, "old", "--overwrite")
     assert answers(folder, "old") == wanted
 

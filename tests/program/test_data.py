@@ -32,7 +32,7 @@ def test_the_hash_is_that_of_the_passages():
 # Each of these lines is wrong behind the line GOOD.
 WRONG = rb'''{
 []
-{"n": NaN}
+{"text": "t", "questions": [], "n": NaN}
 {"id": "first", "text": "t", "questions": []}
 {"text": "t", "questions": [{"id": "first-0", "question": "Who?", "answers": ["Ann"]}]}
 {"text": "x\ud83d", "questions": []}

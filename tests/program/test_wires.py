@@ -115,7 +115,7 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
 
 SHARED = ("--model model --builder builder --encoder encoder --device here --dtype float16 --chunk 40 --window 900 "
           "--batch 2 --without graph ")
-CHECKS = SHARED + "--confidence .7 --patience 2 --without attention "
+CHECKS = SHARED + "--confidence .7 --patience 2 --without attention --question-again "
 FIXED = SHARED + "--nodes 4 --without similarity "
 RUNS = [
     f"pecan.py text.txt 'Who sings?' 'Who swims?' --dataset-settings MuSiQue {CHECKS}",
@@ -146,6 +146,7 @@ pecan,sbert      | sbert         | chunk_encoder.fingerprint    | mean encoder
 --confidence     | Search        | settings.confidence          | 0.7
 --patience       | Search        | settings.patience            | 2
 --nodes          | Search        | settings.fixed_nodes         | 4
+--question-again | Search        | settings.question_again      | True
 graph            | summarise     | tree                         | True
 attention        | Search        | settings.attention           | False
 similarity       | Search        | settings.similarity          | False
@@ -207,7 +208,7 @@ def test_a_searcher_searches_the_graphs_of_the_model_itself(recorded):
 SETUP = json.loads("""{
     "model": "model float32", "chunk": 40, "window": 900, "summary_share": 0.25, "tree": true, "confidence": 0.7,
     "patience": 2, "attention": false, "similarity": true, "fixed_nodes": null, "answer_tokens": 128,
-    "question_again": false, "made with": {}}""")
+    "question_again": true, "made with": {}}""")
 SETUPS = json.loads("""{
     "pecan": {"encoder": "mean encoder", "builder": "builder float32", "graphs of any code": true,
               "construction": {"chunk": 40, "window": 900, "summary_share": 0.5, "tree": true}},
