@@ -27,23 +27,26 @@ def serve(repositories: dict[str, dict[str, bytes] | str], cache: Path, monkeypa
                 r"/(api/)?(?:models/)?((?:datasets/)?[^/]+/[^/]+)/(resolve|tree|revision)/([^/?]+)/?([^?]*)",
                 unquote(self.path)).groups()
             files = repositories.get(repository, "RepoNotFound")
-            error = files if isinstance(files, str) else "RevisionNotFound" if revision not in ("main", COMMIT) else \
-                "EntryNotFound" if not api and name not in files else None
-            if error:
-                body = b"{}"
+            error = ""
+            body = b"{}"
+            if isinstance(files, str):
+                error = files
+            elif revision not in ("main", COMMIT):
+                error = "RevisionNotFound"
             elif kind == "revision":
                 body = json.dumps({"id": repository, "sha": COMMIT}).encode()
             elif api:
                 body = json.dumps([{"type": "file", "path": path, "size": len(content), "oid": "0"}
                                    for path, content in files.items()]).encode()
-            else:
+            elif name in files:
                 body = files[name]
+            else:
+                error = "EntryNotFound"
 
-            self.send_response({None: 200, "GatedRepo": 403}.get(error, 404))
-            for header, value in {"X-Error-Code": error, "X-Repo-Commit": COMMIT, "Content-Length": len(body),
-                                  "ETag": f'"{hashlib.sha256(body).hexdigest()}"'}.items():
-                if value is not None:
-                    self.send_header(header, str(value))
+            self.send_response({"": 200, "GatedRepo": 403}.get(error, 404))
+            for header, value in (("X-Error-Code", error), ("X-Repo-Commit", COMMIT), ("Content-Length", len(body)),
+                                  ("ETag", f'"{hashlib.sha256(body).hexdigest()}"')):
+                self.send_header(header, str(value))
             self.end_headers()
             return body
 
