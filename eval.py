@@ -85,7 +85,7 @@ def parse(argv) -> argparse.Namespace:
         if getattr(args, option) not in (None, []):
             others = (f"with --table {name}" if name else "without --table" for name, (_, own) in TABLES.items()
                       if option not in own)
-            raise InputError(f"--{option}: what is run decides it here; it may be chosen {', '.join(others)}")
+            raise InputError(f"--{option} cannot be chosen here; it may be chosen {', '.join(others)}")
 
     known = {row.name: row for row in (rows(args.model, args.searcher) if callable(rows) else rows)}
     names = args.method.split(",") if args.method else known if args.table else DEFAULT_METHODS

@@ -225,14 +225,16 @@ MARKER = re.compile(rf"""(?x: {BLANK} (?:
     ) \s*+ )""")                                        # a number of at most two digits: 1. 1) (1) **1.** ## 1. 一、
 LEAD = re.compile(rf"({BLANK})((?:\#{{1,6}}(?=\s))?)\s*+")
 FENCE = re.compile(r"(?m)^[^\S\n]*(```|~~~)\w*[^\S\n]*$")
-TEXT = 1000                                                 # the level of text outside of headings and bullets
+
+# The levels of an outline. A heading with # has 1 to 6, and a bullet of level BULLET is a heading in bold.
+HEADING, BULLET, TEXT = 7, 8, 1000
 
 
 def outline(text: str) -> list[list[int]]:
     """The headings, bullets and other texts of a reply as [level, start, end], in its order. Other lines join them.
 
-    The level of a heading is the number of its #, or 7. That of a bullet is 8 or more and grows with its indent. TEXT
-    is any other text. Which of it counts? The paper does not say, so we lose little:
+    The level of a heading is the number of its #, or HEADING. That of a bullet is BULLET or more and grows with its
+    indent. All else is TEXT. What of it counts? The paper does not say, so we lose little:
 
         preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is kept
         afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
@@ -258,8 +260,8 @@ def outline(text: str) -> list[list[int]]:
         bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
         colon = text[start:end].rstrip("*_ ").endswith((":", "："))
         if markers[n] or lead[2] or bold and not colon or colon and n > marked[0] and MARKER.match(text, end):
-            items.append([len(lead[2]) or (9 + 2 * depth - bold if markers[n] else 7), start, end])
-        elif not items or items[-1][0] < 8:
+            items.append([len(lead[2]) or (BULLET + 1 + 2 * depth - bold if markers[n] else HEADING), start, end])
+        elif not items or items[-1][0] < BULLET:
             items.append([TEXT, start, end])
         elif items[-1][1] >= items[-1][2]:
             items[-1][1:] = start, end                      # a marker's text may stand below it
@@ -290,7 +292,7 @@ def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
     for item, (below, *_) in zip(kept, [*kept[1:], [0]]):
         level, start, end = item
         above = [heading for heading in above if heading[0] < level]
-        if level < below and (level < 8 or text[end - 1] not in ".!?。！？"):
+        if level < below and (level < BULLET or text[end - 1] not in ".!?。！？"):
             above.append(item)
         elif start < end:
             points.append([(start, end) for _, start, end in [*above, item]])

@@ -102,7 +102,8 @@ def rows(settings: Settings, device: str) -> int:
 class Batches:
     """Runs what is wanted as rows of batches, at most `rows` in each, those of like length together.
 
-    If memory runs out, later batches have half as many rows times length, down to a row alone.
+    If memory runs out, the batch is run again with half as many rows times length, and so are all later ones, down to a
+    row alone.
     """
 
     def __init__(self, rows: int):

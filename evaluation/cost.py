@@ -32,7 +32,7 @@ from core.settings import PAPER, PASS, Settings
 from core.together import rows as rows_of
 from evaluation import paper
 from evaluation.datasets import Dataset
-from evaluation.methods import Run, plan
+from evaluation.methods import PECAN, Run, plan
 from evaluation.models import choose_threads, unloaded
 from evaluation.tables import Table, as_text, quantity
 from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of
@@ -146,7 +146,7 @@ class Estimate:
         options = run.options
         self.run = run
         self.method = run.row.name.partition("-")[0]
-        self.is_pecan = self.method in ("pecan", "garlic")
+        self.is_pecan = self.method == "pecan" or run.row.make is PECAN.make
         self.model = options.model
         self.builder = self.is_pecan and options.builder or options.model
         self.built = self.is_pecan and run.construction or run.settings                    # the settings of stage 1

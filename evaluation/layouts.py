@@ -459,7 +459,7 @@ class Own(Layout):
         return row
 
 
-# They are tried in this order. The first that recognises a file is its layout.
+# datasets.recognise tries them in this order.
 LAYOUTS = {
     layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
                                        LongBench(), Own())}

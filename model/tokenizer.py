@@ -74,14 +74,8 @@ class Tokenizer:
             self._kept_ids = lru_cache(65_536)(self._ids)
             self._word = self._ids("Yes")
             self._unknown = self.plain.token_to_id(getattr(self.plain.model, "unk_token", None) or "")
-            self.frame, self.user_prefix, self.reply_prefix = self._frame()
-
-            # No text may smuggle in a special token, nor one that the template prints. Other added tokens stay words in
-            # a document; so do the template's plain words, such as "user", which do not mix letters and signs, as <x>.
-            framed = {*itertools.chain(*self.frame)}
-            control = {i: token.content for i, token in self.special.get_added_tokens_decoder().items()
-                       if token.special or token.content in self.special_names.values()
-                       or re.search(r"\w\W|\W\w", token.content) and (i in framed or token.content in self.template)}
+            self._check_joints(self._find_frame())
+            control = self._control_tokens()
             self.plain.add_special_tokens([*control.values()])
             self.plain.encode_special_tokens = True
             for i, name in control.items():
@@ -93,45 +87,59 @@ class Tokenizer:
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
 
         # A control token that no prompt contains needs no row in the embeddings.
-        largest = max({*self.plain.get_vocab().values()} - control.keys() | framed)
+        largest = max({*self.plain.get_vocab().values()} - control.keys() | {*itertools.chain(*self.frame)})
         if vocabulary is not None and largest >= vocabulary:
             raise InputError(f"{folder}: the tokenizer gives ids up to {largest}, and vocab_size of config.json is "
                              f"{vocabulary}; the two belong to different models")
 
-    def _frame(self) -> tuple:
-        """The frame and the prefixes of user and reply, cut out of a rendered conversation."""
+    def _control_tokens(self) -> dict[int, str]:
+        """The tokens that no text may smuggle in: special ones, and others that the template prints.
+
+        Other added tokens stay words in a document. So do the template's plain words, such as "user", which do not mix
+        letters and signs, as <x>.
+        """
+        framed = {*itertools.chain(*self.frame)}
+        return {i: token.content for i, token in self.special.get_added_tokens_decoder().items()
+                if token.special or token.content in self.special_names.values()
+                or re.search(r"\w\W|\W\w", token.content) and (i in framed or token.content in self.template)}
+
+    def _find_frame(self) -> list[str]:
+        """Cut `frame`, `user_prefix` and `reply_prefix` out of a rendered conversation. Returns the frame's texts."""
         turns = [{"role": role, "content": SAMPLE} for role in ("user", "assistant", "user")]
         with reading(self.source, "the chat template does not print unchanged what user and assistant say"):
             opening, header = self.render(turns[:1]).split(SAMPLE)
             first, said, reopening, last_header = self.render(turns).split(SAMPLE)
 
         # A blank before what user and assistant say (Llama 2) is part of their first words.
-        user_prefix = " " if opening.endswith(" ") and reopening.endswith(" ") else ""
-        reply_prefix = " " if said == header + " " else ""
-        said = said.removesuffix(reply_prefix)
+        self.user_prefix = " " if opening.endswith(" ") and reopening.endswith(" ") else ""
+        self.reply_prefix = " " if said == header + " " else ""
+        said = said.removesuffix(self.reply_prefix)
         shorter, close = sorted((header, said), key=len)
-        texts = [opening.removesuffix(user_prefix), close, reopening.removesuffix(user_prefix), last_header]
-        frame = Frame(*self._around_contents(texts), self._around_contents([texts[0], said])[1])
+        texts = [opening.removesuffix(self.user_prefix), close, reopening.removesuffix(self.user_prefix), last_header]
+        self.frame = Frame(*self._around_contents(texts), self._around_contents([texts[0], said])[1])
 
         # The generation prompt may have an empty thought that a conversation leaves out, or leave white space out.
-        if re.search(UNFINISHED, self.decode(frame.close)):
+        if re.search(UNFINISHED, self.decode(self.frame.close)):
             raise InputError(f"{self.source}: the chat template opens a thought by {header!r:.80}, so the model would "
                              "think where PECAN needs Yes or No; take a checkpoint that answers at once")
         if opening != first or not re.fullmatch(rf"(<{THOUGHT}\s*</{THOUGHT}|\s)*", close.removeprefix(shorter)):
             raise InputError(f"{self.source}: the chat template asks for a reply by {header!r:.80}, which is not how "
                              f"the assistant's turn begins in a conversation, {said!r:.80}")
 
+        return texts
+
+    def _check_joints(self, texts: list[str]):
+        """InputError if a token joins the frame, whose texts are given, to what PECAN says."""
         for user, reply in itertools.product(USER, ("Yes", "No")):
-            contents = [user_prefix + user, reply_prefix + reply, user_prefix + user]
+            contents = [self.user_prefix + user, self.reply_prefix + reply, self.user_prefix + user]
             whole = texts[0]
-            ids = [*frame.open]
-            for content, text, piece in zip(contents, texts[1:], frame[1:]):
+            ids = [*self.frame.open]
+            for content, text, piece in zip(contents, texts[1:], self.frame[1:]):
                 whole += content + text
                 ids += self._ids(content) + piece
             if self.special.encode(whole, add_special_tokens=False).ids != ids:
                 raise InputError(f"{self.source}: a token joins the chat template to what PECAN says in {whole!r:.80}; "
                                  "take a checkpoint whose template keeps them apart, by special tokens or blanks")
-        return frame, user_prefix, reply_prefix
 
     def _around_contents(self, texts: list[str]) -> list[list[int]]:
         """The ids of each of these texts in a conversation that has contents between them."""

@@ -300,7 +300,7 @@ def test_ranking_equals_hugging_face(tiny, tiny_hf, settings, document, question
     start = tokenizer.bos if bos else tokenizer.encode("\n")
     if not bos:
         monkeypatch.setattr(tokenizer, "special_names", {})
-    method = LongLLMLingua(tiny, tiny, settings)
+    method = LongLLMLingua(tiny, tiny, replace(settings, batch=16))
     units = [tokenizer.encode(unit) for unit in method.prepare(document).texts]
     assert len(units) > method.batches.rows
 

@@ -22,7 +22,8 @@ from baselines.bm25 import BM25
 from baselines.dense import Dense
 from data import EMBEDDED
 from evaluation import runner
-from evaluation.runner import Predictions, Team
+from evaluation.answers import Predictions
+from evaluation.team import Team
 from model.tokenizer import Tokenizer
 
 ROWS = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:3]]         # documents of the embedded set

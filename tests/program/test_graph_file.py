@@ -16,7 +16,7 @@ from core.files import InputError, OutputError
 from core.together import Batches, Memory, Wanted, together
 from data import Answer, Document, Prepared, Question
 from encoders.token_mean import TokenMean
-from evaluation.runner import Predictions
+from evaluation.answers import Predictions
 from pecan import Pecan
 from view import ask
 from view.trace import read_traces

@@ -64,7 +64,7 @@ def test_each_data_set_has_its_own_picture(tmp_path, monkeypatch, table):
     """It is that of the table. A data set over which nothing was run has none."""
     drawn = {}
     monkeypatch.setitem(pictures.DRAW, table, lambda _, dataset, runs: drawn.update({dataset: runs["pecan"]}))
-    runs = {name: summary(n) | {"setup": {}} for n, name in enumerate("ab")}
+    runs = {name: summary(n) | {"label": "PECAN"} for n, name in enumerate("ab")}
     results = {"x": {"runs": {}}} | {name: {"runs": {"pecan": run}} for name, run in runs.items()}
     options = Namespace(table=table, output=tmp_path, pictures=True, json=True, question_again=False)
     command_line.show(options, results, [])

@@ -12,7 +12,8 @@ import eval
 from core.disk import unsealed
 from data import Answer, Document, Prepared, Question
 from evaluation import datasets, metrics, tables
-from evaluation.runner import Predictions, Runner
+from evaluation.answers import Predictions
+from evaluation.runner import Runner
 from evaluation.tables import cells, quantity
 from pecan import Step
 

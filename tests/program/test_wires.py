@@ -141,7 +141,7 @@ pecan,sbert      | sbert         | chunk_encoder.fingerprint    | mean encoder
 --chunk          | Search        | settings.chunk               | 40
 --window         | summarise     | limit                        | 450
 --window         | Search        | settings.window              | 900
---builder={TINY} | Search        | settings.window              | 512
+--builder={TINY} | build         | settings.window              | 380
 --batch          | prepare_all   | self.batches.rows            | 2
 --confidence     | Search        | settings.confidence          | 0.7
 --patience       | Search        | settings.patience            | 2
