@@ -199,7 +199,6 @@ class Rule(NamedTuple):
 
 COUNT = Rule((int,), "a whole number from 1 to 16,777,216", lambda n: 1 <= n <= 1 << 24)
 POSITIVE = Rule((int, float), "a number above 0 and below 1e12", lambda x: 0 < x < 1e12)
-NUMBER = Rule((int,), "a whole number from 0 to below 1e30", lambda n: 0 <= n < 1e30)
 FLAG = Rule((bool,), "true or false")
 TEXT = Rule((str,), "a text")
 TEXTS = Rule((list,), "a non-empty list of texts", lambda texts: texts and all(isinstance(text, str) for text in texts))

@@ -14,14 +14,8 @@ from pathlib import Path
 from core.code import VERSION, commit
 from core.disk import sealed, unsealed
 from core.files import (
-    FLAG,
-    NUMBER,
-    TEXT,
-    TEXTS,
     InputError,
-    Rule,
     append_line,
-    check_values,
     complete_lines,
     parse_json,
     read_json,
@@ -33,13 +27,6 @@ from core.files import (
 from data import Answer, Document, Prepared, Question
 from evaluation import metrics
 from evaluation.methods import Run
-
-# The fields that every line must have.
-COUNTS = Rule((dict,), "an object with whole numbers",
-              lambda counts: all(type(n) is int and NUMBER.holds(n) for n in counts.values()))
-RULES = {**dict.fromkeys(("id", "document", "hash", "question", "prediction"), TEXT), "answers": TEXTS, "cut": FLAG,
-         **dict.fromkeys(("nodes", "tokens", "flops", "construction_flops"), NUMBER),
-         **dict.fromkeys(("counts", "construction_counts"), COUNTS)}
 
 
 class Predictions:
@@ -55,7 +42,6 @@ class Predictions:
         for where, line in lines_of(path):
             with reading(where, "not a prediction", "; move the file away, or use --overwrite"):
                 row = unsealed(parse_json(line, where, dict), where)
-                check_values(row, RULES, f"{where}: ")
             row.pop("trace", None)
             self.rows[row["id"]] = row
 
