@@ -103,7 +103,7 @@ def test_any_life_of_a_cache_equals_one_pass(model64):
 @pytest.mark.parametrize("length", [1, 7, 300])
 def test_node_by_node_equals_one_pass(model64, ids, length):
     """One token, then 600 more in nodes of 1 to 300 tokens: logits after each node and keys of the last layer are
-    equal. (A mask may be missing behind a single token alone.)"""
+    equal. (The first token is read alone, because a mask could be missing only behind a single token: P > T + 1.)"""
     tokens = ids(601)
     cache = Cache(model64, 1, 601)
     wanted, _, whole = written_out(model64, tokens)
