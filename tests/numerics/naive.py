@@ -1,4 +1,4 @@
-"""The method a second time, written from the paper alone (PECAN, sections 3.1, 3.2 and Appendix C).
+"""The method a second time, written from the paper (PECAN, sections 3.1, 3.2 and Appendix C).
 
 Loops over tokens and nodes, Python numbers and numpy. From pecan.py it takes only the words of the prompts. Slow, and
 plain enough to check by eye. Where the paper is silent, it makes the same choices as pecan.py, which names them: so it
