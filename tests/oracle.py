@@ -78,7 +78,7 @@ def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedMo
 
 def ending_at(model, *eos) -> Llama:
     """The model, whose replies end at other tokens."""
-    return Llama(replace(model.config, eos=eos), model.weights)
+    return Llama(replace(model.config, eos=eos), model.weights, model.tokenizer)
 
 
 # --- passes ---------------------------------------------------------------------------------------------------------
