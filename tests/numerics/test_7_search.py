@@ -165,23 +165,20 @@ def test_passes_flops_and_tokens_of_a_search(tiny, graph, question, settings, be
     counts = [tokens for (_, tokens, _), _ in passes]
     costs = [flops for _, flops in passes]
 
-    # Groups of the top level have at most 20 tokens, and the next node would not have fitted.
-    wanted = [length_of(pecan.question_prompt(t, question))]
-    passes_to = []                                            # of each step
-    for step in answer.trace:
-        length = length_of(node_line(t, step.node, graph.nodes[step.node].text))
-        if not passes_to or step.score is not None or wanted[-1] + length > 20:
-            wanted.append(0)
-        wanted[-1] += length + (len(t.frame.close) if step.p_yes is not None else 0)
-        passes_to.append(len(wanted))
+    # The top level has four nodes of 7 tokens. Two of them fit into 20 tokens, and a check follows the last. Every
+    # later node has a pass and a check of its own.
+    lengths = [length_of(node_line(t, step.node, graph.nodes[step.node].text)) for step in answer.trace]
+    assert lengths[:4] == [7] * len(graph.top_level) and len(lengths) > 6
+    check = len(t.frame.close)
     chosen = min(len(t.encode(answer.text)) + 1, settings.answer_tokens)       # also the token that ends the answer
-    wanted += [length_of(pecan.answer_turn(t, 0)), *[1] * (chosen - 1)]
-    assert counts == wanted and passes_to[0] < passes_to[len(graph.top_level) - 1] < passes_to[-1] - 2
+    assert counts == [length_of(pecan.question_prompt(t, question)), 14, 14 + check,
+                      *(length + check for length in lengths[4:]),
+                      length_of(pecan.answer_turn(t, 0)), *[1] * (chosen - 1)]
 
     # What was spent up to a step is what was spent up to the end of its pass.
     logits = flops_of(tiny.config, 0, 0, 1)
     checks = 0
-    for step, n in zip(answer.trace, passes_to):
+    for step, n in zip(answer.trace, [2, 2, 3, 3, *range(4, len(lengths))], strict=True):
         checks += step.p_yes is not None
         assert step.flops == sum(costs[:n]) + checks * logits and step.tokens == sum(counts[:n])
     assert answer.flops == sum(costs) + (checks + chosen) * logits
