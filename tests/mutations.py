@@ -171,12 +171,12 @@ PECAN = {
         "a heading's words are those of its first point alone": (
             "start, end in [*above, item]])", "start, end in [*above, item]]), above.clear()"),
     },
-    "test_7_pecan.py::test_bullets": {
+    "test_text.py::test_bullets": {
         "a year is a marker": ("{of('Nl')}]{{1,2}}", "{of('Nl')}]{{1,4}}"),
         "a dash without a blank is a marker": ("[{of('Pd')}+−] (?=\\s|$)", "[{of('Pd')}+−]"),
         "a sentence is a heading": ("level < BULLET or text[", "True or text["),
     },
-    "test_7_pecan.py::test_a_heading_begins_the_points_below_it": {
+    "test_text.py::test_a_heading_begins_the_points_below_it": {
         "a heading ends the point above it": ("or colon and n > marked", "or False and n > marked"),
     },
     "test_7_algorithm.py::test_building_equals_the_naive_one": {
@@ -244,7 +244,7 @@ PECAN = {
 }
 
 TEXT = {
-    "test_7_pecan.py::test_a_word_counts_with_the_blank_before_it": {
+    "test_text.py::test_a_word_counts_with_the_blank_before_it": {
         "chunks split by words without their blank": ("encode(piece)) if", "encode(piece[1:])) if"),
     },
     "test_hostile.py::test_a_text_without_blanks_is_cut_at_the_best_place": {

@@ -2,13 +2,14 @@
 
 Loops over tokens and nodes, Python numbers and numpy. From pecan.py it takes only the words of the prompts. Slow, and
 plain enough to check by eye. Where the paper is silent, it makes the same choices as pecan.py, which names them: so it
-finds slips, not misreadings. The model is three functions:
+finds slips, not misreadings. The bullets of a reply are found in naive_points.py. The model is three functions:
 
     attend(token, x, y)   attention of `token` at position x to position y: the mean over layers and heads
     follow(token, x)      the token that the model writes after `token` at position x
     p_yes(x)              the model's probability of Yes when it is asked after position x
 """
 import numpy as np
+from naive_points import points
 
 from pecan import ANSWER, ASK, SUMMARISE
 
@@ -70,54 +71,6 @@ def pack(level, lengths, space):
             groups.append([])
         groups[-1].append(i)
     return groups
-
-
-def points(tokenizer, reply, cut):
-    """{text: the places of its tokens} of the bullets of a reply; `cut`: the length limit ended the reply.
-
-    Read token by token. (pecan.bullets reads characters.) No line is indented here.
-    """
-    star, colon, newline, empty_line = (tokenizer.encode(text)[0] for text in ("*", ":", "\n", "\n\n"))
-    lines = [[]]                                               # of places
-    for place, token in enumerate(reply):
-        if token in (newline, empty_line):
-            lines += [[]] if token == newline else [[], []]
-        else:
-            lines[-1].append(place)
-
-    # What stands before the first marked line or heading, and what each of them holds until the next one. A heading is
-    # unmarked, ends with a colon, maybe bold, and has a marked line below it.
-    marks = [n for n, line in enumerate(lines) if line and reply[line[0]] == star]
-    filled = [n for n, line in enumerate(lines) if line]
-    words = [[place for place in line if reply[place] != star] for line in lines]
-    heads = [n for n, below in zip(filled, filled[1:]) if n not in marks and below in marks[1:]
-             and [reply[place] for place in words[n]][-1:] == [colon]]
-    starts = sorted(marks + heads)
-    before, *blocks = [lines[a:b] for a, b in zip([0, *starts], [*starts, len(lines)])]
-    if marks and [reply[place] for place in sum(words[:marks[0]], [])][-1:] == [colon]:
-        before = []                                            # a preamble, maybe bold
-
-    # The last of several blocks ends at an empty line below its text: what follows is an afterword.
-    if len(marks) > 1:
-        ends = [n for n, line in enumerate(blocks[-1]) if not line and len(sum(blocks[-1][:n], [])) > 1]
-        blocks[-1] = blocks[-1][:min(ends, default=None)]
-
-    # The first token of a marked line is the marker. What remains is read from its first word to its last, a heading
-    # before each point below it.
-    found = [(False, sum(before, [])), *((n in heads, sum(block, [])[n in marks:]) for n, block in zip(starts, blocks))]
-    if cut and any(places for _, places in found[:-1]):
-        found.pop()
-    found = [(heading, list(range(places[0], places[-1] + 1)), places) for heading, places in found if places]
-    texts = {}
-    above = [], []
-    for (heading, *point), (next_heading, *_) in zip(found, [*found[1:], (True,)]):
-        if heading:
-            above = point if not next_heading else ([], [])
-        if not heading or next_heading:
-            places, spoken = (above[k] + point[k] for k in range(2))
-            text = " ".join(tokenizer.decode([reply[place]]) for place in spoken)
-            texts.setdefault(" ".join(text.split()), places)                                # a repeat is left out
-    return texts
 
 
 def summarise(tokenizer, attend, follow, eos, texts, group, limit, tree):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_points import points
 
 import pecan
 from core.files import InputError
@@ -102,14 +103,14 @@ def test_building_equals_the_naive_one(tiny):
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(["*", "\n", "\n*", "\n\n", "Mara", "job", ":"]), min_size=1), st.booleans())
 def test_bullets_equal_the_naive_ones(tiny, reply, cut):
-    """pecan.py finds bullets line by line over characters, naive.py token by token. A repeat is left out."""
+    """pecan.py finds bullets line by line over characters, naive_points.py token by token. A repeat is left out."""
     ids = sum(map(tiny.tokenizer.encode, reply), [])
     limit = len(ids) if cut else len(ids) + 1
 
     # Token x attends only to "node" x, so the edges of an IP show its tokens.
-    points = pecan.information_points(tiny.tokenizer, ids, torch.eye(len(ids)), limit, tree=False)
-    ours = [(text, np.flatnonzero(e).tolist()) for text, e in points]
-    assert ours == list(naive.points(tiny.tokenizer, ids, cut).items())
+    found = pecan.information_points(tiny.tokenizer, ids, torch.eye(len(ids)), limit, tree=False)
+    ours = [(text, np.flatnonzero(e).tolist()) for text, e in found]
+    assert ours == [*points(tiny.tokenizer, ids, cut).items()]
 
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------
