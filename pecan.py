@@ -225,9 +225,9 @@ MARKER = re.compile(rf"""(?x: {BLANK} (?:
     ) \s*+ )""")                                        # a number of at most two digits: 1. 1) (1) **1.** ## 1. 一、
 LEAD = re.compile(rf"({BLANK})((?:\#{{1,6}}(?=\s))?)\s*+")
 FENCE = re.compile(r"(?m)^[^\S\n]*(```|~~~)\w*[^\S\n]*$")
-
-# The levels of an outline. A heading with # has 1 to 6, and a bullet of level BULLET is a heading in bold.
-HEADING, BULLET, TEXT = 7, 8, 1000
+HEADING = 7                                                 # the level in an outline of a heading without #
+BULLET = 8                                                  # of a bullet in bold; others and indented ones have more
+TEXT = 1000                                                 # of text outside of headings and bullets
 
 
 def outline(text: str) -> list[list[int]]:
