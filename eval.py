@@ -159,7 +159,7 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
         failures += reasons
         if run.row.name == "pecan":
             pecan[name] = rows
-        label = run.row.label + (", graphs of any code" if setup.get("graphs of any code") else "")
+        label = run.row.label + (" (--any-code)" if setup.get("graphs of any code") else "")
         done[run.row.name] = {"label": label, "setup": setup} | metrics.summary(rows, pecan.get(name))
 
     if runs and not any(entry["runs"] for entry in results.values()):

@@ -154,7 +154,7 @@ def compared(table: str, dataset: str, runs: dict) -> Table:
     fixed = TABLES[table][0]
     labels = {} if callable(fixed) else {row.name: row.label for row in fixed}
     labels |= {name: run["label"] for name, run in runs.items()}
-    known = {name: re.sub("Meta-|-Instruct|, graphs of any code", "", label) for name, label in labels.items()}
+    known = {name: re.sub("Meta-|-Instruct| [(]--any-code[)]", "", label) for name, label in labels.items()}
     labels |= {label: label for label in figures if dataset in figures[label] and label not in known.values()}
 
     rows = []

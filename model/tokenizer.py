@@ -251,8 +251,10 @@ MARK = r"(?i)[^\w\s].*(think|thought|reason).*[^\w\s]"     # tokens that begin o
 def _load(folder: Path) -> tuple:
     """The settings, the special tokens by name, and the tokenizer."""
     config = folder / "tokenizer_config.json"
-    settings = {key: value for key, value in read_json(config).items() if value is not None}
-    settings = read_if_there(folder / "special_tokens_map.json") | settings          # older folders have both
+    given = read_json(config)
+    if "added_tokens_decoder" not in given:                 # in older folders the map has the last word
+        given |= read_if_there(folder / "special_tokens_map.json")
+    settings = {key: value for key, value in given.items() if value is not None}
     # The first would spell out the template's special tokens; the second cuts words otherwise than the file does.
     check_implemented(config, settings, {"split_special_tokens": False, "fix_mistral_regex": False})
     special = {name: token["content"] if isinstance(token, dict) else token for name, token in settings.items()
@@ -270,10 +272,10 @@ def _load(folder: Path) -> tuple:
         tokenizer = _of_sentencepiece(folder / "tokenizer.model", settings)
 
     older = folder / "added_tokens.json"
-    given = settings.get("added_tokens_decoder") or {
+    named = settings.get("added_tokens_decoder") or {
         i: {"content": name, "special": True} for name, i in read_if_there(older).items()}
     with reading(folder, f"added_tokens_decoder or {older.name} must give an id and a text for each token"):
-        added = {int(i): AddedToken(**token) for i, token in given.items()}
+        added = {int(i): AddedToken(**token) for i, token in named.items()}
 
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for i, token in sorted(added.items()):

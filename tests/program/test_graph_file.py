@@ -1,4 +1,5 @@
 """What is kept on disk: graphs, summaries of an interrupted construction, vectors; how damage is noticed."""
+import os
 import random
 import re
 import threading
@@ -11,7 +12,7 @@ from runs import ROOT
 
 import core.together
 import pecan
-from core.disk import node_vectors, read_kept
+from core.disk import any_of, node_vectors, read_kept
 from core.files import InputError, OutputError
 from core.together import Batches, Memory, Wanted, together
 from data import Answer, Document, Prepared, Question
@@ -56,14 +57,30 @@ def test_summaries_of_another_construction_are_not_taken(prepare, document, mode
     assert path.read_bytes() == (tmp_path / "undisturbed.json").read_bytes()
 
 
-def test_a_full_disk_at_the_end_loses_no_summary(prepare, tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [OutputError, InputError])
+def test_a_failure_at_the_end_loses_no_summary(prepare, tmp_path, monkeypatch, error):
     path = tmp_path / "g.json"
     with monkeypatch.context() as patch:
-        patch.setattr(core.together, "write_kept", Mock(side_effect=OutputError("full")))
-        with pytest.raises(OutputError):
+        patch.setattr(core.together, "write_kept", Mock(side_effect=error("x")))
+        with pytest.raises(error):
             prepare(path)
     prepare(path, most=0)
     assert path.exists()
+
+
+def test_graphs_of_any_code(tiny, settings, tmp_path):
+    """The newest of another code is taken, if there is none of this code; what is built says its own code."""
+    method = Pecan(tiny, TokenMean(tiny), settings)
+    method.any_code = True
+    document = Document("d", ["Tom is here."])
+    path = tmp_path / f"{method.file_name(document)}.json"
+    others = [path.with_name(f"{path.stem[:-16]}{code * 16}.json") for code in "acb"]
+    for time, other in zip((1, 3, 2), others):
+        other.write_text("")
+        os.utime(other, (time, time))
+    assert any_of(path) == others[1]
+    method.prepare(document, path)
+    assert any_of(path) == path and read_kept(path)["code"] == method.code()
 
 
 def test_a_second_builder_is_refused(tmp_path):

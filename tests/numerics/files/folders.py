@@ -253,6 +253,8 @@ BPE = {
     "added_tokens.json": {"specials": BASE, "files": {"added_tokens.json": dict(reversed(ADDED.items()))}},
     "special_tokens_map.json": {"template": LLAMA3, "bos_token": None, "eos_token": None, "files": {
         "special_tokens_map.json": {"bos_token": listed(["<s>"])[0], "eos_token": "</s>"}}},
+    "an old special_tokens_map.json": {"template": LLAMA2, "files": {
+        "special_tokens_map.json": {"bos_token": "<unk>", "eos_token": "<unk>"}}},
     "added_tokens_decoder": {"specials": BASE, "added_tokens_decoder": numbered(CHAT, size_of_base())},
     "added_tokens_decoder, not special": {"specials": BASE, "added_tokens_decoder": numbered(
         CHAT, size_of_base(), special=False, normalized=True)},
