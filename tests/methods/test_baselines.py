@@ -257,7 +257,9 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
     # -1 leads back to the parent and its remaining children; if none remain, the walk goes up once more
     ((0, 1, -1, 0, -1, 0, 0, -2), [8, 7, 5, 2], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),
     # there is no answer anywhere
-    ((0, 0, -1, 0, -1, 0, 0, -1), [], {})])
+    ((0, 0, -1, 0, -1, 0, 0, -1), [], {}),
+    # two replies in a row without an action that is offered, at a segment
+    ((0, 0, 7, 7), None, {})])
 def test_walks(tiny, actions, path, shown):
     """The path through TOWN, and the nodes and actions that some prompts show."""
     method = MeMWalker(tiny, Settings(window=10_000))

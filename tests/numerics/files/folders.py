@@ -255,6 +255,9 @@ BPE = {
         "special_tokens_map.json": {"bos_token": listed(["<s>"])[0], "eos_token": "</s>"}}},
     "an old special_tokens_map.json": {"template": LLAMA2, "files": {
         "special_tokens_map.json": {"bos_token": "<unk>", "eos_token": "<unk>"}}},
+    "special_tokens_map.json beside added_tokens_decoder": {
+        "template": LLAMA3, "bos_token": "<s>", "eos_token": "</s>", "added_tokens_decoder": numbered(["<s>"], BOS),
+        "files": {"special_tokens_map.json": {"bos_token": "</s>", "eos_token": "</s>"}}},
     "added_tokens_decoder": {"specials": BASE, "added_tokens_decoder": numbered(CHAT, size_of_base())},
     "added_tokens_decoder, not special": {"specials": BASE, "added_tokens_decoder": numbered(
         CHAT, size_of_base(), special=False, normalized=True)},
