@@ -51,13 +51,14 @@ HEADER = r"(?m)^.*\n[ :|-]*\|[ :|-]*$"                # of a table, with the lin
 
 # Each pattern takes linear time in any reply. Decoration begins a line, or touches a word on one side only.
 DECORATION = r"^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])"
-MARK = rf"\A(?:{MARKER.pattern})?(?:\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}\s)?"
+MARK = rf"\A(?:{MARKER.pattern})?(?:\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}(?:\s|(?=\[)))?"
 COMMA = r"(?<!\b\d)(?<!\b\d\d),(?!\d{3}\b)|,(?!\s?\d{3,4}\b)|;|''"       # not the comma of a date or a number
 
 # A single sentence of a model that has nothing to say: "unknown", "The text does not mention it", "same as before".
-NOTHING = r"""(?ix) \W* (?: n/?a | none | unknown | (?:the\ )?same\b.{0,60}
-    | [^.!?]* \b (?: no | not | cannot | \w+n't | remains? ) \b (?: \s\w+ ){0,3} \s (?: new | unchanged | know[ns]?
-      | says? | mention\w* | given | provided | specified | information | enough | derived ) \b [^.!?]* ) \W*"""
+NOTHING = r"""(?ix) \W* (?: n/?a | none | nothing | unknown | tbd | unchanged | (?:the\ )?same\b.{0,60}
+    | [^.!?]* \b (?: no | not | nothing | nobody | cannot | lacks? | \w+n't | remains? ) \b (?: \s\w+ ){0,3} \s (?:
+      new | unchanged | change[sd]? | know[ns]? | says? | state[sd]? | mention\w* | given | provided? | information
+      | specified | enough | found | available | determined | derived | answer(?:ed)? | additional ) \b [^.!?]* ) \W*"""
 
 
 def form_of(text: str) -> str:

@@ -67,8 +67,8 @@ CALLS = 10                        # of functions in a walk, at most
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
-LABELS = r"(?:updated )?notebook|rationale(?: for (?:the )?next action)?|(?:chosen )?action"
-ELEMENTS = r"(?i)key elements?:"
+LABELS = r"(?:updated )?notebook|rationale(?: for (?:the )?next action)?|(?:chosen |next )?action"
+ELEMENTS = r"(?i)(?:list of )?key elements?\W*:"
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------

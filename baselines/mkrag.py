@@ -65,7 +65,7 @@ RERANKED = 5                      # K_2
 # In replies: a text in JSON, the label of a sub-question, the labels of a decision, and the sign of a question.
 STRING = r'"(?:[^"\\]|\\.)*+"'
 LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^:?]{0,9}:\s*"
-DECISIONS = r"(?:final )?answer|re(?:writ|construct)\w{0,12}(?:[ -](?:the )?q\w{0,7})?"
+DECISIONS = r"(?:final )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -](?:the )?q\w{0,7})?"
 ASKS = r"(?i)[?]|^(?:in )?(?:wh(?:o|om|ose|at|en|ere|ich|y)|how)\b"
 
 # Words of a time without a year, a date or a clock time. Numbers may stand between them.
