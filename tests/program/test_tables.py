@@ -3,6 +3,7 @@ import itertools
 import json
 import re
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -113,18 +114,6 @@ def test_flops_are_printed_with_three_digits(flops, printed):
     assert quantity(float(flops)) == printed
 
 
-@pytest.mark.parametrize("run, again, words", [
-    ({}, False, []),
-    ({"counts": {"calls": 9, "refused": 3, "dropped": 2, "cut": 1}}, False, ["3 of 9, 2 dropped, 1 cut"]),
-    ({"counts": {"thinking": 4}}, True, ["4 replies end inside"]), ({"first_word_again": 5}, False, []),
-    ({"first_word_again": 6}, False, ["6 of 10 answers", "--question-again"]), ({"first_word_again": 6}, True, [])])
-def test_what_a_reader_of_a_table_has_to_know(run, again, words):
-    run = {"label": "BM25", "n": 10, "first_word_again": 0, "counts": {"thinking": 0}} | run
-    found = tables.remarks({"mine": {"runs": {"bm25": run}}, "none": {"runs": {}}}, again)
-    assert len(found) == bool(words) and all(line.startswith("BM25 on mine: ") for line in found)
-    assert all(word in found[0] for word in words)
-
-
 # --- from the runs to a printed table -------------------------------------------------------------------------------
 
 # What eval.py prints over two data sets, Qasper and mine: {--table: some blocks of its text}.
@@ -142,6 +131,19 @@ def numbered(rows: list, pecan: list | None) -> dict:
     if pecan not in (None, rows):
         found |= {"ratio": k / pecan[0][0], "difference": {"f1": k - pecan[0][0], "interval": [0, k]}}
     return found
+
+
+@pytest.mark.parametrize("run, again, words", [
+    ({}, False, []),
+    ({"counts": {"calls": 9, "refused": 3, "dropped": 2, "cut": 1}}, False, ["3 of 9, 2 dropped, 1 cut"]),
+    ({"counts": {"thinking": 4}}, True, ["4 replies end inside"]), ({"first_word_again": 5}, False, []),
+    ({"first_word_again": 6}, False, ["6 of 10 answers", "--question-again"]), ({"first_word_again": 6}, True, [])])
+def test_what_a_reader_of_a_table_has_to_know(run, again, words, tmp_path, capsys):
+    run = numbered([(1, False)], None) | {"label": "BM25", "n": 10, "setup": {}, "counts": {"thinking": 0}} | run
+    options = Namespace(table=None, output=tmp_path, pictures=False, json=False, question_again=again)
+    eval.show(options, {"mine": {"runs": {"bm25": run}}, "none": {"runs": {}}}, [])
+    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BM25 on mine: ")]
+    assert len(found) == bool(words) and all(word in found[0] for word in words)
 
 
 @pytest.mark.parametrize("name", PRINTED)
