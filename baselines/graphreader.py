@@ -100,6 +100,7 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
             fact, elements = f"{fact}, {elements[0]}", [fact, *listed(elements[1])]
         label = re.match(ELEMENTS, line)
         waiting = [known for known in facts if known and len(known) == 1]
+
         if waiting and (label or holds(str(waiting), fact)):
             elements = [fact, *elements] if elements else listed(fact)
             for known in waiting:

@@ -228,6 +228,7 @@ def read_predictions(path: str | Path) -> list[dict]:
     task = Path(path).name.split(".")[0]
     if not Path(path).exists() and ":" in str(path):
         path, _, task = str(path).rpartition(":")
+
     for number, row in json_lines(Path(path)):
         if "pred" in row and LongBench().part(task) not in LongBench.parts:
             raise InputError(f"{path}: LongBench's {task!r} is not scored, only {', '.join(LongBench.tasks)}: "
