@@ -10,7 +10,7 @@ Chunks and the groups of level 1 are exact. What a model will write and read is 
                     most: as often as ASKS says, with the longest replies
 
 Reading a prompt, visiting a node and writing a token cost very different times per FLOP. So minutes are FLOPs of each
-kind of pass times the seconds that such a pass takes here, in one layer with random weights.
+kind of pass times the seconds that such a pass takes here, in layers with random weights.
 
 At the paper's lengths there is one figure instead. Tables A3 and A4 suggest that a summary has about half as many
 tokens as its nodes. Table 1's TFLOPs and the number of nodes read for a query (GARLIC 4.4) suggest about 60 tokens a
@@ -19,11 +19,11 @@ node.
 import argparse
 import math
 import timeit
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 
@@ -122,25 +122,42 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
     return costs, as_text(Table("", header, rows))
 
 
+class Pass(NamedTuple):
+    """Passes of one kind: arguments of `seconds_a_flop`, the FLOPs of all, and the bytes that the largest needs."""
+    kind: tuple[str, int, int]
+    flops: float
+    bytes: int = 0
+
+
 def expected(run: Run) -> dict[str, list]:
     """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
 
-    InputError if the window is too small, as in the run.
+    InputError if the window is too small, as in the run. A machine may be half as fast as when it was measured, or
+    twice. But the most minutes are at most 10 times the least: a wider range is of no use.
     """
     estimate = Estimate(run)
-    graphs = [0, 0]
-    for document in run.dataset.documents:
-        before = estimate.flops()
-        lengths = estimate.build(document)
-        graphs = [sum(each) - first for *each, first in zip(graphs, estimate.flops(), before)]
-        for question in document.questions:
-            estimate.answer(question.text, lengths)
-    answers = [total - built for total, built in zip(estimate.flops(), graphs)]
-    return {"graphs": graphs, "answers": answers, "minutes": estimate.minutes(), "bytes": [estimate.bytes()]}
+    documents = [(estimate.lengths(document), document.questions) for document in run.dataset.documents]
+    graphs = []
+    answers = []
+    minutes = []
+    for most in (False, True):
+        built = [part for lengths, _ in documents for part in estimate.build(lengths, most)]
+        answered = [part for lengths, questions in documents for question in questions
+                    for part in estimate.answer(question.text, lengths, most)]
+        graphs.append(sum(part.flops for part in built))
+        answers.append(sum(part.flops for part in answered))
+        minutes.append(sum(part.flops * seconds_a_flop(estimate.device, estimate.dtype, *part.kind)
+                           for part in built + answered) / 60)
+
+    least, most = minutes
+    shapes = chain(*(tensor_shapes(config).values() for config, _ in estimate.loaded.values()))
+    weights = estimate.dtype.itemsize * sum(map(math.prod, shapes))
+    return {"graphs": graphs, "answers": answers, "minutes": [max(least / 2, most / 5), 2 * most],
+            "bytes": [weights + max(part.bytes for part in built + answered)]}
 
 
 class Estimate:
-    """The passes of a run, as they are added: their FLOPs by kind, least and most, and the bytes of each."""
+    """The passes of a run for a document and for a question, at one end of the range: the least or the most."""
 
     def __init__(self, run: Run):
         options = run.options
@@ -155,112 +172,90 @@ class Estimate:
         choose_threads(*(config for config, _ in self.loaded.values()))
         self.device, self.dtype = choose_device(options.device, options.dtype, config.dtype)
         self.batch = rows_of(self.built, self.device.type)
-        self.work = Counter(), Counter()                     # least, most: (arguments of seconds_a_flop) -> FLOPs
-        self.sizes = []                                      # the bytes of each pass
 
-    # --- passes
-
-    def ask(self, name: str, together: int, *ends, attended: bool = False):
-        """Add prompts with replies, up to `together` at once. An end: how many, tokens of a prompt and of a reply."""
-        config, _ = self.loaded[name]
-        together = min(self.batch, together)
-        for flops, (count, prompt, reply) in zip(self.work, ends):
-            reading = generation(config, prompt, 1)
-            flops[name, 1, PASS, 0, False] += count * reading
-            flops[name, together, 1, power(prompt), attended] += count * (generation(config, prompt, reply) - reading)
-        self.sizes.append(bytes_of_pass(config, self.dtype.itemsize, together * prompt, together * (prompt + reply)))
-
-    def call(self, together: int, most: float):
-        """Add an agent's calls."""
-        tokens = scaled(CALL, self.run.settings)
-        self.ask(self.model, together, *((n, INSTRUCTION + tokens, tokens) for n in (most / 10, most)))
-
-    def search(self, ends: list, longest: int, checks: int):
-        """Add PECAN's searches with so many checks at most. An end: tokens of the prompt and the answer."""
-        config, tokenizer = self.loaded[self.model]
-        for flops, (prompt, reply), n in zip(self.work, ends, (min(1, checks), checks)):
-            visits = searching(config, prompt, 0, longest)
-            check = flops_of(config, len(tokenizer.frame.close), prompt, 1)
-            flops[self.model, 1, NODE, power(prompt), True] += visits + n * check
-            flops[self.model, 1, 1, power(prompt), False] += searching(config, prompt, reply, longest) - visits
-        pieces = min(prompt, PASS)
-        self.sizes.append(bytes_of_pass(config, self.dtype.itemsize, pieces, self.run.settings.window, prompt))
+    def lengths(self, document) -> list[int]:
+        """The tokens of a document's chunks."""
+        _, tokenizer = self.loaded[self.builder]
+        return [length_of(node_line(tokenizer, None, text)) for text in chunks(tokenizer, document, self.built.chunk)]
 
     # --- a document, a question
 
-    def build(self, document) -> list[int]:
-        """Add the construction of a document's graph or tree. Returns the tokens of its chunks."""
-        _, tokenizer = self.loaded[self.builder]
-        texts = chunks(tokenizer, document, self.built.chunk)
-        lengths = [length_of(node_line(tokenizer, None, text)) for text in texts]
+    def build(self, lengths: list[int], most: bool) -> Iterator[Pass]:
+        """The construction of a document's graph or tree; `lengths` are the tokens of its chunks."""
         if self.is_pecan:
+            _, tokenizer = self.loaded[self.builder]
             limit, room = limit_and_room(tokenizer, self.built)
             instruction = length_of(summary_prompt(tokenizer, []))                         # Table A1 without nodes
-            for level, groups in enumerate(construction(lengths, room, limit, min(NODE, self.built.chunk))):
+            levels = list(construction(lengths, room, limit, min(NODE, self.built.chunk)))
+            for groups in levels if most else levels[:1]:
+                together = len(self.run.dataset.documents) * len(groups)
                 for nodes, _ in groups:
-                    self.ask(self.builder, len(self.run.dataset.documents) * len(groups),
-                             (level == 0, instruction + nodes, 1), (1, instruction + nodes, limit), attended=True)
+                    yield from self.ask(self.builder, together, instruction + nodes, limit if most else 1)
         if self.method in ASKS:
-            self.call(self.batch, ASKS[self.method][0] * sum(lengths) / scaled(CALL, self.run.settings))
-        return lengths
+            yield from self.call(self.batch, most, ASKS[self.method][0] * sum(lengths) / scaled(CALL, self.built))
 
-    def answer(self, question: str, lengths: list[int]):
-        """Add the answer to a question about a document whose chunks have these lengths."""
+    def answer(self, question: str, lengths: list[int], most: bool) -> Iterator[Pass]:
+        """The answer to a question about a document whose chunks have these lengths."""
         settings = self.run.settings
         _, tokenizer = self.loaded[self.model]
-        tokens = sum(lengths)
         asked = question_prompt(tokenizer, question)
-        turn = length_of(answer_turn(tokenizer, 0, settings.again(question)))
         fits = room_for_nodes(tokenizer, asked, question, settings)
         top = self.run.top_k or self.is_pecan and settings.fixed_nodes
         if top and top != "X":
             fits = min(fits, top * max(lengths))
-        few = min(tokens, fits) // (1 if self.method == "whole" else FEW)
-        most = min(int(GRAPH * tokens), fits)
-        ends = [(length_of(asked) + read + turn, reply) for read, reply in ((few, 1), (most, settings.answer_tokens))]
 
-        if self.is_pecan:                                    # a fixed number of nodes is read without checks
-            self.search(ends, max(lengths), 0 if top else math.ceil(most * len(lengths) / tokens))
-            return
-        self.ask(self.model, len(self.run.dataset.questions), *((1, *end) for end in ends))
+        tokens = sum(lengths)
+        read = min(int(GRAPH * tokens), fits)
+        if not most and self.method != "whole":
+            read = min(tokens, fits) // FEW
+        prompt = length_of(asked) + read + length_of(answer_turn(tokenizer, 0, settings.again(question)))
+        reply = settings.answer_tokens if most else 1
+        if self.is_pecan:
+            checks = math.ceil(read * len(lengths) / tokens) if most else 1
+            yield from self.search(prompt, reply, max(lengths), 0 if top else checks)      # so many nodes need no check
+        else:
+            yield from self.ask(self.model, len(self.run.dataset.questions), prompt, reply)
         if self.method in ASKS:
-            self.call(1, ASKS[self.method][1])
+            yield from self.call(1, most, ASKS[self.method][1])
         if self.method == "longllmlingua":                   # its scorer reads the document about three times
-            self.ask(self.model, 1, *((n * tokens / CALL, CALL, 1) for n in (.3, 3)))
+            yield from self.ask(self.model, 1, CALL, 1, (3 if most else .3) * tokens / CALL)
 
-    # --- sums
+    # --- passes
 
-    def flops(self) -> list[float]:
-        """FLOPs so far, [least, most]."""
-        return [sum(kinds.values()) for kinds in self.work]
+    def ask(self, name: str, together: int, prompt: int, reply: int, count: float = 1) -> Iterator[Pass]:
+        """`count` prompts with replies, up to `together` at once."""
+        config, _ = self.loaded[name]
+        rows = min(self.batch, together)
+        reading = generation(config, prompt, 1)
+        writing = generation(config, prompt, reply) - reading
+        yield Pass((name, 1, PASS), count * reading)
+        yield Pass((name, rows, 1), count * writing,
+                   bytes_of_pass(config, self.dtype.itemsize, rows * prompt, rows * (prompt + reply)))
 
-    def minutes(self) -> list[float]:
-        """A machine may be half as fast as when it was measured, or twice. But the most are at most 10 times the least:
-        a wider range is of no use.
-        """
-        least, most = (sum(flops * seconds_a_flop(self.device, self.dtype, *kind) for kind, flops in kinds.items()) / 60
-                       for kinds in self.work)
-        return [max(least / 2, most / 5), 2 * most]
+    def call(self, together: int, most: bool, count: float) -> Iterator[Pass]:
+        """An agent's calls, `count` at most."""
+        tokens = scaled(CALL, self.run.settings)
+        return self.ask(self.model, together, INSTRUCTION + tokens, tokens, count if most else count / 10)
 
-    def bytes(self) -> int:
-        """Of the weights and the largest pass."""
-        shapes = chain(*(tensor_shapes(config).values() for config, _ in self.loaded.values()))
-        return self.dtype.itemsize * sum(map(math.prod, shapes)) + max(self.sizes)
-
-
-def power(n: int) -> int:
-    """The largest power of 2 up to n. Lengths are rounded down to it, so that few kinds of passes are measured."""
-    return 1 << n.bit_length() - 1
+    def search(self, prompt: int, reply: int, longest: int, checks: int) -> Iterator[Pass]:
+        """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
+        config, tokenizer = self.loaded[self.model]
+        visits = searching(config, prompt, 0, longest)
+        check = flops_of(config, len(tokenizer.frame.close), prompt, 1)
+        largest = bytes_of_pass(config, self.dtype.itemsize, min(prompt, PASS), self.run.settings.window, prompt)
+        yield Pass((self.model, 1, NODE), visits + checks * check, largest)
+        yield Pass((self.model, 1, 1), searching(config, prompt, reply, longest) - visits)
 
 
 @cache
-def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int, cached: int, attended: bool) -> float:
-    """Measured: a pass over so many tokens in each row, after those in the cache, through layers with random weights.
+def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int) -> float:
+    """Measured: a pass over so many tokens in each row, through layers with random weights.
 
-    `attended`: with the attention to the cached tokens. One layer of a large model is enough, because all are alike,
-    and the output matrix costs the same per FLOP. Of a small model we take as many as fill LAYERS bytes, or they would
-    stay in the processor's cache, which a whole model does not.
+    PASS tokens are the beginning of a prompt. Fewer follow one of that length, and attend to it. One layer of a large
+    model is enough, because all are alike, and the output matrix costs the same per FLOP. Of a small model we take as
+    many as fill LAYERS bytes, or they would stay in the processor's cache, which a whole model does not.
     """
+    cached = 0 if tokens == PASS else PASS
     config = read_config(locate(model))
     bytes_of_layer = dtype.itemsize * flops_of(config, 1, 0) / config.layers / 2
     config = replace(config, layers=min(config.layers, math.ceil(LAYERS / bytes_of_layer)), vocab=1, tied=True)
@@ -270,7 +265,7 @@ def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int, cached: in
     memory.lengths = [cached] * rows
     positions = torch.arange(cached, cached + tokens, device=device).expand(rows, -1)
 
-    timer = timeit.Timer(lambda: part.forward(positions * 0, positions, memory, attended * cached)[0].sum().item())
+    timer = timeit.Timer(lambda: part.forward(positions * 0, positions, memory, cached)[0].sum().item())
     timer.timeit(1)                                          # the first pass prepares the device
     number, seconds = timer.autorange()
     return seconds / (number * rows * flops_of(config, tokens, cached + tokens))
