@@ -122,11 +122,11 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
     return costs, as_text(Table("", header, rows))
 
 
-class Pass(NamedTuple):
-    """Passes of one kind: arguments of `seconds_a_flop`, the FLOPs of all, and the bytes that the largest needs."""
-    kind: tuple[str, int, int]
+class Cost(NamedTuple):
+    """Of passes through a model."""
     flops: float
-    bytes: int = 0
+    seconds: float
+    bytes: int                    # of the largest pass, without the weights
 
 
 def expected(run: Run) -> dict[str, list]:
@@ -141,23 +141,22 @@ def expected(run: Run) -> dict[str, list]:
     answers = []
     minutes = []
     for most in (False, True):
-        built = [part for lengths, _ in documents for part in estimate.build(lengths, most)]
-        answered = [part for lengths, questions in documents for question in questions
-                    for part in estimate.answer(question.text, lengths, most)]
-        graphs.append(sum(part.flops for part in built))
-        answers.append(sum(part.flops for part in answered))
-        minutes.append(sum(part.flops * seconds_a_flop(estimate.device, estimate.dtype, *part.kind)
-                           for part in built + answered) / 60)
+        built = [cost for lengths, _ in documents for cost in estimate.build(lengths, most)]
+        answered = [cost for lengths, questions in documents for question in questions
+                    for cost in estimate.answer(question.text, lengths, most)]
+        graphs.append(sum(cost.flops for cost in built))
+        answers.append(sum(cost.flops for cost in answered))
+        minutes.append(sum(cost.seconds for cost in built + answered) / 60)
 
     least, most = minutes
     shapes = chain(*(tensor_shapes(config).values() for config, _ in estimate.loaded.values()))
     weights = estimate.dtype.itemsize * sum(map(math.prod, shapes))
     return {"graphs": graphs, "answers": answers, "minutes": [max(least / 2, most / 5), 2 * most],
-            "bytes": [weights + max(part.bytes for part in built + answered)]}
+            "bytes": [weights + max(cost.bytes for cost in built + answered)]}
 
 
 class Estimate:
-    """The passes of a run for a document and for a question, at one end of the range: the least or the most."""
+    """The costs of a document and of a question in a run, at one end of the range: the least or the most."""
 
     def __init__(self, run: Run):
         options = run.options
@@ -180,7 +179,7 @@ class Estimate:
 
     # --- a document, a question
 
-    def build(self, lengths: list[int], most: bool) -> Iterator[Pass]:
+    def build(self, lengths: list[int], most: bool) -> Iterator[Cost]:
         """The construction of a document's graph or tree; `lengths` are the tokens of its chunks."""
         if self.is_pecan:
             _, tokenizer = self.loaded[self.builder]
@@ -190,11 +189,11 @@ class Estimate:
             for groups in levels if most else levels[:1]:
                 together = len(self.run.dataset.documents) * len(groups)
                 for nodes, _ in groups:
-                    yield from self.ask(self.builder, together, instruction + nodes, limit if most else 1)
+                    yield self.ask(self.builder, together, instruction + nodes, limit if most else 1)
         if self.method in ASKS:
-            yield from self.call(self.batch, most, ASKS[self.method][0] * sum(lengths) / scaled(CALL, self.built))
+            yield self.call(self.batch, most, ASKS[self.method][0] * sum(lengths) / scaled(CALL, self.built))
 
-    def answer(self, question: str, lengths: list[int], most: bool) -> Iterator[Pass]:
+    def answer(self, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
         """The answer to a question about a document whose chunks have these lengths."""
         settings = self.run.settings
         _, tokenizer = self.loaded[self.model]
@@ -212,39 +211,43 @@ class Estimate:
         reply = settings.answer_tokens if most else 1
         if self.is_pecan:
             checks = math.ceil(read * len(lengths) / tokens) if most else 1
-            yield from self.search(prompt, reply, max(lengths), 0 if top else checks)      # so many nodes need no check
+            yield self.search(prompt, reply, max(lengths), 0 if top else checks)      # so many nodes need no check
         else:
-            yield from self.ask(self.model, len(self.run.dataset.questions), prompt, reply)
+            yield self.ask(self.model, len(self.run.dataset.questions), prompt, reply)
         if self.method in ASKS:
-            yield from self.call(1, most, ASKS[self.method][1])
+            yield self.call(1, most, ASKS[self.method][1])
         if self.method == "longllmlingua":                   # its scorer reads the document about three times
-            yield from self.ask(self.model, 1, CALL, 1, (3 if most else .3) * tokens / CALL)
+            yield self.ask(self.model, 1, CALL, 1, (3 if most else .3) * tokens / CALL)
 
     # --- passes
 
-    def ask(self, name: str, together: int, prompt: int, reply: int, count: float = 1) -> Iterator[Pass]:
+    def speed(self, name: str, rows: int, tokens: int) -> float:
+        return seconds_a_flop(self.device, self.dtype, name, rows, tokens)
+
+    def ask(self, name: str, together: int, prompt: int, reply: int, count: float = 1) -> Cost:
         """`count` prompts with replies, up to `together` at once."""
         config, _ = self.loaded[name]
         rows = min(self.batch, together)
-        reading = generation(config, prompt, 1)
-        writing = generation(config, prompt, reply) - reading
-        yield Pass((name, 1, PASS), count * reading)
-        yield Pass((name, rows, 1), count * writing,
-                   bytes_of_pass(config, self.dtype.itemsize, rows * prompt, rows * (prompt + reply)))
+        reading = count * generation(config, prompt, 1)
+        writing = count * generation(config, prompt, reply) - reading
+        seconds = reading * self.speed(name, 1, PASS) + writing * self.speed(name, rows, 1)
+        return Cost(reading + writing, seconds,
+                    bytes_of_pass(config, self.dtype.itemsize, rows * prompt, rows * (prompt + reply)))
 
-    def call(self, together: int, most: bool, count: float) -> Iterator[Pass]:
+    def call(self, together: int, most: bool, count: float) -> Cost:
         """An agent's calls, `count` at most."""
         tokens = scaled(CALL, self.run.settings)
         return self.ask(self.model, together, INSTRUCTION + tokens, tokens, count if most else count / 10)
 
-    def search(self, prompt: int, reply: int, longest: int, checks: int) -> Iterator[Pass]:
+    def search(self, prompt: int, reply: int, longest: int, checks: int) -> Cost:
         """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
         config, tokenizer = self.loaded[self.model]
-        visits = searching(config, prompt, 0, longest)
-        check = flops_of(config, len(tokenizer.frame.close), prompt, 1)
-        largest = bytes_of_pass(config, self.dtype.itemsize, min(prompt, PASS), self.run.settings.window, prompt)
-        yield Pass((self.model, 1, NODE), visits + checks * check, largest)
-        yield Pass((self.model, 1, 1), searching(config, prompt, reply, longest) - visits)
+        reading = searching(config, prompt, 0, longest)
+        writing = searching(config, prompt, reply, longest) - reading
+        reading += checks * flops_of(config, len(tokenizer.frame.close), prompt, 1)
+        seconds = reading * self.speed(self.model, 1, NODE) + writing * self.speed(self.model, 1, 1)
+        return Cost(reading + writing, seconds, bytes_of_pass(
+            config, self.dtype.itemsize, min(prompt, PASS), self.run.settings.window, prompt))
 
 
 @cache
