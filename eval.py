@@ -112,7 +112,7 @@ def score_files(args: argparse.Namespace):
     scores = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
     columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
     rows = [[path, *tables.cells(scores[path], columns)] for path in scores]
-    output(args, scores, tables.as_text(tables.Table("", ["predictions", *columns], rows)))
+    output(args, scores, tables.as_text("", ["predictions", *columns], rows))
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
@@ -122,7 +122,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
     suffix = f"-{args.table}" if args.table else ""
     path = Path(args.output) / f"results{suffix}.json"
     write_json(path, everything)
-    text = "\n\n".join(map(tables.as_text, tables.tables_of(args.table, results)))
+    text = "\n\n".join(tables.tables_of(args.table, results))
     write_file(path.with_name(f"table{suffix}.txt"), f"{text}\n")
 
     for failure in failures:

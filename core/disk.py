@@ -16,9 +16,11 @@ import re
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 
 from core.code import code_of_vectors
-from core.files import InputError, OutputError, read_json, read_noted, reading, write_file, write_tensors
+from core.files import InputError, OutputError, read_json, reading, write_file
 
 
 def hash_of(*content) -> str:
@@ -89,17 +91,19 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     file = path and Path(f"{path}.{hash_of(encoder.fingerprint, code_of_vectors())}.vectors")
     if file:
         with contextlib.suppress(InputError), reading(file):
-            tensors, note = read_noted(file)
+            with safe_open(file, framework="pt") as stored:
+                vectors = stored.get_tensor("vectors").clone()      # Windows replaces no file while tensors lie in it
+                note = stored.metadata()["note"]
             flops = int(note.split()[0])
-            if note == note_of(texts, tensors["vectors"], flops):
-                return tensors["vectors"], flops
+            if note == note_of(texts, vectors, flops):
+                return vectors, flops
 
     flops_before = encoder.flops
     vectors = encoder.encode(texts).contiguous()
     flops = encoder.flops - flops_before
     if file:
         with contextlib.suppress(OutputError):
-            write_tensors(file, {"vectors": vectors}, note_of(texts, vectors, flops))
+            write_file(file, save({"vectors": vectors}, {"format": "pt", "note": note_of(texts, vectors, flops)}))
     return vectors, flops
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from filelock import FileLock, Timeout
-from safetensors import safe_open
 
 
 class InputError(ValueError):
@@ -242,21 +241,6 @@ def write_file(path: str | Path, content: str | bytes):
 def write_json(path: str | Path, content: dict):
     """Write a JSON file that people can read, at once or not at all."""
     write_file(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_tensors(path: Path, tensors: dict, note: str = ""):
-    """Write a safetensors file with a note, at once or not at all."""
-    from safetensors.torch import save  # here, because it imports torch
-    write_file(path, save(tensors, {"format": "pt", "note": note}))
-
-
-def read_noted(path: Path) -> tuple[dict, str]:
-    """The tensors and the note that write_tensors wrote.
-
-    The tensors are copies: Windows replaces no file while tensors still lie in it.
-    """
-    with safe_open(path, framework="pt") as stored:
-        return {name: stored.get_tensor(name).clone() for name in stored.keys()}, stored.metadata()["note"]
 
 
 def complete_lines(path: Path) -> list[bytes]:

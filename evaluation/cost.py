@@ -34,7 +34,7 @@ from evaluation import paper
 from evaluation.datasets import Dataset
 from evaluation.methods import PECAN, Run, plan
 from evaluation.models import choose_threads, unloaded
-from evaluation.tables import Table, as_text, quantity
+from evaluation.tables import as_text, quantity
 from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of
 from model.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
 from pecan import (
@@ -85,8 +85,8 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, st
         title = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.questions):,} questions"
         rows = [[name, *("-".join(map(quantity, cost)) if any(cost) else "-" for cost in run.values())]
                 for name, run in runs.items()]
-        tables.append(Table(title, ["method", "FLOPs: graphs", "answers", "minutes", "bytes"], rows))
-    return costs, "\n\n".join(map(as_text, tables))
+        tables.append(as_text(title, ["method", "FLOPs: graphs", "answers", "minutes", "bytes"], rows))
+    return costs, "\n\n".join(tables)
 
 
 def at_published_lengths(config: Config) -> tuple[dict, str]:
@@ -119,7 +119,7 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
             rows.append([dataset, row, *map(quantity, (flops, with_logits, published)),
                          f"{flops / published:.2f}x", f"{with_logits / published:.2f}x"])
     header = ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"]
-    return costs, as_text(Table("", header, rows))
+    return costs, as_text("", header, rows)
 
 
 class Cost(NamedTuple):
