@@ -118,7 +118,6 @@ class Method(Protocol):
         there, or built and written there.
 
         An InputError takes the place of a document that cannot be used, and so does one whose file cannot be read.
-        Raises OutputError if a file cannot be written.
         """
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:

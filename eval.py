@@ -28,7 +28,7 @@ import torch
 
 from core.code import VERSION
 from core.command import make_parser, parse_options, shown, user_errors
-from core.files import InputError, OutputError, lock, write_file, write_json
+from core.files import InputError, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
 from evaluation.answers import set_aside
@@ -141,7 +141,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
 def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
     """Do the runs and put their summaries into `results`; return why answers are missing.
 
-    If a run fails, the others go on. InputError if all fail, OutputError if the disk is full.
+    If a run fails, the others go on. InputError if all fail.
     """
     failures = []
     pecan = {}                                               # data set -> the rows of PECAN's run, which comes first
@@ -150,8 +150,6 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
         done = results[name]["runs"]
         try:
             rows, setup, reasons = runner.do(settle(run, done.get("pecan")))
-        except OutputError:
-            raise
         except InputError as error:
             failures.append(f"{run.row.label} on {name}: {error}")
             continue

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from core.code import code_of_vectors
-from core.files import InputError, OutputError, read_json, reading, write_file
+from core.files import InputError, read_json, reading, write_file
 
 
 def hash_of(*content) -> str:
@@ -102,7 +102,7 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     vectors = encoder.encode(texts).contiguous()
     flops = encoder.flops - flops_before
     if file:
-        with contextlib.suppress(OutputError):
+        with contextlib.suppress(OSError):
             write_file(file, save({"vectors": vectors}, {"format": "pt", "note": note_of(texts, vectors, flops)}))
     return vectors, flops
 

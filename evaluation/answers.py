@@ -22,7 +22,6 @@ from core.files import (
     reading,
     write_file,
     write_json,
-    writing,
 )
 from data import Answer, Document, Prepared, Question
 from evaluation import metrics
@@ -94,9 +93,7 @@ def rows_on_disk(path: Path) -> Iterator[tuple[dict, bytes]]:
     If a kill has torn the last line of a file, its question counts as open.
     """
     for file in answer_files(path):
-        with reading(file):
-            lines = complete_lines(file)
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(complete_lines(file), 1):
             if line.strip():
                 where = f"{file}, line {number}"
                 with reading(where, "not a prediction", "; move the file away, or use --overwrite"):
@@ -110,7 +107,6 @@ def set_aside(runs: list[Run]):
 
     If a run's X is still open (methods.settle), answers with any X are renamed.
     """
-    renamed = {}
     for run in runs:
         x = r"(-\d+)?" if run.top_k == "X" else ""
         kind = re.escape(run.file.stem) + x + r"(\.part-\d+)?\.(jsonl|setup\.json)"
@@ -118,10 +114,8 @@ def set_aside(runs: list[Run]):
         if any(file.suffix == ".jsonl" for file in files):
             endings = (f".old.{n}" if n else ".old" for n in count())
             ending = next(ending for ending in endings if not any(Path(f"{file}{ending}").exists() for file in files))
-            renamed |= {file: Path(f"{file}{ending}") for file in files}
-    for file, old in renamed.items():
-        with writing(file):
-            file.rename(old)
+            for file in files:
+                file.rename(f"{file}{ending}")
 
 
 def claim_file(path: Path, setup: dict) -> dict:
@@ -129,8 +123,7 @@ def claim_file(path: Path, setup: dict) -> dict:
 
     Returns the setup with the version and the commit that began the file.
     """
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     file = path.with_suffix(".setup.json")
     if answer_files(path):
         with reading(file, remedy="; choose another --output, or --overwrite the answers"):

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from core.code import code_of_method
 from core.disk import any_of, of_any_code
-from core.files import InputError, enough_memory, writing
+from core.files import InputError, enough_memory
 from data import Document, Method
 from evaluation.answers import Predictions, claim_file
 from evaluation.methods import Run
@@ -50,15 +50,14 @@ class Runner:
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
         """Answer the open questions. Returns the rows of all answers, their setup, and why answers are missing.
 
-        Raises InputError if nothing was answered, OutputError if the output cannot be written.
+        Raises InputError if nothing was answered.
         """
         team = self.team
         setup = team.together(lambda: self.make(run))[0]
         if team.rank == 0:
             warn_if_unknown(self.models.model, run.dataset.documents[0])
         setup = team.first(lambda: claim_file(run.file, setup))
-        with writing(run.graphs):
-            run.graphs.mkdir(parents=True, exist_ok=True)
+        run.graphs.mkdir(parents=True, exist_ok=True)
 
         # All processes read the answers on disk before one of them writes.
         predictions = Predictions(run.file, team.rank)
