@@ -22,7 +22,6 @@ import timeit
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -129,125 +128,130 @@ class Cost(NamedTuple):
     bytes: int                    # of the largest pass, without the weights
 
 
+class Model:
+    """A checkpoint without its weights, and what passes through it cost."""
+
+    def __init__(self, name: str, options: argparse.Namespace):
+        self.name = name
+        self.config, self.tokenizer = unloaded(name)
+        self.device, self.dtype = choose_device(options.device, options.dtype, self.config.dtype)
+
+    def bytes_of_weights(self) -> int:
+        return self.dtype.itemsize * sum(map(math.prod, tensor_shapes(self.config).values()))
+
+    def cost(self, reading: float, tokens: int, writing: float, rows: int, *largest: int) -> Cost:
+        """Of FLOPs: reading in passes of so many tokens, writing in so many rows. `largest`: see bytes_of_pass."""
+        seconds = reading * seconds_a_flop(self.device, self.dtype, self.name, 1, tokens)
+        seconds += writing * seconds_a_flop(self.device, self.dtype, self.name, rows, 1)
+        return Cost(reading + writing, seconds, bytes_of_pass(self.config, self.dtype.itemsize, *largest))
+
+    def ask(self, rows: int, prompt: int, reply: int, count: float = 1) -> Cost:
+        """`count` prompts with replies, in so many rows."""
+        reading = count * generation(self.config, prompt, 1)
+        writing = count * generation(self.config, prompt, reply) - reading
+        return self.cost(reading, PASS, writing, rows, rows * prompt, rows * (prompt + reply))
+
+    def search(self, prompt: int, reply: int, longest: int, checks: int, window: int) -> Cost:
+        """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
+        reading = searching(self.config, prompt, 0, longest)
+        writing = searching(self.config, prompt, reply, longest) - reading
+        reading += checks * flops_of(self.config, len(self.tokenizer.frame.close), prompt, 1)
+        return self.cost(reading, NODE, writing, 1, min(prompt, PASS), window, prompt)
+
+
 def expected(run: Run) -> dict[str, list]:
     """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
 
     InputError if the window is too small, as in the run. A machine may be half as fast as when it was measured, or
     twice. But the most minutes are at most 10 times the least: a wider range is of no use.
     """
-    estimate = Estimate(run)
-    documents = [(estimate.lengths(document), document.questions) for document in run.dataset.documents]
+    options = run.options
+    model = builder = Model(options.model, options)
+    settings = run.settings                                  # of stage 1
+    if is_pecan(run) and options.builder:
+        builder = Model(options.builder, options)
+        settings = run.construction
+    choose_threads(model.config, builder.config)
+
+    documents = []                                           # the tokens of each chunk, and the questions
+    for document in run.dataset.documents:
+        texts = chunks(builder.tokenizer, document, settings.chunk)
+        documents.append(([length_of(node_line(builder.tokenizer, None, text)) for text in texts], document.questions))
     graphs = []
     answers = []
     minutes = []
     for most in (False, True):
-        built = [cost for lengths, _ in documents for cost in estimate.build(lengths, most)]
+        built = [cost for lengths, _ in documents for cost in build(run, builder, settings, lengths, most)]
         answered = [cost for lengths, questions in documents for question in questions
-                    for cost in estimate.answer(question.text, lengths, most)]
+                    for cost in answer(run, model, question.text, lengths, most)]
         graphs.append(sum(cost.flops for cost in built))
         answers.append(sum(cost.flops for cost in answered))
         minutes.append(sum(cost.seconds for cost in built + answered) / 60)
 
     least, most = minutes
-    shapes = chain(*(tensor_shapes(config).values() for config, _ in estimate.loaded.values()))
-    weights = estimate.dtype.itemsize * sum(map(math.prod, shapes))
+    weights = sum(each.bytes_of_weights() for each in {model, builder})
+    largest = max(cost.bytes for cost in built + answered)
     return {"graphs": graphs, "answers": answers, "minutes": [max(least / 2, most / 5), 2 * most],
-            "bytes": [weights + max(cost.bytes for cost in built + answered)]}
+            "bytes": [weights + largest]}
 
 
-class Estimate:
-    """The costs of a document and of a question in a run, at one end of the range: the least or the most."""
+def is_pecan(run: Run) -> bool:
+    return run.row.name.startswith("pecan") or run.row.make is PECAN.make
 
-    def __init__(self, run: Run):
-        options = run.options
-        self.run = run
-        self.method = run.row.name.partition("-")[0]
-        self.is_pecan = self.method == "pecan" or run.row.make is PECAN.make
-        self.model = options.model
-        self.builder = self.is_pecan and options.builder or options.model
-        self.built = self.is_pecan and run.construction or run.settings                    # the settings of stage 1
-        self.loaded = {name: unloaded(name) for name in (self.model, self.builder)}        # config, tokenizer
-        config, _ = self.loaded[self.model]
-        choose_threads(*(config for config, _ in self.loaded.values()))
-        self.device, self.dtype = choose_device(options.device, options.dtype, config.dtype)
-        self.batch = rows_of(self.built, self.device.type)
 
-    def lengths(self, document) -> list[int]:
-        """The tokens of a document's chunks."""
-        _, tokenizer = self.loaded[self.builder]
-        return [length_of(node_line(tokenizer, None, text)) for text in chunks(tokenizer, document, self.built.chunk)]
+def build(run: Run, builder: Model, settings: Settings, lengths: list[int], most: bool) -> Iterator[Cost]:
+    """The construction of a document's graph or tree; `lengths` are the tokens of its chunks."""
+    batch = rows_of(settings, builder.device.type)
+    if is_pecan(run):
+        limit, room = limit_and_room(builder.tokenizer, settings)
+        instruction = length_of(summary_prompt(builder.tokenizer, []))                     # Table A1 without nodes
+        levels = list(construction(lengths, room, limit, min(NODE, settings.chunk)))
+        for groups in levels if most else levels[:1]:
+            rows = min(batch, len(run.dataset.documents) * len(groups))
+            for nodes, _ in groups:
+                yield builder.ask(rows, instruction + nodes, limit if most else 1)
+    calls, _ = asks(run)
+    if calls:
+        yield call(run, builder, batch, calls * sum(lengths) / scaled(CALL, settings), most)
 
-    # --- a document, a question
 
-    def build(self, lengths: list[int], most: bool) -> Iterator[Cost]:
-        """The construction of a document's graph or tree; `lengths` are the tokens of its chunks."""
-        if self.is_pecan:
-            _, tokenizer = self.loaded[self.builder]
-            limit, room = limit_and_room(tokenizer, self.built)
-            instruction = length_of(summary_prompt(tokenizer, []))                         # Table A1 without nodes
-            levels = list(construction(lengths, room, limit, min(NODE, self.built.chunk)))
-            for groups in levels if most else levels[:1]:
-                together = len(self.run.dataset.documents) * len(groups)
-                for nodes, _ in groups:
-                    yield self.ask(self.builder, together, instruction + nodes, limit if most else 1)
-        if self.method in ASKS:
-            yield self.call(self.batch, most, ASKS[self.method][0] * sum(lengths) / scaled(CALL, self.built))
+def answer(run: Run, model: Model, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
+    """The answer to a question about a document whose chunks have these lengths."""
+    settings = run.settings
+    asked = question_prompt(model.tokenizer, question)
+    fits = room_for_nodes(model.tokenizer, asked, question, settings)
+    top = run.top_k or is_pecan(run) and settings.fixed_nodes
+    if top and top != "X":
+        fits = min(fits, top * max(lengths))
 
-    def answer(self, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
-        """The answer to a question about a document whose chunks have these lengths."""
-        settings = self.run.settings
-        _, tokenizer = self.loaded[self.model]
-        asked = question_prompt(tokenizer, question)
-        fits = room_for_nodes(tokenizer, asked, question, settings)
-        top = self.run.top_k or self.is_pecan and settings.fixed_nodes
-        if top and top != "X":
-            fits = min(fits, top * max(lengths))
+    tokens = sum(lengths)
+    read = min(int(GRAPH * tokens), fits)
+    if not most and run.row.name != "whole":
+        read = min(tokens, fits) // FEW
+    prompt = length_of(asked) + read + length_of(answer_turn(model.tokenizer, 0, settings.again(question)))
+    reply = settings.answer_tokens if most else 1
+    if is_pecan(run):
+        checks = math.ceil(read * len(lengths) / tokens) if most else 1
+        yield model.search(prompt, reply, max(lengths), 0 if top else checks, settings.window)
+        return
+    rows = rows_of(settings, model.device.type)
+    yield model.ask(min(rows, len(run.dataset.questions)), prompt, reply)
+    _, calls = asks(run)
+    if calls:
+        yield call(run, model, 1, calls, most)
+    if run.row.name == "longllmlingua":                      # its scorer reads the document about three times
+        yield model.ask(1, CALL, 1, (3 if most else .3) * tokens / CALL)
 
-        tokens = sum(lengths)
-        read = min(int(GRAPH * tokens), fits)
-        if not most and self.method != "whole":
-            read = min(tokens, fits) // FEW
-        prompt = length_of(asked) + read + length_of(answer_turn(tokenizer, 0, settings.again(question)))
-        reply = settings.answer_tokens if most else 1
-        if self.is_pecan:
-            checks = math.ceil(read * len(lengths) / tokens) if most else 1
-            yield self.search(prompt, reply, max(lengths), 0 if top else checks)      # so many nodes need no check
-        else:
-            yield self.ask(self.model, len(self.run.dataset.questions), prompt, reply)
-        if self.method in ASKS:
-            yield self.call(1, most, ASKS[self.method][1])
-        if self.method == "longllmlingua":                   # its scorer reads the document about three times
-            yield self.ask(self.model, 1, CALL, 1, (3 if most else .3) * tokens / CALL)
 
-    # --- passes
+def asks(run: Run) -> tuple[float, float]:
+    """How often an agent asks at most, as in ASKS."""
+    return ASKS.get(run.row.name.partition("-")[0], (0, 0))
 
-    def speed(self, name: str, rows: int, tokens: int) -> float:
-        return seconds_a_flop(self.device, self.dtype, name, rows, tokens)
 
-    def ask(self, name: str, together: int, prompt: int, reply: int, count: float = 1) -> Cost:
-        """`count` prompts with replies, up to `together` at once."""
-        config, _ = self.loaded[name]
-        rows = min(self.batch, together)
-        reading = count * generation(config, prompt, 1)
-        writing = count * generation(config, prompt, reply) - reading
-        seconds = reading * self.speed(name, 1, PASS) + writing * self.speed(name, rows, 1)
-        return Cost(reading + writing, seconds,
-                    bytes_of_pass(config, self.dtype.itemsize, rows * prompt, rows * (prompt + reply)))
-
-    def call(self, together: int, most: bool, count: float) -> Cost:
-        """An agent's calls, `count` at most."""
-        tokens = scaled(CALL, self.run.settings)
-        return self.ask(self.model, together, INSTRUCTION + tokens, tokens, count if most else count / 10)
-
-    def search(self, prompt: int, reply: int, longest: int, checks: int) -> Cost:
-        """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
-        config, tokenizer = self.loaded[self.model]
-        reading = searching(config, prompt, 0, longest)
-        writing = searching(config, prompt, reply, longest) - reading
-        reading += checks * flops_of(config, len(tokenizer.frame.close), prompt, 1)
-        seconds = reading * self.speed(self.model, 1, NODE) + writing * self.speed(self.model, 1, 1)
-        return Cost(reading + writing, seconds, bytes_of_pass(
-            config, self.dtype.itemsize, min(prompt, PASS), self.run.settings.window, prompt))
+def call(run: Run, model: Model, rows: int, count: float, most: bool) -> Cost:
+    """An agent's calls, `count` at most."""
+    tokens = scaled(CALL, run.settings)
+    return model.ask(rows, INSTRUCTION + tokens, tokens, count if most else count / 10)
 
 
 @cache
