@@ -19,7 +19,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-from core.code import code_of_vectors
+from core.code import CONVERSATION, code_hash
 from core.files import InputError, read_json, reading, write_file
 
 
@@ -88,7 +88,8 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     A file of other texts, or one that has changed, is replaced. Nothing is kept in a folder that cannot be written,
     such as one with others' graphs.
     """
-    file = path and Path(f"{path}.{hash_of(encoder.fingerprint, code_of_vectors())}.vectors")
+    encoded = hash_of(encoder.fingerprint, code_hash("encoders/", upto=CONVERSATION))
+    file = path and Path(f"{path}.{encoded}.vectors")
     if file:
         with contextlib.suppress(InputError), reading(file):
             with safe_open(file, framework="pt") as stored:
