@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.files import InputError, instead, look, one_line, reading, sha256
 from data import EMBEDDED, Document
-from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, decode, files_below, read_bytes
+from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, files_below, text_of
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
 ROWS = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^qaps\.csv$|^QuALITY\..*\.(train|dev|test)$"       # names of their files
@@ -144,7 +144,7 @@ def recognise(file: File) -> str | None:
     if file.name == NarrativeQA.table:
         return NarrativeQA.name
     with reading(file, "not valid JSON"):
-        value, _ = json.JSONDecoder().raw_decode(decode(read_bytes(file), Report(""), "").lstrip())
+        value, _ = json.JSONDecoder().raw_decode(text_of(file, Report("")).lstrip())
 
     rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
     labels = (layout.label(row, stem(file.name)) for row in rows[:2] if isinstance(row, dict)
