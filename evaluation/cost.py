@@ -177,21 +177,18 @@ def expected(run: Run) -> dict[str, list]:
     for document in run.dataset.documents:
         texts = chunks(builder.tokenizer, document, settings.chunk)
         documents.append(([length_of(node_line(builder.tokenizer, None, text)) for text in texts], document.questions))
-    graphs = []
-    answers = []
-    minutes = []
+    ends = []                                                # FLOPs of graphs and of answers, and seconds
     for most in (False, True):
         built = [cost for lengths, _ in documents for cost in build(run, builder, settings, lengths, most)]
         answered = [cost for lengths, questions in documents for question in questions
                     for cost in answer(run, model, question.text, lengths, most)]
-        graphs.append(sum(cost.flops for cost in built))
-        answers.append(sum(cost.flops for cost in answered))
-        minutes.append(sum(cost.seconds for cost in built + answered) / 60)
+        ends.append((sum(cost.flops for cost in built), sum(cost.flops for cost in answered),
+                     sum(cost.seconds for cost in built + answered)))
 
-    least, most = minutes
+    graphs, answers, (least, most) = zip(*ends)
     weights = sum(each.bytes_of_weights() for each in {model, builder})
     largest = max(cost.bytes for cost in built + answered)
-    return {"graphs": graphs, "answers": answers, "minutes": [max(least / 2, most / 5), 2 * most],
+    return {"graphs": graphs, "answers": answers, "minutes": [max(least / 2, most / 5) / 60, 2 * most / 60],
             "bytes": [weights + largest]}
 
 
