@@ -193,7 +193,7 @@ def expected(run: Run) -> dict[str, list]:
 
 
 def is_pecan(run: Run) -> bool:
-    return run.row.name.startswith("pecan") or run.row.make is PECAN.make
+    return run.row.make is PECAN.make
 
 
 def build(run: Run, builder: Model, settings: Settings, lengths: list[int], most: bool) -> Iterator[Cost]:
