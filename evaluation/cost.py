@@ -7,7 +7,7 @@ Chunks and the groups of level 1 are exact. What a model will write and read is 
     search          least: one check after an eighth of what fits, and an answer of one token
                     most: all that fits, in nodes of chunk size with a check after each, and the longest answer
     agents          least: a tenth of the most
-                    most: as often as ASKS says, with the longest replies
+                    most: as often as the tables below say, with the longest replies
 
 Reading a prompt, visiting a node and writing a token cost very different times per FLOP. So minutes are FLOPs of each
 kind of pass times the seconds that such a pass takes here, in layers with random weights.
@@ -57,7 +57,8 @@ ANSWER = 10                       # tokens of an answer, at the published length
 
 # Agent -> how often it asks at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION +
 # CALL tokens and writes CALL; shorter replies count as a part of a call.
-ASKS = {"raptor": (0.6, 0), "memwalker": (0.8, 3), "graphreader": (3, 12), "mkrag": (5, 3), "jerr": (3, 3)}
+DOCUMENT_CALLS = {"raptor": 0.6, "memwalker": 0.8, "graphreader": 3, "mkrag": 5, "jerr": 3}
+QUESTION_CALLS = {"memwalker": 3, "graphreader": 12, "mkrag": 3, "jerr": 3}
 CALL = 500                        # before scaling
 INSTRUCTION = 300
 LAYERS = 2 ** 28                  # bytes of the layers that are measured, at least; see seconds_a_flop
@@ -207,9 +208,9 @@ def build(run: Run, builder: Model, settings: Settings, lengths: list[int], most
             rows = min(batch, len(run.dataset.documents) * len(groups))
             for nodes, _ in groups:
                 yield builder.ask(rows, instruction + nodes, limit if most else 1)
-    calls, _ = asks(run)
-    if calls:
-        yield call(run, builder, batch, calls * sum(lengths) / scaled(CALL, settings), most)
+    kind = run.row.name.partition("-")[0]                    # all of RAPTOR's rows build the same
+    if kind in DOCUMENT_CALLS:
+        yield call(run, builder, batch, DOCUMENT_CALLS[kind] * sum(lengths) / scaled(CALL, settings), most)
 
 
 def answer(run: Run, model: Model, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
@@ -233,16 +234,10 @@ def answer(run: Run, model: Model, question: str, lengths: list[int], most: bool
         return
     rows = rows_of(settings, model.device.type)
     yield model.ask(min(rows, len(run.dataset.questions)), prompt, reply)
-    _, calls = asks(run)
-    if calls:
-        yield call(run, model, 1, calls, most)
+    if run.row.name in QUESTION_CALLS:
+        yield call(run, model, 1, QUESTION_CALLS[run.row.name], most)
     if run.row.name == "longllmlingua":                      # its scorer reads the document about three times
         yield model.ask(1, CALL, 1, (3 if most else .3) * tokens / CALL)
-
-
-def asks(run: Run) -> tuple[float, float]:
-    """How often an agent asks at most, as in ASKS."""
-    return ASKS.get(run.row.name.partition("-")[0], (0, 0))
 
 
 def call(run: Run, model: Model, rows: int, count: float, most: bool) -> Cost:
