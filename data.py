@@ -97,15 +97,14 @@ class Method(Protocol):
     def code(self) -> str | None:
         """The code that a prepared graph depends on; None if nobody knows it (core.code)."""
 
-    def wanted(self, document: Document) -> dict:
-        """What the head of a kept graph must say."""
-        return self.identity(document) | ({} if self.any_code else {"code": self.code()})
-
     def constructions(self, documents: list[Document], paths: list, builds: list) -> list:
         """For core.together: each takes what is kept at its path, or builds it by build(ask) and writes it there."""
-        return [(kept(path, self.wanted(document), self.identity(document) | {"code": self.code()}, build),
-                 Memory(self.file_name(document), path))
-                for document, path, build in zip(documents, paths, builds, strict=True)]
+        found = []
+        for document, path, build in zip(documents, paths, builds, strict=True):
+            head = self.identity(document) | {"code": self.code()}
+            wanted = self.identity(document) if self.any_code else head
+            found.append((kept(path, wanted, head, build), Memory(self.file_name(document), path)))
+        return found
 
     def file_name(self, document: Document) -> str | None:
         """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
@@ -118,7 +117,6 @@ class Method(Protocol):
         there, or built and written there.
 
         An InputError takes the place of a document that cannot be used, and so does one whose file cannot be read.
-        Raises OutputError if a file cannot be written.
         """
 
     def prepare(self, document: Document, path: str | Path | None = None, progress: bool = False) -> Prepared:

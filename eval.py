@@ -28,7 +28,7 @@ import torch
 
 from core.code import VERSION
 from core.command import make_parser, parse_options, shown, user_errors
-from core.files import InputError, OutputError, lock, write_file, write_json
+from core.files import InputError, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
 from evaluation.answers import set_aside
@@ -112,7 +112,7 @@ def score_files(args: argparse.Namespace):
     scores = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
     columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
     rows = [[path, *tables.cells(scores[path], columns)] for path in scores]
-    output(args, scores, tables.as_text(tables.Table("", ["predictions", *columns], rows)))
+    output(args, scores, tables.as_text("", ["predictions", *columns], rows))
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
@@ -122,7 +122,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
     suffix = f"-{args.table}" if args.table else ""
     path = Path(args.output) / f"results{suffix}.json"
     write_json(path, everything)
-    text = "\n\n".join(map(tables.as_text, tables.tables_of(args.table, results)))
+    text = "\n\n".join(tables.tables_of(args.table, results))
     write_file(path.with_name(f"table{suffix}.txt"), f"{text}\n")
 
     for failure in failures:
@@ -141,7 +141,7 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
 def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
     """Do the runs and put their summaries into `results`; return why answers are missing.
 
-    If a run fails, the others go on. InputError if all fail, OutputError if the disk is full.
+    If a run fails, the others go on. InputError if all fail.
     """
     failures = []
     pecan = {}                                               # data set -> the rows of PECAN's run, which comes first
@@ -150,8 +150,6 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
         done = results[name]["runs"]
         try:
             rows, setup, reasons = runner.do(settle(run, done.get("pecan")))
-        except OutputError:
-            raise
         except InputError as error:
             failures.append(f"{run.row.label} on {name}: {error}")
             continue

@@ -58,11 +58,6 @@ def code_of_graphs(kind: type) -> str | None:
     return None if files is None else code_hash(*(files - {"pecan"}), upto=CONVERSATION)
 
 
-def code_of_vectors() -> str:
-    """The code of an encoder's vectors."""
-    return code_hash("encoders/", upto=CONVERSATION)
-
-
 def code_of_method(kind: type) -> str | None:
     """The code of a method's answers, and of what a compared method builds: the files of its classes, with companions
     such as mkrag_prompts.py, and what all methods share.

@@ -4,7 +4,7 @@ import contextlib
 import re
 import sys
 
-from core.files import InputError, OutputError, enough_memory
+from core.files import InputError, enough_memory
 
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
 
@@ -59,8 +59,8 @@ def user_errors(main, note: str = "") -> int:
 
     except (InputError, OSError) as error:
         message = shown(" ".join(str(error).split()))
-        print(f"error: {message}{note if isinstance(error, OutputError) else ''}", file=sys.stderr)
-        if isinstance(error, OSError):
+        print(f"error: {message}{note if isinstance(error, OSError) else ''}", file=sys.stderr)
+        if isinstance(error, OSError) and error.filename is None:
             sys.stdout = None                                   # what it still holds cannot be printed
         return 2
     except KeyboardInterrupt:

@@ -16,9 +16,11 @@ import re
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 
-from core.code import code_of_vectors
-from core.files import InputError, OutputError, read_json, read_noted, reading, write_file, write_tensors
+from core.code import CONVERSATION, code_hash
+from core.files import InputError, read_json, reading, write_file
 
 
 def hash_of(*content) -> str:
@@ -86,20 +88,23 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     A file of other texts, or one that has changed, is replaced. Nothing is kept in a folder that cannot be written,
     such as one with others' graphs.
     """
-    file = path and Path(f"{path}.{hash_of(encoder.fingerprint, code_of_vectors())}.vectors")
+    encoded = hash_of(encoder.fingerprint, code_hash("encoders/", upto=CONVERSATION))
+    file = path and Path(f"{path}.{encoded}.vectors")
     if file:
         with contextlib.suppress(InputError), reading(file):
-            tensors, note = read_noted(file)
+            with safe_open(file, framework="pt") as stored:
+                vectors = stored.get_tensor("vectors").clone()      # Windows replaces no file while tensors lie in it
+                note = stored.metadata()["note"]
             flops = int(note.split()[0])
-            if note == note_of(texts, tensors["vectors"], flops):
-                return tensors["vectors"], flops
+            if note == note_of(texts, vectors, flops):
+                return vectors, flops
 
     flops_before = encoder.flops
     vectors = encoder.encode(texts).contiguous()
     flops = encoder.flops - flops_before
     if file:
-        with contextlib.suppress(OutputError):
-            write_tensors(file, {"vectors": vectors}, note_of(texts, vectors, flops))
+        with contextlib.suppress(OSError):
+            write_file(file, save({"vectors": vectors}, {"format": "pt", "note": note_of(texts, vectors, flops)}))
     return vectors, flops
 
 

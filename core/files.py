@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from filelock import FileLock, Timeout
-from safetensors import safe_open
 
 
 class InputError(ValueError):
@@ -28,10 +27,6 @@ class Busy(InputError):
 
 class OutOfMemory(InputError):
     """Memory has run out, on any device."""
-
-
-class OutputError(InputError):
-    """A file cannot be written. A run stops then, because it could not keep what it computes."""
 
 
 def one_line(error: BaseException) -> str:
@@ -78,13 +73,12 @@ def enough_memory(where: str = "", remedy: str = "; try a smaller --window or --
 def attempt(function, *arguments):
     """What function(*arguments) returns, or an InputError in its place, so that others can go on without it.
 
-    Only the text of the error is kept: the frames of an exception hold tensors. An OutputError is raised.
+    Only the text of the error is kept: the frames of an exception hold tensors. An OSError is raised: a run stops when
+    it can no longer keep what it computes.
     """
     try:
         with enough_memory():
             return function(*arguments)
-    except OutputError:
-        raise
     except InputError as error:
         return type(error)(str(error))
 
@@ -216,47 +210,22 @@ def check_values(values: dict, rules: dict[str, Rule], prefix: str = ""):
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
-@contextlib.contextmanager
-def writing(path):
-    """Turn a failure to write, in the block, into an OutputError that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({one_line(error)})") from None
-
-
 def write_file(path: str | Path, content: str | bytes):
     """Write a file, at once or not at all: a new file replaces `path` in one step.
 
     Each process names its new file differently, so two processes that write `path` do not disturb each other.
     """
     partial = Path(f"{path}.{os.getpid()}.partial")
-    with writing(path):
-        try:
-            partial.write_bytes(content.encode() if isinstance(content, str) else content)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)                 # a full disk leaves no half of a file
+    try:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)                     # a full disk leaves no half of a file
 
 
 def write_json(path: str | Path, content: dict):
     """Write a JSON file that people can read, at once or not at all."""
     write_file(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_tensors(path: Path, tensors: dict, note: str = ""):
-    """Write a safetensors file with a note, at once or not at all."""
-    from safetensors.torch import save  # here, because it imports torch
-    write_file(path, save(tensors, {"format": "pt", "note": note}))
-
-
-def read_noted(path: Path) -> tuple[dict, str]:
-    """The tensors and the note that write_tensors wrote.
-
-    The tensors are copies: Windows replaces no file while tensors still lie in it.
-    """
-    with safe_open(path, framework="pt") as stored:
-        return {name: stored.get_tensor(name).clone() for name in stored.keys()}, stored.metadata()["note"]
 
 
 def complete_lines(path: Path) -> list[bytes]:
@@ -266,7 +235,7 @@ def complete_lines(path: Path) -> list[bytes]:
 
 def append_line(path: Path, line: str):
     """Append a line to a file. If a kill has torn the file's last line, that line is cut off first."""
-    with writing(path), open(path, "a+b") as file:
+    with open(path, "a+b") as file:
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
@@ -278,15 +247,12 @@ def append_line(path: Path, line: str):
 @contextlib.contextmanager
 def lock(path: str | Path, wait: bool = False):
     """Hold the lock PATH.lock, which the system frees if the process is killed. Busy if another run holds it."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(f"{path}.lock")
-    with writing(path):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            held.acquire(timeout=-1 if wait else 0)
-        except Timeout:
-            raise Busy(f"{path}: another run is writing there; wait for it, or choose another name") from None
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be locked ({one_line(error)}); choose another disk") from None
+    try:
+        held.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        raise Busy(f"{path}: another run is writing there; wait for it, or choose another name") from None
 
     try:
         yield

@@ -171,7 +171,7 @@ def together(constructions: list[tuple[Callable, Memory]], batches: Batches, wor
              progress: bool = False) -> list:
     """The results of constructions, each called as construct(ask); an InputError in place of one that failed.
 
-    `work` answers a list of calls in one batch. Raises OutputError if a file cannot be written.
+    `work` answers a list of calls in one batch.
     """
     results = {}                                            # the number of a construction -> its result
 

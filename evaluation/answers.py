@@ -22,7 +22,6 @@ from core.files import (
     reading,
     write_file,
     write_json,
-    writing,
 )
 from data import Answer, Document, Prepared, Question
 from evaluation import metrics
@@ -30,20 +29,12 @@ from evaluation.methods import Run
 
 
 class Predictions:
-    """The answers of one run. `rows` holds those that were on disk when it was made, without their traces.
-
-    Raises InputError if a line is not a prediction. If a kill has torn the last line, its question counts as open.
-    """
+    """The answers of one run. `rows` holds those that were on disk when it was made: id of the question -> row."""
 
     def __init__(self, path: Path, rank: int = 0):
         self.path = path
         self.own = path.with_name(f"{path.stem}.part-{rank}.jsonl") if rank else path
-        self.rows = {}                                            # id of the question -> row
-        for where, line in lines_of(path):
-            with reading(where, "not a prediction", "; move the file away, or use --overwrite"):
-                row = unsealed(parse_json(line, where, dict), where)
-            row.pop("trace", None)
-            self.rows[row["id"]] = row
+        self.rows = {row["id"]: row for row, _ in rows_on_disk(path)}
 
     def holds(self, document: Document, question: Question) -> bool:
         """Whether this question is answered; InputError if its id was answered for other data."""
@@ -76,14 +67,18 @@ class Predictions:
             step.pop("candidates", None)
         append_line(self.own, json.dumps(sealed(row), ensure_ascii=False, allow_nan=False))
 
-    def finish(self, order: list[str]):
-        """Put the answers of all processes into one file. The questions of `order` come first, in this order."""
-        lines = {json.loads(line)["id"]: line.decode() + "\n" for _, line in lines_of(self.path)}
-        ordered = {id: lines[id] for id in (*order, *lines) if id in lines}
+    def finish(self, order: list[str]) -> dict[str, dict]:
+        """Put the answers of all processes into one file. The questions of `order` come first, in this order.
+
+        Returns all rows that are there, by the ids of their questions.
+        """
+        found = {row["id"]: (row, line) for row, line in rows_on_disk(self.path)}
+        ordered = {id: found[id] for id in (*order, *found) if id in found}
         if ordered:
-            write_file(self.path, "".join(ordered.values()))
+            write_file(self.path, b"".join(line + b"\n" for _, line in ordered.values()))
         for file in answer_files(self.path)[1:]:
             file.unlink()
+        return {id: row for id, (row, _) in ordered.items()}
 
 
 def answer_files(path: Path) -> list[Path]:
@@ -92,14 +87,19 @@ def answer_files(path: Path) -> list[Path]:
     return [file for file in (path, *parts) if file.exists()]
 
 
-def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield where each answer is ("FILE, line N") and its line."""
+def rows_on_disk(path: Path) -> Iterator[tuple[dict, bytes]]:
+    """Yield the row of each answer, without its trace, and its line. InputError if a line is not a prediction.
+
+    If a kill has torn the last line of a file, its question counts as open.
+    """
     for file in answer_files(path):
-        with reading(file):
-            lines = complete_lines(file)
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(complete_lines(file), 1):
             if line.strip():
-                yield f"{file}, line {number}", line
+                where = f"{file}, line {number}"
+                with reading(where, "not a prediction", "; move the file away, or use --overwrite"):
+                    row = unsealed(parse_json(line, where, dict), where)
+                row.pop("trace", None)
+                yield row, line
 
 
 def set_aside(runs: list[Run]):
@@ -107,7 +107,6 @@ def set_aside(runs: list[Run]):
 
     If a run's X is still open (methods.settle), answers with any X are renamed.
     """
-    renamed = {}
     for run in runs:
         x = r"(-\d+)?" if run.top_k == "X" else ""
         kind = re.escape(run.file.stem) + x + r"(\.part-\d+)?\.(jsonl|setup\.json)"
@@ -115,10 +114,8 @@ def set_aside(runs: list[Run]):
         if any(file.suffix == ".jsonl" for file in files):
             endings = (f".old.{n}" if n else ".old" for n in count())
             ending = next(ending for ending in endings if not any(Path(f"{file}{ending}").exists() for file in files))
-            renamed |= {file: Path(f"{file}{ending}") for file in files}
-    for file, old in renamed.items():
-        with writing(file):
-            file.rename(old)
+            for file in files:
+                file.rename(f"{file}{ending}")
 
 
 def claim_file(path: Path, setup: dict) -> dict:
@@ -126,8 +123,7 @@ def claim_file(path: Path, setup: dict) -> dict:
 
     Returns the setup with the version and the commit that began the file.
     """
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     file = path.with_suffix(".setup.json")
     if answer_files(path):
         with reading(file, remedy="; choose another --output, or --overwrite the answers"):

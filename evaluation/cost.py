@@ -7,10 +7,10 @@ Chunks and the groups of level 1 are exact. What a model will write and read is 
     search          least: one check after an eighth of what fits, and an answer of one token
                     most: all that fits, in nodes of chunk size with a check after each, and the longest answer
     agents          least: a tenth of the most
-                    most: as often as ASKS says, with the longest replies
+                    most: as often as the tables below say, with the longest replies
 
 Reading a prompt, visiting a node and writing a token cost very different times per FLOP. So minutes are FLOPs of each
-kind of pass times the seconds that such a pass takes here, in one layer with random weights.
+kind of pass times the seconds that such a pass takes here, in layers with random weights.
 
 At the paper's lengths there is one figure instead. Tables A3 and A4 suggest that a summary has about half as many
 tokens as its nodes. Table 1's TFLOPs and the number of nodes read for a query (GARLIC 4.4) suggest about 60 tokens a
@@ -19,11 +19,10 @@ node.
 import argparse
 import math
 import timeit
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import chain
+from typing import NamedTuple
 
 import torch
 
@@ -34,7 +33,7 @@ from evaluation import paper
 from evaluation.datasets import Dataset
 from evaluation.methods import PECAN, Run, plan
 from evaluation.models import choose_threads, unloaded
-from evaluation.tables import Table, as_text, quantity
+from evaluation.tables import as_text, quantity
 from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of
 from model.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
 from pecan import (
@@ -58,7 +57,8 @@ ANSWER = 10                       # tokens of an answer, at the published length
 
 # Agent -> how often it asks at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION +
 # CALL tokens and writes CALL; shorter replies count as a part of a call.
-ASKS = {"raptor": (0.6, 0), "memwalker": (0.8, 3), "graphreader": (3, 12), "mkrag": (5, 3), "jerr": (3, 3)}
+DOCUMENT_CALLS = {"raptor": 0.6, "memwalker": 0.8, "graphreader": 3, "mkrag": 5, "jerr": 3}
+QUESTION_CALLS = {"memwalker": 3, "graphreader": 12, "mkrag": 3, "jerr": 3}
 CALL = 500                        # before scaling
 INSTRUCTION = 300
 LAYERS = 2 ** 28                  # bytes of the layers that are measured, at least; see seconds_a_flop
@@ -85,8 +85,8 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, st
         title = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.questions):,} questions"
         rows = [[name, *("-".join(map(quantity, cost)) if any(cost) else "-" for cost in run.values())]
                 for name, run in runs.items()]
-        tables.append(Table(title, ["method", "FLOPs: graphs", "answers", "minutes", "bytes"], rows))
-    return costs, "\n\n".join(map(as_text, tables))
+        tables.append(as_text(title, ["method", "FLOPs: graphs", "answers", "minutes", "bytes"], rows))
+    return costs, "\n\n".join(tables)
 
 
 def at_published_lengths(config: Config) -> tuple[dict, str]:
@@ -119,148 +119,142 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
             rows.append([dataset, row, *map(quantity, (flops, with_logits, published)),
                          f"{flops / published:.2f}x", f"{with_logits / published:.2f}x"])
     header = ["data", "FLOPs", "computed", "with all logits", "published", "ratio", "ratio"]
-    return costs, as_text(Table("", header, rows))
+    return costs, as_text("", header, rows)
+
+
+class Cost(NamedTuple):
+    """Of passes through a model."""
+    flops: float
+    seconds: float
+    bytes: int                    # of the largest pass, without the weights
+
+
+class Model:
+    """A checkpoint without its weights, and what passes through it cost."""
+
+    def __init__(self, name: str, options: argparse.Namespace):
+        self.name = name
+        self.config, self.tokenizer = unloaded(name)
+        self.device, self.dtype = choose_device(options.device, options.dtype, self.config.dtype)
+
+    def bytes_of_weights(self) -> int:
+        return self.dtype.itemsize * sum(map(math.prod, tensor_shapes(self.config).values()))
+
+    def cost(self, reading: float, tokens: int, writing: float, rows: int, *largest: int) -> Cost:
+        """Of FLOPs: reading in passes of so many tokens, writing in so many rows. `largest`: see bytes_of_pass."""
+        seconds = reading * seconds_a_flop(self.device, self.dtype, self.name, 1, tokens)
+        seconds += writing * seconds_a_flop(self.device, self.dtype, self.name, rows, 1)
+        return Cost(reading + writing, seconds, bytes_of_pass(self.config, self.dtype.itemsize, *largest))
+
+    def ask(self, rows: int, prompt: int, reply: int, count: float = 1) -> Cost:
+        """`count` prompts with replies, in so many rows."""
+        reading = count * generation(self.config, prompt, 1)
+        writing = count * generation(self.config, prompt, reply) - reading
+        return self.cost(reading, PASS, writing, rows, rows * prompt, rows * (prompt + reply))
+
+    def search(self, prompt: int, reply: int, longest: int, checks: int, window: int) -> Cost:
+        """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
+        reading = searching(self.config, prompt, 0, longest)
+        writing = searching(self.config, prompt, reply, longest) - reading
+        reading += checks * flops_of(self.config, len(self.tokenizer.frame.close), prompt, 1)
+        return self.cost(reading, NODE, writing, 1, min(prompt, PASS), window, prompt)
 
 
 def expected(run: Run) -> dict[str, list]:
     """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
 
-    InputError if the window is too small, as in the run.
+    InputError if the window is too small, as in the run. A machine may be half as fast as when it was measured, or
+    twice. But the most minutes are at most 10 times the least: a wider range is of no use.
     """
-    estimate = Estimate(run)
-    graphs = [0, 0]
+    options = run.options
+    model = builder = Model(options.model, options)
+    settings = run.settings                                  # of stage 1
+    if is_pecan(run) and options.builder:
+        builder = Model(options.builder, options)
+        settings = run.construction
+    choose_threads(model.config, builder.config)
+
+    documents = []                                           # the tokens of each chunk, and the questions
     for document in run.dataset.documents:
-        before = estimate.flops()
-        lengths = estimate.build(document)
-        graphs = [sum(each) - first for *each, first in zip(graphs, estimate.flops(), before)]
-        for question in document.questions:
-            estimate.answer(question.text, lengths)
-    answers = [total - built for total, built in zip(estimate.flops(), graphs)]
-    return {"graphs": graphs, "answers": answers, "minutes": estimate.minutes(), "bytes": [estimate.bytes()]}
+        texts = chunks(builder.tokenizer, document, settings.chunk)
+        documents.append(([length_of(node_line(builder.tokenizer, None, text)) for text in texts], document.questions))
+    ends = []                                                # FLOPs of graphs and of answers, and seconds
+    for most in (False, True):
+        built = [cost for lengths, _ in documents for cost in build(run, builder, settings, lengths, most)]
+        answered = [cost for lengths, questions in documents for question in questions
+                    for cost in answer(run, model, question.text, lengths, most)]
+        ends.append((sum(cost.flops for cost in built), sum(cost.flops for cost in answered),
+                     sum(cost.seconds for cost in built + answered)))
+
+    graphs, answers, (least, most) = zip(*ends)
+    weights = sum(each.bytes_of_weights() for each in {model, builder})
+    largest = max(cost.bytes for cost in built + answered)
+    return {"graphs": graphs, "answers": answers, "minutes": [max(least / 2, most / 5) / 60, 2 * most / 60],
+            "bytes": [weights + largest]}
 
 
-class Estimate:
-    """The passes of a run, as they are added: their FLOPs by kind, least and most, and the bytes of each."""
-
-    def __init__(self, run: Run):
-        options = run.options
-        self.run = run
-        self.method = run.row.name.partition("-")[0]
-        self.is_pecan = self.method == "pecan" or run.row.make is PECAN.make
-        self.model = options.model
-        self.builder = self.is_pecan and options.builder or options.model
-        self.built = self.is_pecan and run.construction or run.settings                    # the settings of stage 1
-        self.loaded = {name: unloaded(name) for name in (self.model, self.builder)}        # config, tokenizer
-        config, _ = self.loaded[self.model]
-        choose_threads(*(config for config, _ in self.loaded.values()))
-        self.device, self.dtype = choose_device(options.device, options.dtype, config.dtype)
-        self.batch = rows_of(self.built, self.device.type)
-        self.work = Counter(), Counter()                     # least, most: (arguments of seconds_a_flop) -> FLOPs
-        self.sizes = []                                      # the bytes of each pass
-
-    # --- passes
-
-    def ask(self, name: str, together: int, *ends, attended: bool = False):
-        """Add prompts with replies, up to `together` at once. An end: how many, tokens of a prompt and of a reply."""
-        config, _ = self.loaded[name]
-        together = min(self.batch, together)
-        for flops, (count, prompt, reply) in zip(self.work, ends):
-            reading = generation(config, prompt, 1)
-            flops[name, 1, PASS, 0, False] += count * reading
-            flops[name, together, 1, power(prompt), attended] += count * (generation(config, prompt, reply) - reading)
-        self.sizes.append(bytes_of_pass(config, self.dtype.itemsize, together * prompt, together * (prompt + reply)))
-
-    def call(self, together: int, most: float):
-        """Add an agent's calls."""
-        tokens = scaled(CALL, self.run.settings)
-        self.ask(self.model, together, *((n, INSTRUCTION + tokens, tokens) for n in (most / 10, most)))
-
-    def search(self, ends: list, longest: int, checks: int):
-        """Add PECAN's searches with so many checks at most. An end: tokens of the prompt and the answer."""
-        config, tokenizer = self.loaded[self.model]
-        for flops, (prompt, reply), n in zip(self.work, ends, (min(1, checks), checks)):
-            visits = searching(config, prompt, 0, longest)
-            check = flops_of(config, len(tokenizer.frame.close), prompt, 1)
-            flops[self.model, 1, NODE, power(prompt), True] += visits + n * check
-            flops[self.model, 1, 1, power(prompt), False] += searching(config, prompt, reply, longest) - visits
-        pieces = min(prompt, PASS)
-        self.sizes.append(bytes_of_pass(config, self.dtype.itemsize, pieces, self.run.settings.window, prompt))
-
-    # --- a document, a question
-
-    def build(self, document) -> list[int]:
-        """Add the construction of a document's graph or tree. Returns the tokens of its chunks."""
-        _, tokenizer = self.loaded[self.builder]
-        texts = chunks(tokenizer, document, self.built.chunk)
-        lengths = [length_of(node_line(tokenizer, None, text)) for text in texts]
-        if self.is_pecan:
-            limit, room = limit_and_room(tokenizer, self.built)
-            instruction = length_of(summary_prompt(tokenizer, []))                         # Table A1 without nodes
-            for level, groups in enumerate(construction(lengths, room, limit, min(NODE, self.built.chunk))):
-                for nodes, _ in groups:
-                    self.ask(self.builder, len(self.run.dataset.documents) * len(groups),
-                             (level == 0, instruction + nodes, 1), (1, instruction + nodes, limit), attended=True)
-        if self.method in ASKS:
-            self.call(self.batch, ASKS[self.method][0] * sum(lengths) / scaled(CALL, self.run.settings))
-        return lengths
-
-    def answer(self, question: str, lengths: list[int]):
-        """Add the answer to a question about a document whose chunks have these lengths."""
-        settings = self.run.settings
-        _, tokenizer = self.loaded[self.model]
-        tokens = sum(lengths)
-        asked = question_prompt(tokenizer, question)
-        turn = length_of(answer_turn(tokenizer, 0, settings.again(question)))
-        fits = room_for_nodes(tokenizer, asked, question, settings)
-        top = self.run.top_k or self.is_pecan and settings.fixed_nodes
-        if top and top != "X":
-            fits = min(fits, top * max(lengths))
-        few = min(tokens, fits) // (1 if self.method == "whole" else FEW)
-        most = min(int(GRAPH * tokens), fits)
-        ends = [(length_of(asked) + read + turn, reply) for read, reply in ((few, 1), (most, settings.answer_tokens))]
-
-        if self.is_pecan:                                    # a fixed number of nodes is read without checks
-            self.search(ends, max(lengths), 0 if top else math.ceil(most * len(lengths) / tokens))
-            return
-        self.ask(self.model, len(self.run.dataset.questions), *((1, *end) for end in ends))
-        if self.method in ASKS:
-            self.call(1, ASKS[self.method][1])
-        if self.method == "longllmlingua":                   # its scorer reads the document about three times
-            self.ask(self.model, 1, *((n * tokens / CALL, CALL, 1) for n in (.3, 3)))
-
-    # --- sums
-
-    def flops(self) -> list[float]:
-        """FLOPs so far, [least, most]."""
-        return [sum(kinds.values()) for kinds in self.work]
-
-    def minutes(self) -> list[float]:
-        """A machine may be half as fast as when it was measured, or twice. But the most are at most 10 times the least:
-        a wider range is of no use.
-        """
-        least, most = (sum(flops * seconds_a_flop(self.device, self.dtype, *kind) for kind, flops in kinds.items()) / 60
-                       for kinds in self.work)
-        return [max(least / 2, most / 5), 2 * most]
-
-    def bytes(self) -> int:
-        """Of the weights and the largest pass."""
-        shapes = chain(*(tensor_shapes(config).values() for config, _ in self.loaded.values()))
-        return self.dtype.itemsize * sum(map(math.prod, shapes)) + max(self.sizes)
+def is_pecan(run: Run) -> bool:
+    return run.row.make is PECAN.make
 
 
-def power(n: int) -> int:
-    """The largest power of 2 up to n. Lengths are rounded down to it, so that few kinds of passes are measured."""
-    return 1 << n.bit_length() - 1
+def build(run: Run, builder: Model, settings: Settings, lengths: list[int], most: bool) -> Iterator[Cost]:
+    """The construction of a document's graph or tree; `lengths` are the tokens of its chunks."""
+    batch = rows_of(settings, builder.device.type)
+    if is_pecan(run):
+        limit, room = limit_and_room(builder.tokenizer, settings)
+        instruction = length_of(summary_prompt(builder.tokenizer, []))                     # Table A1 without nodes
+        levels = list(construction(lengths, room, limit, min(NODE, settings.chunk)))
+        for groups in levels if most else levels[:1]:
+            rows = min(batch, len(run.dataset.documents) * len(groups))
+            for nodes, _ in groups:
+                yield builder.ask(rows, instruction + nodes, limit if most else 1)
+    kind = run.row.name.partition("-")[0]                    # all of RAPTOR's rows build the same
+    if kind in DOCUMENT_CALLS:
+        yield call(run, builder, batch, DOCUMENT_CALLS[kind] * sum(lengths) / scaled(CALL, settings), most)
+
+
+def answer(run: Run, model: Model, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
+    """The answer to a question about a document whose chunks have these lengths."""
+    settings = run.settings
+    asked = question_prompt(model.tokenizer, question)
+    fits = room_for_nodes(model.tokenizer, asked, question, settings)
+    top = run.top_k or is_pecan(run) and settings.fixed_nodes
+    if top and top != "X":
+        fits = min(fits, top * max(lengths))
+
+    tokens = sum(lengths)
+    read = min(int(GRAPH * tokens), fits)
+    if not most and run.row.name != "whole":
+        read = min(tokens, fits) // FEW
+    prompt = length_of(asked) + read + length_of(answer_turn(model.tokenizer, 0, settings.again(question)))
+    reply = settings.answer_tokens if most else 1
+    if is_pecan(run):
+        checks = math.ceil(read * len(lengths) / tokens) if most else 1
+        yield model.search(prompt, reply, max(lengths), 0 if top else checks, settings.window)
+        return
+    rows = rows_of(settings, model.device.type)
+    yield model.ask(min(rows, len(run.dataset.questions)), prompt, reply)
+    if run.row.name in QUESTION_CALLS:
+        yield call(run, model, 1, QUESTION_CALLS[run.row.name], most)
+    if run.row.name == "longllmlingua":                      # its scorer reads the document about three times
+        yield model.ask(1, CALL, 1, (3 if most else .3) * tokens / CALL)
+
+
+def call(run: Run, model: Model, rows: int, count: float, most: bool) -> Cost:
+    """An agent's calls, `count` at most."""
+    tokens = scaled(CALL, run.settings)
+    return model.ask(rows, INSTRUCTION + tokens, tokens, count if most else count / 10)
 
 
 @cache
-def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int, cached: int, attended: bool) -> float:
-    """Measured: a pass over so many tokens in each row, after those in the cache, through layers with random weights.
+def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int) -> float:
+    """Measured: a pass over so many tokens in each row, through layers with random weights.
 
-    `attended`: with the attention to the cached tokens. One layer of a large model is enough, because all are alike,
-    and the output matrix costs the same per FLOP. Of a small model we take as many as fill LAYERS bytes, or they would
-    stay in the processor's cache, which a whole model does not.
+    PASS tokens are the beginning of a prompt. Fewer follow one of that length, and attend to it. One layer of a large
+    model is enough, because all are alike, and the output matrix costs the same per FLOP. Of a small model we take as
+    many as fill LAYERS bytes, or they would stay in the processor's cache, which a whole model does not.
     """
+    cached = 0 if tokens == PASS else PASS
     config = read_config(locate(model))
     bytes_of_layer = dtype.itemsize * flops_of(config, 1, 0) / config.layers / 2
     config = replace(config, layers=min(config.layers, math.ceil(LAYERS / bytes_of_layer)), vocab=1, tied=True)
@@ -270,7 +264,7 @@ def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int, cached: in
     memory.lengths = [cached] * rows
     positions = torch.arange(cached, cached + tokens, device=device).expand(rows, -1)
 
-    timer = timeit.Timer(lambda: part.forward(positions * 0, positions, memory, attended * cached)[0].sum().item())
+    timer = timeit.Timer(lambda: part.forward(positions * 0, positions, memory, cached)[0].sum().item())
     timer.timeit(1)                                          # the first pass prepares the device
     number, seconds = timer.autorange()
     return seconds / (number * rows * flops_of(config, tokens, cached + tokens))

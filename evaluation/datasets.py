@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.files import InputError, instead, look, one_line, reading, sha256
 from data import EMBEDDED, Document
-from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, decode, files_below, read_bytes
+from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, files_below, text_of
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
 ROWS = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^qaps\.csv$|^QuALITY\..*\.(train|dev|test)$"       # names of their files
@@ -119,10 +119,9 @@ def find(path: str) -> tuple[str, list[File]]:
     if not Path(path).exists() and ":" in path:
         whole, _, part = path.rpartition(":")
     if not Path(whole).exists():
-        raise InputError(f"{path}: cannot be read (there is no such file or folder)")
+        raise InputError(f"{path}: there is no such file or folder")
 
-    with reading(whole):                                    # its folders may be nested too deeply
-        files = files_below(Path(whole))
+    files = files_below(Path(whole))
     found = {file: stem(file.name) for file in files if re.search(ROWS, file.name)}
     chosen = [file for file in found if not part or part == found[file] or file.name == NarrativeQA.table]
     labels = {*map(recognise, chosen)}
@@ -145,7 +144,7 @@ def recognise(file: File) -> str | None:
     if file.name == NarrativeQA.table:
         return NarrativeQA.name
     with reading(file, "not valid JSON"):
-        value, _ = json.JSONDecoder().raw_decode(decode(read_bytes(file), Report(""), "").lstrip())
+        value, _ = json.JSONDecoder().raw_decode(text_of(file, Report("")).lstrip())
 
     rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
     labels = (layout.label(row, stem(file.name)) for row in rows[:2] if isinstance(row, dict)

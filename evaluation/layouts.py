@@ -67,12 +67,6 @@ def files_below(root: File) -> list[File]:
     return [file for child in children for file in files_below(child)]
 
 
-def read_bytes(file: File) -> bytes:
-    """The content of a file, unpacked if it is gzipped."""
-    with reading(file), open_bytes(file) as stream:
-        return stream.read()
-
-
 # --- encodings ------------------------------------------------------------------------------------------------------
 
 def windows_1252(error: UnicodeDecodeError) -> tuple[str, int]:
@@ -83,15 +77,19 @@ def windows_1252(error: UnicodeDecodeError) -> tuple[str, int]:
 codecs.register_error("windows-1252", windows_1252)
 
 
-def decode(content: bytes, report: Report, where: str) -> str:
-    """Bytes as text: what their byte order mark says, or UTF-8, and Windows-1252 where they are not."""
+def text_of(file: File, report: Report) -> str:
+    """The text of a file, unpacked if it is gzipped: what its byte order mark says, or UTF-8, and Windows-1252 where it
+    is not.
+    """
+    with reading(file), open_bytes(file) as stream:
+        content = stream.read()
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return content.decode(json.detect_encoding(content))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        report.note("not UTF-8, read as Windows-1252", f"{where}, line {line}")
+        report.note("not UTF-8, read as Windows-1252", f"{file.name}, line {line}")
         return content.decode("utf-8-sig", "windows-1252")
 
 
@@ -169,7 +167,7 @@ class Layout:
         Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.note.
         """
         for file in files:
-            for number, line in self.lines(decode(read_bytes(file), report, file.name), file):
+            for number, line in self.lines(text_of(file, report), file):
                 where = f"{file.name}, {number}"
                 try:
                     if line.strip():
@@ -270,7 +268,7 @@ class NarrativeQA(Layout):
         """The questions of a table, by the ids of their documents."""
         questions = {}
         with reading(file, "not a table of questions"):
-            table = csv.DictReader(io.StringIO(decode(read_bytes(file), report, file.name)))
+            table = csv.DictReader(io.StringIO(text_of(file, report)))
             for number, row in enumerate(table, 2):               # the first line holds the names of the columns
                 name = row["document_id"]
                 question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
@@ -282,7 +280,7 @@ class NarrativeQA(Layout):
 
     def document(self, where, row, report):
         questions, story = row
-        text = plain_text(decode(read_bytes(story), report, where), report, where)
+        text = plain_text(text_of(story, report), report, where)
         return checked(where, where, [text], questions, report)
 
 

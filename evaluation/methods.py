@@ -35,8 +35,9 @@ class Row(NamedTuple):
     name: str                     # for --method and for the file of answers
     label: str                    # as in the paper's tables
     # (Models, Run) -> data.Method
-    make: Callable = lambda models, run: Pecan(models.model, models.encoder, run.settings, models.builder,
-                                               run.construction)
+    make: Callable = lambda models, run: Pecan(
+        models.model, models.encoder, replace(run.settings, fixed_nodes=run.top_k or run.settings.fixed_nodes),
+        models.builder, run.construction)
     top_k: int | str | None = None       # how many texts are read (None: the method decides); "X": see `settle`
     paper_x: dict = {}            # data set -> the paper's X
     tokens: int | None = None     # of a text that counts for X, before scaling; None: X nodes of PECAN's graph
@@ -84,9 +85,7 @@ METHODS = {row.name: row for row in (PECAN, *TABLE_1, *SYSTEMS, *OWN)}
 ABLATIONS = (
     PECAN,
     Row("pecan-without-attention", "w/o Attention-Guided Retrieval", changes={"attention": False}),
-    Row("pecan-without-progress", "w/o Dynamic Progress Control",
-        lambda models, run: Pecan(models.model, models.encoder, replace(run.settings, fixed_nodes=run.top_k),
-                                  models.builder, run.construction), "X", paper.FIXED_NODES),
+    Row("pecan-without-progress", "w/o Dynamic Progress Control", top_k="X", paper_x=paper.FIXED_NODES),
     Row("pecan-without-graph", "w/o IP-based Graph", changes={"tree": True}),
     Row("pecan-without-similarity", "w/o Embedding Similarity", changes={"similarity": False}),
 )

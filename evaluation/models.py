@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from core.files import InputError
+from core.files import InputError, remark
 from core.settings import Settings
 from data import EMBEDDED, Document
 from encoders.sbert import load_encoder, load_towers
@@ -16,6 +16,7 @@ from model.checkpoint import Config, locate, read_config
 from model.tokenizer import Tokenizer
 
 SMALL = 256                            # models of less width run on one thread
+WITHOUT = {"attention": {"attention": False}, "similarity": {"similarity": False}, "graph": {"tree": True}}
 THREADS = torch.get_num_threads()      # wider models run on as many threads as PyTorch chooses
 
 
@@ -45,7 +46,7 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--question-again", action=argparse.BooleanOptionalAction,
                         help="say the question once more before the answer, for small models (the paper does not)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
-    parser.add_argument("--without", choices=["attention", "similarity", "graph"], action="append", default=[],
+    parser.add_argument("--without", choices=[*WITHOUT], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
 
     parser.add_argument("--any-code", action="store_true",
@@ -62,10 +63,9 @@ def chosen_settings(args: argparse.Namespace) -> dict:
                          "be used with it")
 
     chosen = {"chunk": args.chunk, "window": args.window, "confidence": args.confidence, "patience": args.patience,
-              "batch": args.batch, "fixed_nodes": args.nodes, "question_again": args.question_again,
-              "attention": False if "attention" in args.without else None,
-              "similarity": False if "similarity" in args.without else None,
-              "tree": True if "graph" in args.without else None}
+              "batch": args.batch, "fixed_nodes": args.nodes, "question_again": args.question_again}
+    for ablation in args.without:
+        chosen |= WITHOUT[ablation]
     Settings(**{name: value for name, value in chosen.items() if value is not None})       # InputError if out of range
     return chosen
 
@@ -95,8 +95,8 @@ def warn_if_unknown(model: Llama, document: Document):
     """Print a warning if the model does not know more than a tenth of the words that begin a document."""
     unknown = model.tokenizer.unknown(document.passages[0][:100_000])
     if unknown > 0.1:
-        print(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded model knows "
-              "only its own small world, choose another with --model", file=sys.stderr)
+        remark(f"warning: {unknown:.0%} of the document's words are unknown to this model; the embedded model knows "
+               "only its own small world, choose another with --model")
 
 
 class Models:

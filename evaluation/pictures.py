@@ -5,7 +5,7 @@ Whiskers are 95 % bootstrap intervals. Colour-blind readers can tell the colours
 """
 from pathlib import Path
 
-from core.files import InputError, optional, writing
+from core.files import InputError, optional
 from evaluation import paper
 from evaluation.methods import PATIENCE
 from evaluation.tables import quantity
@@ -32,9 +32,7 @@ def draw(table: str, dataset: str, runs: dict, path: Path):
         figure.suptitle(f"{dataset}: {first['n']:,} questions, {first['documents']:,} documents")
         DRAW[table](figure, dataset, runs)
         for ending in ("png", "svg"):
-            file = f"{path}.{ending}"
-            with writing(file):
-                figure.savefig(file, dpi=200)
+            figure.savefig(f"{path}.{ending}", dpi=200)
         pyplot.close(figure)
 
 

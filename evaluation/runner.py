@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from core.code import code_of_method
 from core.disk import any_of, of_any_code
-from core.files import InputError, enough_memory, writing
+from core.files import InputError, enough_memory
 from data import Document, Method
 from evaluation.answers import Predictions, claim_file
 from evaluation.methods import Run
@@ -23,7 +23,6 @@ class Runner:
     def __init__(self, team: Team):
         self.team = team
         self.models = self.method = None
-        self.warned = set()                                       # data sets whose words have been looked at
 
     def make(self, run: Run) -> dict:
         """Load the models and make the method. Returns its setup, which all answers in a file share.
@@ -51,16 +50,14 @@ class Runner:
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
         """Answer the open questions. Returns the rows of all answers, their setup, and why answers are missing.
 
-        Raises InputError if nothing was answered, OutputError if the output cannot be written.
+        Raises InputError if nothing was answered.
         """
         team = self.team
         setup = team.together(lambda: self.make(run))[0]
-        if team.rank == 0 and run.dataset.name not in self.warned:
+        if team.rank == 0:
             warn_if_unknown(self.models.model, run.dataset.documents[0])
-        self.warned.add(run.dataset.name)
-        setup, *_ = team.together(lambda: claim_file(run.file, setup) if team.rank == 0 else setup)
-        with writing(run.graphs):
-            run.graphs.mkdir(parents=True, exist_ok=True)
+        setup = team.first(lambda: claim_file(run.file, setup))
+        run.graphs.mkdir(parents=True, exist_ok=True)
 
         # All processes read the answers on disk before one of them writes.
         predictions = Predictions(run.file, team.rank)
@@ -73,10 +70,9 @@ class Runner:
             unused = f"; {graphs['unused']} that another code has built are unused" if graphs["unused"] else ""
             said = f"{graphs['taken']} taken, {graphs['built']} built{unused}"
             print(f"{run.dataset.name}: {run.row.label}: graphs: {said}", file=sys.stderr)
-        team.first(lambda: predictions.finish(run.dataset.questions))
+        answered = team.first(lambda: predictions.finish(run.dataset.questions))
 
         # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
-        answered = Predictions(run.file).rows
         reasons = list(dict.fromkeys(failed.get(id, f"{run.file}: answers have vanished during the run; run it again")
                                      for id in run.dataset.questions if id not in answered))
         rows = [answered[id] for id in run.dataset.questions if id in answered]
@@ -95,33 +91,32 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
     As many documents run together as a batch has rows. If a document cannot be prepared, its questions stay open. A
     full disk ends the run.
     """
+    left = [(document, [question for question in document.questions if not predictions.holds(document, question)])
+            for document in documents]
+    left = [(document, questions) for document, questions in left if questions]
+
     failed = {}
     graphs = Counter()                                            # taken, built, unused
     progress = Progress(run, len(documents), shown)
-    for first in range(0, len(documents), method.batches.rows):
-        some = documents[first:first + method.batches.rows]
-        left = [[question for question in document.questions if not predictions.holds(document, question)]
-                for document in some]
+    progress.add(len(documents) - len(left))
+    for first in range(0, len(left), method.batches.rows):
+        some, questions = zip(*left[first:first + method.batches.rows])
         paths = [graph_path(method, document, run.graphs) for document in some]
-        for path, open in zip(paths, left):
-            if path and open:
-                graphs["taken" if path.exists() else "built"] += 1
-                graphs["unused"] += sum(other != path for other in of_any_code(path))
-        progress.add(left.count([]))
+        for path in filter(None, paths):
+            graphs["taken" if path.exists() else "built"] += 1
+            graphs["unused"] += sum(other != path for other in of_any_code(path))
 
-        chosen = [n for n in range(len(some)) if left[n]]
-        if chosen:
-            progress.begin([some[n] for n in chosen])
-        prepared = dict(zip(chosen, method.prepare_all([some[n] for n in chosen], [paths[n] for n in chosen],
-                                                       not progress.bar.disable)))
-        for n in chosen:
+        progress.begin(some)
+        prepared = method.prepare_all(some, paths, not progress.bar.disable)
+        asked = []                                                # (index in `some`, question)
+        for n, document in enumerate(some):
             if isinstance(prepared[n], InputError):
-                reason = f"document {some[n].id}, questions left {len(left[n])}: {prepared[n]}"
-                failed |= dict.fromkeys((question.id for question in left[n]), reason)
+                reason = f"document {document.id}, questions left {len(questions[n])}: {prepared[n]}"
+                failed |= dict.fromkeys((question.id for question in questions[n]), reason)
                 progress.add(1)
-                left[n] = []
+            else:
+                asked += [(n, question) for question in questions[n]]
 
-        asked = [(n, question) for n in chosen for question in left[n]]
         waiting = Counter(n for n, _ in asked)
         for k, answer in method.answer_all([(prepared[n], question.text) for n, question in asked]):
             n, question = asked[k]

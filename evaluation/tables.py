@@ -6,20 +6,12 @@ percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers
 """
 import re
 from collections import Counter
-from typing import NamedTuple
 
 from evaluation import paper
 from evaluation.methods import TABLES
 
 NOT_RUN = "not run"
 NONE = "none"
-
-
-class Table(NamedTuple):
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
 
 # --- cells ----------------------------------------------------------------------------------------------------------
 
@@ -71,21 +63,21 @@ def cells(run: dict | None, columns: list[str]) -> list[str]:
 
 # --- printed form ---------------------------------------------------------------------------------------------------
 
-def as_text(table: Table) -> str:
-    """The title, then the columns. Words in the first two columns are set left; the rest is set right."""
+def as_text(title: str, header: list[str], rows: list[list[str]]) -> str:
+    """A table: its title, then the columns. Words in the first two columns are set left; the rest is set right."""
     columns = []
-    for n, column in enumerate(zip(table.header, *table.rows)):
+    for n, column in enumerate(zip(header, *rows)):
         words = n < 2 and not any(cell[:1].isdigit() for cell in column) or any("#" in cell for cell in column)
         width = max(map(len, column))
         columns.append([f"{cell:{'<' if words else '>'}{width}}" for cell in column])
 
     lines = ["  ".join(line) for line in zip(*columns)]
-    return "\n".join([table.title, *lines] if table.title else lines)
+    return "\n".join([title, *lines] if title else lines)
 
 
 # --- the tables -----------------------------------------------------------------------------------------------------
 
-def tables_of(table: str | None, results: dict) -> list[Table]:
+def tables_of(table: str | None, results: dict) -> list[str]:
     """The tables of --table (None: a run without it). Data sets of the paper that were not run come last."""
     if table is None:
         return [overview(dataset, entry["runs"]) for dataset, entry in results.items() if entry["runs"]]
@@ -115,12 +107,12 @@ def remarks(results: dict, question_again: bool | None) -> list[str]:
     return found
 
 
-def overview(dataset: str, runs: dict) -> Table:
+def overview(dataset: str, runs: dict) -> str:
     """The runs, without the paper's figures."""
     columns = ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs", "graph", "cut", "n", "diff"]
     if any("accuracy" in run for run in runs.values()):
         columns.insert(2, "accuracy")
-    return Table(dataset, ["method", *columns], [[run["label"], *cells(run, columns)] for run in runs.values()])
+    return as_text(dataset, ["method", *columns], [[run["label"], *cells(run, columns)] for run in runs.values()])
 
 
 # --- one table for each data set ------------------------------------------------------------------------------------
@@ -144,7 +136,7 @@ PUBLISHED = {"published F1": "{0.f1:.1f}", "ROUGE-L": "{0.rouge_l:.1f}", "FLOPs"
              "ratio": "{0.ratio:.2f}x", "published": "{0[0]}", "on": "{0[1]}", "by": "{0[2]}"}
 
 
-def compared(table: str, dataset: str, runs: dict) -> Table:
+def compared(table: str, dataset: str, runs: dict) -> str:
     """A table of COMPARED: a row for each run that belongs there, next to the paper's figures.
 
     Rows that only the paper has come last: in Table 2 the pairs of models that were not run.
@@ -162,7 +154,7 @@ def compared(table: str, dataset: str, runs: dict) -> Table:
         found = figures.get(known.get(name, name), {}).get(dataset)
         rows.append([label_of_whole(dataset) if name == "whole" else label, *cells(runs.get(name), measured),
                      *(PUBLISHED[column].format(found) if found else NONE for column in published)])
-    return Table(f"{title}, {dataset}", [head, *measured, *published], rows)
+    return as_text(f"{title}, {dataset}", [head, *measured, *published], rows)
 
 
 def label_of_whole(dataset: str) -> str:
@@ -171,7 +163,7 @@ def label_of_whole(dataset: str) -> str:
     return "whole document" + (f" (published: Llama-3.1-8B{cut})" if dataset in paper.DATASETS else "")
 
 
-def table_a3(datasets: dict, results: dict) -> Table:
+def table_a3(datasets: dict, results: dict) -> str:
     """Lengths: average, least and most tokens of a document, and the numbers of documents and questions."""
     rows = []
     for dataset in datasets:
@@ -179,11 +171,11 @@ def table_a3(datasets: dict, results: dict) -> Table:
         figures = [*paper.TABLE_A3.get(dataset, [None] * 3), paper.QUESTIONS.get(dataset)]
         rows.append([dataset, *(NOT_RUN if n is None else f"{n:,.0f}" for n in lengths),
                      *(NONE if figure is None else f"{figure:,}" for figure in figures)])
-    return Table("Table A3, tokens of a document", ["data", "average", "min", "max", "documents", "questions",
+    return as_text("Table A3, tokens of a document", ["data", "average", "min", "max", "documents", "questions",
                                                     "published average", "min", "max", "questions"], rows)
 
 
-def table_a4(dataset: str, runs: dict) -> Table:
+def table_a4(dataset: str, runs: dict) -> str:
     """FLOPs: the whole document, construction, search, and both stages per query for 1 to 8 queries a document."""
     whole = runs.get("whole")
     pecan = runs.get("pecan")
@@ -197,10 +189,10 @@ def table_a4(dataset: str, runs: dict) -> Table:
     # The rows are in the paper's order.
     for row, figures in zip(rows, paper.TABLE_A4.values(), strict=True):
         row.append(f"{figures[dataset]:.1f}T" if dataset in figures else NONE)
-    return Table(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows)
+    return as_text(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows)
 
 
-def nodes(dataset: str, runs: dict) -> Table:
+def nodes(dataset: str, runs: dict) -> str:
     """Figure 3: queries by the number of nodes read, with a bar for each range of five; the longest has 40 signs.
 
     The paper prints a picture. GARLIC 4.4 has the averages.
@@ -212,4 +204,4 @@ def nodes(dataset: str, runs: dict) -> Table:
     for n in range(max(counts, default=-1) + 1):
         bar = "#" * -(-40 * counts[n] // max(counts.values()))           # rounded up: one query shows
         rows.append([f"{5 * n}-{5 * n + 4}", str(counts[n]), bar, NONE])
-    return Table(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)
+    return as_text(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)

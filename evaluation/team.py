@@ -49,8 +49,8 @@ class Team:
         return found
 
     def first(self, function):
-        """Call a function in the first process only, while the others wait. InputError as in `together`."""
-        self.together(lambda: function() if self.rank == 0 else None)
+        """The result of a function that is called in the first process only, for all. InputError as in `together`."""
+        return self.together(lambda: function() if self.rank == 0 else None)[0]
 
     def leave(self):
         if self.size > 1:

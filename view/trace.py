@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pecan
 from core.disk import hash_of, read_kept
-from core.files import InputError, reading, sha256, write_file, writing
+from core.files import InputError, reading, sha256, write_file
 from data import json_lines
 from view.recorder import watching
 
@@ -19,17 +19,16 @@ BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
 
 
 def check_trace(path: str | Path, graph: str | Path | None):
-    """Raise InputError if the file is the graph, or exists and is no trace; OutputError if it cannot be written."""
+    """Raise InputError if the file is the graph, or exists and is no trace; OSError if it cannot be written."""
     if graph and Path(path).resolve() == Path(graph).resolve():
         raise InputError(f"{path}: is the graph's file; choose another name for the trace")
-    with writing(path):
-        new = not Path(path).exists()
-        with open(path, "a+b") as file:
-            file.seek(0)
-            if file.read(len(BEGINNING)) not in (b"", BEGINNING):
-                raise InputError(f"{path}: exists and is not a trace; choose another name")
-        if new:
-            os.unlink(path)                                  # until there is an answer
+    new = not Path(path).exists()
+    with open(path, "a+b") as file:
+        file.seek(0)
+        if file.read(len(BEGINNING)) not in (b"", BEGINNING):
+            raise InputError(f"{path}: exists and is not a trace; choose another name")
+    if new:
+        os.unlink(path)                                      # until there is an answer
 
 
 @contextmanager

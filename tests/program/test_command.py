@@ -15,7 +15,7 @@ from runs import ROOT, table
 
 import eval as evaluation
 from core.command import user_errors
-from core.files import InputError, OutputError
+from core.files import InputError
 from data import Answer
 from evaluation import models
 from tiny import world
@@ -57,8 +57,8 @@ def test_eval_may_be_a_link_and_have_no_docstrings(tmp_path):
 
 @pytest.mark.parametrize("raised, code, said", [
     (InputError("x is wrong"), 2, "error: x is wrong\n"),
-    (OutputError("x: cannot be\nwritten"), 2, "error: x: cannot be written; go on\n"),
-    (FileNotFoundError(2, "No such file", "x"), 2, "error: [Errno 2] No such file: 'x'\n"),
+    (InputError("x is\nwrong"), 2, "error: x is wrong\n"),
+    (FileNotFoundError(2, "No such file", "x"), 2, "error: [Errno 2] No such file: 'x'; go on\n"),
     (MemoryError(), 2, "error: out of memory (MemoryError); try a smaller --window"),
     (RuntimeError("CUDA out of memory. Tried"), 2, "error: out of memory (CUDA out of memory. Tried); try a smaller"),
     (RuntimeError("DefaultCPUAllocator: not enough memory"), 2, "error: out of memory"),

@@ -13,7 +13,7 @@ from runs import ROOT
 import core.together
 import pecan
 from core.disk import any_of, node_vectors, read_kept
-from core.files import InputError, OutputError
+from core.files import InputError
 from core.together import Batches, Memory, Wanted, together
 from data import Answer, Document, Prepared, Question
 from encoders.token_mean import TokenMean
@@ -57,7 +57,7 @@ def test_summaries_of_another_construction_are_not_taken(prepare, document, mode
     assert path.read_bytes() == (tmp_path / "undisturbed.json").read_bytes()
 
 
-@pytest.mark.parametrize("error", [OutputError, InputError])
+@pytest.mark.parametrize("error", [OSError, InputError])
 def test_a_failure_at_the_end_loses_no_summary(prepare, tmp_path, monkeypatch, error):
     path = tmp_path / "g.json"
     with monkeypatch.context() as patch:
