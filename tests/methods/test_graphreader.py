@@ -32,6 +32,7 @@ def test_prompts_are_the_figures_of_the_paper():
 
 # --- the graph ------------------------------------------------------------------------------------------------------
 
+NAMES = "Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"
 BY_HAND = [[] for _ in range(14)]
 BY_HAND[6] = [["f1", "Never Too Loud", "studio album", "Danko Jones"]]
 BY_HAND[9] = [["f2", "danko jones", "Toronto"]]
@@ -42,10 +43,11 @@ EVERYWHERE = [[*facts, ["f4", "Never Too Loud"]] for facts in BY_HAND]          
 def test_the_graph_by_hand():
     """A node has its first wording. Special characters alone are no node."""
     graph = FactGraph(BY_HAND)
-    assert graph.names == ["Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"]
-    assert graph.facts[2] == [(6, "f1"), (9, "f2")]
-    assert graph.neighbours == [[1, 2], [0, 2], [0, 1, 3], [2, 4], [3]]
-    assert (graph.find("Danko Jones'"), graph.find("Canada")) == (2, None)
+    album, studio, danko, toronto, castle = map(stems_of, NAMES)
+    assert list(graph.names.items()) == list(zip((album, studio, danko, toronto, castle), NAMES))
+    assert graph.facts[danko] == [(6, "f1"), (9, "f2")]
+    assert graph.neighbours == {album: {studio, danko}, studio: {album, danko}, danko: {album, studio, toronto},
+                                toronto: {danko, castle}, castle: {toronto}}
 
 
 def test_forms():
@@ -68,7 +70,7 @@ def walk(method):
         method.begin()
         script = Script(method, *replies)
         graph = FactGraph(facts)
-        one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
+        one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", stems_of(start))
         one.run()
         assert not script.replies and len(script.heard) == len(one.actions) + method.counts["refused"]
         return one
@@ -122,7 +124,7 @@ def test_a_walk_has_ten_calls(walk):
 
 def test_memory_gives_way_to_the_window(method):
     """The last facts are left out first, then the oldest actions, then the plan."""
-    one = Walk(method, FactGraph([[["f", "a", "b"]]]), ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
+    one = Walk(method, FactGraph([[["f", "a", "b"]]]), ["c0"], "Q?", "PLAN", "a", actions=["first()", "second()"])
     texts = one.prompts("facts", "Atomic facts:", ["FACT", "LAST"])
     words = "LAST", "first", "second", "PLAN", "FACT"
     assert [[word for word in words if word in text] for text in texts] == [
@@ -151,5 +153,5 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
     head = f"{AGAIN}{figures.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
-    assert [graph.names[node] for node in method.starts(graph, "Q?", "p")] == ["k2", "k7", "k1", "k0", "k8"]
+    assert method.starts(graph, "Q?", "p") == ["k2", "k7", "k1", "k0", "k8"]
     assert len(script.heard) == 2 and script.heard[1].endswith("k6\nk7\nk8\nk9\nk10\nk11")
