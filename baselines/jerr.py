@@ -112,7 +112,7 @@ def simhash(text: str) -> int:
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
     """Nodes (name, chunks) and form -> node, from the candidate names of each chunk (equations 3, 4).
 
-    A near duplicate joins the nearest node. Ties go to the earlier node.
+    A near duplicate joins the first node that it is near.
     """
     nodes = []
     node_of = {}
@@ -120,10 +120,10 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
         for name in names:
             form = form_of(name)
             if form not in node_of:
-                bits = [((simhash(name) ^ simhash(node["name"])).bit_count(), v) for v, node in enumerate(nodes)]
-                nearest, node_of[form] = min(bits, default=(NEAR + 1, 0))
-                if nearest > NEAR:
-                    node_of[form] = len(nodes)
+                near = [v for v, node in enumerate(nodes)
+                        if (simhash(name) ^ simhash(node["name"])).bit_count() <= NEAR]
+                node_of[form] = near[0] if near else len(nodes)
+                if not near:
                     nodes.append({"name": name, "chunks": []})
 
             chunks = nodes[node_of[form]]["chunks"]
@@ -268,7 +268,7 @@ class JERR(Agent):
         edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
 
-    def ready(self, content):
+    def make(self, content):
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared, question):
