@@ -87,22 +87,16 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
 
 # --- the reader -----------------------------------------------------------------------------------------------------
 
-def test_the_reader_reads_what_pecan_would(tiny, settings, question, spy):
-    """The prompt equals that of a search that has read the same texts as nodes. An answer has its own limit."""
+def test_the_reader_reads_what_pecan_would(tiny, settings, question):
+    """The prompt equals that of a search that has read the same texts as nodes."""
     tokenizer = tiny.tokenizer
     prompt = pecan.question_prompt(tokenizer, question)
     for text in ("Bob lives in Rome.", "Ann has a cat."):
         prompt += pecan.node_line(tokenizer, None, text)
     prompt += pecan.answer_turn(tokenizer, tokenizer.first("Yes"))
 
-    reads, replies = spy("read", tiny), spy("generate", tiny)
-    texts = ["Ann has a cat.", "Bob  lives\nin Rome."]
-    method = BM25(tiny, settings)
-    method.read = lambda prepared, question: method.reading_of_best(question, texts, [1, 0])
-    assert method.answer(Prepared(texts), question).nodes == [1, 0]
-    (_, [read]), _ = reads[0]
-    (_, _, limit), _ = replies[0]
-    assert ids_of(read) == ids_of(prompt) and limit == settings.answer_tokens
+    reading = BM25(tiny, settings).reading_of_best(question, ["Ann has a cat.", "Bob  lives\nin Rome."], [1, 0])
+    assert (reading.nodes, ids_of(reading.prompt)) == ([1, 0], ids_of(prompt))
 
 
 def test_a_text_that_just_fits_is_read(tiny, question, settings):
@@ -250,30 +244,26 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
                 [[], [], [], [0], [1], [2], [3, 4], [5], [6, 7]]))
 
 
-@pytest.mark.parametrize("actions, path, shown", [
+@pytest.mark.parametrize("actions, read, shown", [
     # an action that is not offered is refused; the last one of a reply counts: a model that compares names several
-    ((2, "1 would do\nAction: **Summary 0**", 1, -2), [8, 6, 4, 1],
+    ((2, "1 would do\nAction: **Summary 0**", 1, -2), [1, 6, 8],
      {1: "left right 0 to 1", 2: "root sum0 sum1 0 to 1", 3: "root left seg1"}),
     # -1 leads back to the parent and its remaining children; if none remain, the walk goes up once more
-    ((0, 1, -1, 0, -1, 0, 0, -2), [8, 7, 5, 2], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),
+    ((0, 1, -1, 0, -1, 0, 0, -2), [2, 7, 8], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),
     # there is no answer anywhere
     ((0, 0, -1, 0, -1, 0, 0, -1), [], {}),
     # two replies in a row without an action that is offered, at a segment
-    ((0, 0, 7, 7), None, {})])
-def test_walks(tiny, actions, path, shown):
-    """The path through TOWN, and the nodes and actions that some prompts show."""
+    ((0, 0, 7, 7), [], {})])
+def test_walks(tiny, actions, read, shown):
+    """What is read after a walk through TOWN, and the nodes and actions that some prompts show.
+
+    The segment is read, then the nodes on the way to it, the last first, without the segment's own summary."""
     method = MeMWalker(tiny, Settings(window=10_000))
     script = Script(method, *(f"Reasoning: ok\nAction: {action}" for action in actions))
-    assert method.walk(TOWN, "who?", [8]) == path and not script.replies
+    answer = method.answer(Prepared([node.text for node in TOWN], graph=TOWN), "who?")
+    assert (answer.nodes, answer.end) == (read, "read" if read else "none") and not script.replies
     for n, wanted in shown.items():
         assert " ".join(re.findall(r"root|left|right|sum\d|seg\d|\d to \d", script.heard[n])) == wanted
-
-
-def test_what_is_read_after_a_walk(tiny, settings):
-    """The segment, then the nodes on the way to it, the last first, without the segment's own summary."""
-    method = MeMWalker(tiny, settings)
-    method.walk = lambda *_: [8, 6, 4, 1]
-    assert method.answer(Prepared([node.text for node in TOWN], graph=TOWN), "Who?").nodes == [1, 6, 8]
 
 
 # --- LongLLMLingua --------------------------------------------------------------------------------------------------
