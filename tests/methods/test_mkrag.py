@@ -11,7 +11,7 @@ import torch
 from speaker import Script
 
 from baselines import mkrag
-from baselines.mkrag import MKRAG, requests_of, without_time
+from baselines.mkrag import MKRAG, requests_of
 from core.settings import Settings
 from data import Document, Prepared
 from encoders.token_mean import TokenMean
@@ -39,17 +39,6 @@ def test_pruning(method):
     assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "Villager")]
     assert [name for name in names for text in script.heard[3:] if f"{name} | {name}" in text] == list(names[:3])
     assert prepared.flops == method.encoder.flops > 0, "the script costs nothing"
-
-
-@pytest.mark.parametrize("event, wanted", [
-    *((f"{time} - won", "won") for time in ("one day", "15 days later", "The next morning", "Once upon a time",
-                                            "a few years after that")),
-    *((f"{time} - won", f"{time} - won") for time in (
-        "1903", "3 May", "12:30", "5 月", "summer 800", "the band of his two friends", "Marie Curie", "Danko's day")),
-    ("Discovery of radium - 1898", "Discovery of radium - 1898"), ("one day - Ann - won", "Ann - won")])
-def test_general_times(event, wanted):
-    """A general time is made of time words only. A name or a thing before the dash is no time."""
-    assert without_time(event, text=event) == wanted
 
 
 def test_what_is_asked_about_entities():
