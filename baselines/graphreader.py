@@ -167,34 +167,32 @@ class Walk:
     read: list[int] = field(default_factory=list)
 
     def run(self):
-        while len(self.actions) < CALLS:
+        while True:
             # Facts of the node: which chunks are worth reading?
             shown = [f"[Chunk {chunk}] {fact}" for chunk, fact in self.graph.facts[self.node]]
-            if self.choose("facts", "Atomic facts:", shown) == "termination":
+            if not self.goes_on("facts", "Atomic facts:", shown):
                 return
 
             # The chunks of the queue. An action may put another chunk at its front.
-            while self.queue and len(self.actions) < CALLS:
+            while self.queue:
                 chunk = self.queue.pop(0)
                 self.read.append(chunk)
-                if self.choose("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]) == "termination":
+                if not self.goes_on("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]):
                     return
 
             # A neighbour, visited or not.
             names = [name for node, name in self.graph.names.items() if node in self.graph.neighbours[self.node]]
-            if not names or len(self.actions) == CALLS:
-                return
-            if self.choose("neighbours", "Neighbor nodes:", names) == "termination":
+            if not names or not self.goes_on("neighbours", "Neighbor nodes:", names):
                 return
 
-    def choose(self, stage: str, label: str, shown: list[str]) -> str:
-        """Ask until a reply is accepted, and do what it calls for. Returns its function.
+    def goes_on(self, stage: str, label: str, shown: list[str]) -> bool:
+        """Ask, and do what the reply calls for.
 
-        After two refused replies this is "termination".
+        The walk ends after "termination", two refused replies, or the tenth call.
         """
         texts = self.prompts(stage, label, shown)
         found = self.method.ask_fitting(texts, lambda reply, _: self.act(stage, reply))
-        return found[0] if found else "termination"
+        return found not in ([], ["termination"]) and len(self.actions) < CALLS
 
     def act(self, stage: str, reply: str) -> list[str | None]:
         """Do what a reply calls for. Returns its function, and None for each part that is dropped.
