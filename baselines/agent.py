@@ -18,17 +18,6 @@ from data import Document, Prepared
 from llama import Llama
 from pecan import MARKER
 
-# --- asking ---------------------------------------------------------------------------------------------------------
-
-def user_turn(tokenizer, text: str) -> list[int]:
-    """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
-    return [*tokenizer.frame.open, *tokenizer.user(text), *tokenizer.frame.close]
-
-
-# Goes before a prompt whose reply was refused. After the prompt it would look like document text.
-AGAIN = "Your last reply could not be used. Keep strictly to the format that is described.\n\n"
-
-
 # --- reading replies ------------------------------------------------------------------------------------------------
 
 # What all replies have in common. A reply is lines. What a model puts around its words is no content: a fence, the
@@ -153,6 +142,10 @@ def found_in(values: list) -> list:
 
 # --- a method that asks ---------------------------------------------------------------------------------------------
 
+# Goes before a prompt whose reply was refused. After the prompt it would look like document text.
+AGAIN = "Your last reply could not be used. Keep strictly to the format that is described.\n\n"
+
+
 class Agent(Baseline):
     """A method that builds something of a document by asking the model, once, and answers from it.
 
@@ -186,7 +179,7 @@ class Agent(Baseline):
         replies = {}
         for limit in {limit for _, limit in calls}:
             some = [call for call in calls if call[1] == limit]
-            prompts = [[(None, user_turn(self.model.tokenizer, text))] for text, _ in some]
+            prompts = [[(None, self.turn(text))] for text, _ in some]
             replies |= zip(some, replies_to(self.model, prompts, limit))
         return [replies[call] for call in calls]
 
@@ -230,9 +223,13 @@ class Agent(Baseline):
         answer.trace, answer.counts = self.trace, self.counts
         return answer, reading
 
+    def turn(self, text: str) -> list[int]:
+        """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
+        tokenizer = self.model.tokenizer
+        return [*tokenizer.frame.open, *tokenizer.user(text), *tokenizer.frame.close]
+
     def length(self, text: str) -> int:
-        """Tokens of a user's turn that says `text`."""
-        return len(user_turn(self.model.tokenizer, text))
+        return len(self.turn(text))
 
     def say(self, texts: list[str], limit: int) -> list[Reply]:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""

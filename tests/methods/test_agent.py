@@ -6,7 +6,7 @@ import torch
 from speaker import Script, generations, said
 
 from baselines import raptor
-from baselines.agent import AGAIN, Agent, Tree, user_turn
+from baselines.agent import AGAIN, Agent, Tree
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.memwalker import MeMWalker
@@ -66,6 +66,7 @@ def test_nothing_is_lost_in_silence(tiny, settings):
     """A prompt is asked twice at most, the second time with a reminder. Accepted replies are kept. What they drop is
     counted, and so are cut replies and their torn last line, unless it is all they say."""
     method = Agent(tiny, settings)
+    assert [method.say(["What is it?"], limit)[0].cut for limit in (1, 99)] == [True, False]
     script = Script(method, "x", "2 y z", "x", "y", said("5\n6", cut=True))
 
     def digits(reply, text):
@@ -97,6 +98,6 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
         script = Script(method, "x")
         assert method.ask_fitting(texts, lambda reply, _: [reply]) == ["x"] and script.heard == [asked]
 
-    prompt = len(user_turn(tiny.tokenizer, "What is it?"))
+    prompt = method.length("What is it?")
     with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt of Agent takes {prompt} tokens"):
         Agent(tiny, replace(settings, window=prompt + 8)).say(["It", "What is it?"], 9)
