@@ -119,7 +119,7 @@ class Words:
         return re.findall(r"\w+|[^\w ]", text)
 
 
-@pytest.mark.parametrize("pack, limit", [(pack_paragraphs, 600), (pack_paragraphs, 250), (pack_sentences, 150)])
+@pytest.mark.parametrize("pack, limit", [(pack_paragraphs, 600), (pack_paragraphs, 125), (pack_sentences, 150)])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["paragraphs with titles", "hard line breaks"])
 def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
     """The document is ten paragraphs of HotpotQA, as they are or as one text with headings and lines of 60 letters."""

@@ -66,8 +66,9 @@ def test_retrieval_equals_numpy(method):
     scores = np.random.default_rng(0).permutation(np.arange(24) // 2 * 2.0)           # each score twice
     method.encoder = Vectors({"q": [.5]})
     prepared = Prepared([str(i) for i in range(24)], index=torch.tensor(scores)[:, None])
-    closest = sorted(np.argsort(-scores, kind="stable")[:20].tolist())
-    for sure, wanted in ((int, closest[:-6:-1]), (lambda text: 1, closest[:5])):
+    closest = np.argsort(-scores, kind="stable")[:20].tolist()
+    for sure, wanted in ((lambda text: closest.index(int(text)), closest[:-6:-1]),
+                         (lambda text: 1, sorted(closest)[:5])):
         method.p_yes = lambda query, texts, sure=sure: list(map(sure, texts))
         assert method.retrieve(prepared, "q") == wanted
 
