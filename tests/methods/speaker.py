@@ -14,7 +14,6 @@ import re
 from baselines import graphreader_prompts as figures
 from baselines import jerr, mkrag
 from baselines.common import Reply
-from evaluation.cost import generation
 from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
 
 
@@ -35,21 +34,6 @@ class Script:
 def said(text: str, cut: bool = False) -> Reply:
     """A reply that costs nothing."""
     return Reply(text, 0, 0, cut)
-
-
-def generations(model, monkeypatch) -> list[tuple[int, int]]:
-    """Records all generations from now on: (FLOPs by cost.generation, tokens) of each prompt with its reply."""
-    generate = model.generate
-    heard = []
-
-    def hearing(cache, hidden, limit, *averaging):
-        prompts = list(cache.lengths)
-        replies, a = generate(cache, hidden, limit, *averaging)
-        for prompt, reply in zip(prompts, replies):
-            heard.append((generation(model.config, prompt, min(len(reply) + 1, limit)), prompt + len(reply)))
-        return replies, a
-    monkeypatch.setattr(model, "generate", hearing)
-    return heard
 
 
 def by_rules(texts, limit):
