@@ -220,10 +220,6 @@ class TreeSearch:
 
 # --- questions (section 3.4) ----------------------------------------------------------------------------------------
 
-def has_options(question: str) -> bool:
-    return len(re.findall(OPTION, question)) > 1
-
-
 def keywords_of(question: str, names: list[str]) -> set[str]:
     """The names that the model found in the question; if there are none, its words, except very common ones (STOP)."""
     return set(map(form_of, names)) or words_of(re.sub(OPTION, "", question))
@@ -243,7 +239,7 @@ class JERR(Agent):
 
     def identity(self, document):
         """Chunks are shorter if a question has options."""
-        options = any(has_options(question.text) for question in document.questions)
+        options = any(re.search(OPTION, question.text) for question in document.questions)
         return super().identity(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
 
     def build(self, document):
@@ -311,7 +307,7 @@ class JERR(Agent):
             pages = ", ".join(map(str, nodes[v]["chunks"]))
             related.append(f"{nodes[v]['name']} (Page {pages}): {'; '.join(relations) or 'none'}")
 
-        options = has_options(question)
+        options = re.search(OPTION, question)
         most = OPTIONS_LOOKED_UP if options else LOOKED_UP
         texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
