@@ -272,7 +272,8 @@ class MKRAG(Agent):
         decisions = self.ask_fitting(texts, lambda reply, _: decisions_of(reply, known))
 
         # The prompt wants a rewriting "if the answer cannot be derived". So it counts more than any answer.
-        new = [text for kind, text in decisions if kind == "RewriteQ"][:1]
+        # Each of several rewritings is looked up.
+        new = [text for kind, text in decisions if kind == "RewriteQ"]
         order = list(dict.fromkeys(chain(order, *(self.retrieve(prepared, query) for query in new))))
         return self.reading_of_best(question, prepared.texts, order)
 

@@ -89,9 +89,9 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
 
 
 @pytest.mark.parametrize("replies, read, refused", [
-    # an answer; a rewritten question; neither; an essay
+    # an answer; two rewritten questions; neither; an essay
     ((QUESTIONS[0], "Answer: x"), [0, 1], 0),
-    ((QUESTIONS[0], "RewriteQ: From which city is Danko Jones?"), [0, 1, 2], 0),
+    ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[1]}\nRewriteQ: {QUESTIONS[2]}"), [0, 1, 2], 0),
     ((QUESTIONS[0], *["Casa Loma"] * 2), [0, 1], 2),
     ((*["an essay."] * 2, "Answer: x"), [2, 0], 2)])
 def test_two_rounds(tiny, monkeypatch, replies, read, refused):
