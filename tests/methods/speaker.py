@@ -18,15 +18,17 @@ from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
 
 
 class Script:
-    """Gives written replies in place of a method's model, and records the prompts."""
+    """Gives written replies in place of a method's model, and records the prompts and their limits."""
 
     def __init__(self, method, *replies):
         self.replies = [reply if isinstance(reply, Reply) else said(reply) for reply in replies]
         self.heard = []
+        self.limits = []
         method.say = self.say
 
     def say(self, texts, limit):
         self.heard += texts
+        self.limits += [limit] * len(texts)
         assert len(texts) <= len(self.replies), f"nothing is written down for {texts[-1][-200:]}"
         return [self.replies.pop(0) for _ in texts]
 

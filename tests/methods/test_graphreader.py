@@ -124,7 +124,7 @@ def test_memory_gives_way_to_the_window(method):
 # --- the method -----------------------------------------------------------------------------------------------------
 
 def test_walks_do_not_see_each_other(method):
-    """The walk from the better node is first. A chunk that both read counts once."""
+    """The walk from the better node is first. A chunk that both read counts once. Facts and plan have own limits."""
     script = Script(method, "1. Fact. | Toronto | Danko Jones", "2. Two. | Casa Loma | Toronto", "It",
                     "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
                     told("read_chunk([1])", "one"), told("termination()", "Casa Loma"),
@@ -133,6 +133,7 @@ def test_walks_do_not_see_each_other(method):
     answer = method.answer(method.prepare(Document("story", ["road.", "town."])), "Which castle?")
     assert (answer.nodes, answer.counts["calls"]) == ([1, 0], 8)
     assert "1. Casa Loma\n2. none" in script.heard[-1] and "Notebook: none" in script.heard[6]
+    assert script.limits == [1024, 1024, 256, *[512] * 7]
 
 
 def test_starts_are_the_best_five_of_all_parts(tiny, method):
