@@ -53,14 +53,17 @@ def test_okapi_equals_rank_bm25(texts, query):
     assert Okapi([[], []]).scores(query) == [0, 0], "no text has a word"
 
 
-def test_bm25_reads_the_best_first(tiny, settings):
-    """Of equal chunks the earlier is first. Case and punctuation make no difference."""
+def test_bm25_reads_the_best_first(tiny, settings, spy):
+    """Of equal chunks the earlier is first. Case and punctuation make no difference. An answer has its own limit."""
     document = Document("d", ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!",
                               "Cleo has a dog.", "The road was long.", "Ann has a cat."])
     method = BM25(tiny, settings)
     scores = rank_bm25.BM25Okapi([words(text) for text in document.passages]).get_scores(["where", "lives", "ann"])
     wanted = np.argsort(-scores, kind="stable")[:5].tolist()
+    replies = spy("generate", tiny)
     assert method.answer(method.prepare(document), "Where lives Ann?").nodes == wanted == [2, 1, 0, 7, 3]
+    [((_, _, limit), _)] = replies
+    assert limit == settings.answer_tokens
 
 
 @pytest.mark.parametrize("unit", [True, False])

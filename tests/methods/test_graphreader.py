@@ -140,7 +140,7 @@ def test_starts_are_the_best_five_of_all_parts(tiny, method):
     """A list of nodes that does not fit one prompt is shown in parts; scores are pooled, ties go to the first named."""
     graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]])
     script = Script(method, "Node: k1, Score: 5\nNode: k0, Score: 5\nNode: k2, Score: 9",
-                    "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
+                    "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 7")
     head = f"{AGAIN}{figures.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
