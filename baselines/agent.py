@@ -5,7 +5,6 @@ lost in silence: replies that were refused, what was dropped from others, and re
 """
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -18,23 +17,6 @@ from core.together import Batches, together
 from data import Document, Prepared
 from llama import Llama
 from pecan import MARKER
-
-# --- asking ---------------------------------------------------------------------------------------------------------
-
-def user_turn(tokenizer, text: str) -> list[int]:
-    """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
-    return [*tokenizer.frame.open, *tokenizer.user(text), *tokenizer.frame.close]
-
-
-# Goes before a prompt whose reply was refused. After the prompt it would look like document text.
-AGAIN = "Your last reply could not be used. Keep strictly to the format that is described.\n\n"
-
-
-@dataclass
-class Said:
-    """The reply to one prompt, for the trace."""
-    text: str
-
 
 # --- reading replies ------------------------------------------------------------------------------------------------
 
@@ -160,12 +142,16 @@ def found_in(values: list) -> list:
 
 # --- a method that asks ---------------------------------------------------------------------------------------------
 
+# Goes before a prompt whose reply was refused. After the prompt it would look like document text.
+AGAIN = "Your last reply could not be used. Keep strictly to the format that is described.\n\n"
+
+
 class Agent(Baseline):
     """A method that builds something of a document by asking the model, once, and answers from it.
 
     A subclass defines `read` (see Baseline) and
         build(document) -> dict         what is built, in JSON's types; the model does the work
-        ready(content) -> Prepared      the same in the form that questions need; an encoder may do some work
+        make(content) -> Prepared       the same in the form that questions need; an encoder may do some work
     """
     instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
@@ -177,25 +163,23 @@ class Agent(Baseline):
                              "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
         self.asking = Batches(self.batches.rows)            # their lengths are characters, a reader's are tokens
+        self.at_once = 1                                    # an answer took long; a kill must not lose it
         self.begin()
 
     def begin(self, ask=None):
         """Begin with a document or a question. `ask` makes the model's replies to calls (text, limit)."""
         self.ask_model = ask or self.reply_now
-        self.trace: list[Said] = []                         # one for each call
+        self.trace = []                                     # the text of each reply, as {"text": ..}
         # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
         self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
         self.spent = 0                                      # FLOPs of the replies
-
-    def at_once(self):
-        return 1                                            # an answer took long; a kill must not lose it
 
     def reply_to_batch(self, calls: list) -> list[Reply]:
         """The replies to calls (text, limit); those with the same limit run together."""
         replies = {}
         for limit in {limit for _, limit in calls}:
             some = [call for call in calls if call[1] == limit]
-            prompts = [[(None, user_turn(self.model.tokenizer, text))] for text, _ in some]
+            prompts = [[(None, self.turn(text))] for text, _ in some]
             replies |= zip(some, replies_to(self.model, prompts, limit))
         return [replies[call] for call in calls]
 
@@ -218,7 +202,7 @@ class Agent(Baseline):
         """
         builds = [partial(self.built, document) for document in documents]
         contents = together(self.constructions(documents, paths, builds), self.asking, self.reply_to_batch, progress)
-        return [content if isinstance(content, InputError) else attempt(self.made_ready, content)
+        return [content if isinstance(content, InputError) else attempt(self.prepared, content)
                 for content in contents]
 
     def built(self, document: Document, ask) -> dict:
@@ -227,13 +211,11 @@ class Agent(Baseline):
         content = self.build(document)
         return content | {"counts": self.counts, "flops": self.spent}
 
-    def made_ready(self, content: dict) -> Prepared:
-        """What questions need."""
-        before = self.flops()
-        prepared = self.ready(content)
-        prepared.flops = content["flops"] + self.flops() - before
-        prepared.counts = content["counts"]
-        return prepared
+    def prepared(self, content):
+        made = super().prepared(content)
+        made.flops += content["flops"]
+        made.counts = content["counts"]
+        return made
 
     def find(self, prepared, question):
         self.begin()
@@ -241,9 +223,13 @@ class Agent(Baseline):
         answer.trace, answer.counts = self.trace, self.counts
         return answer, reading
 
+    def turn(self, text: str) -> list[int]:
+        """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
+        tokenizer = self.model.tokenizer
+        return [*tokenizer.frame.open, *tokenizer.user(text), *tokenizer.frame.close]
+
     def length(self, text: str) -> int:
-        """Tokens of a user's turn that says `text`."""
-        return len(user_turn(self.model.tokenizer, text))
+        return len(self.turn(text))
 
     def say(self, texts: list[str], limit: int) -> list[Reply]:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
@@ -271,7 +257,7 @@ class Agent(Baseline):
                 whole = reply.text.rpartition("\n")[0] if reply.cut else ""
                 values = [*parse(whole or reply.text, texts[n]), *[None] * bool(whole)]
                 found[n] = found_in(values)
-                self.trace.append(Said(reply.text))
+                self.trace.append({"text": reply.text})
                 self.counts["calls"] += 1
                 self.counts["cut"] += reply.cut
                 self.counts["refused"] += not found[n]
@@ -297,7 +283,7 @@ class TreeNode(NamedTuple):
 class Tree(Agent):
     """A tree of summaries. A node's id is its index in the list of nodes, and levels come in order."""
 
-    def ready(self, content):
+    def make(self, content):
         nodes = [TreeNode(*row) for row in content["nodes"]]
         return Prepared([node.text for node in nodes], graph=nodes)
 

@@ -76,15 +76,17 @@ class Baseline(Method):
         self.settings = settings
         self.counted = {model, *others}
         self.batches = Batches(rows(settings, model.device.type))
+        self.at_once = self.batches.rows                    # questions whose readers run together
 
     def prepare_all(self, documents, paths, progress=False):
-        def prepared(document):
-            before = self.flops()
-            made = self.make(document)
-            made.flops = self.flops() - before
-            return made
+        return [attempt(self.prepared, document) for document in documents]
 
-        return [attempt(prepared, document) for document in documents]
+    def prepared(self, source) -> Prepared:
+        """What `make` makes, and what it cost."""
+        before = self.flops()
+        made = self.make(source)
+        made.flops = self.flops() - before
+        return made
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         [(_, answer)] = self.answer_all([(prepared, question)])
@@ -103,14 +105,10 @@ class Baseline(Method):
                 yield n, found[0]
             else:
                 waiting.append((n, *found))
-            if len(waiting) == self.at_once():
+            if len(waiting) == self.at_once:
                 yield from self.read_together(waiting)
                 waiting = []
         yield from self.read_together(waiting)
-
-    def at_once(self) -> int:
-        """The number of questions whose readers run together."""
-        return self.batches.rows
 
     def find(self, prepared: Prepared, question: str) -> tuple[Answer, Reading | None]:
         """The answer without its text, and what is to be read for it."""

@@ -29,6 +29,7 @@ No code was published. What the paper leaves open:
 snowballstemmer is an optional package: requirements-extra.txt.
 """
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -115,34 +116,22 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
 class FactGraph:
     """Nodes with their facts and neighbours. `facts` has the facts of each chunk, each followed by its key elements.
 
-    A node's name is its first wording. Its facts are in document order, its neighbours in order of appearance.
+    A node is the form of its names (stems_of). What is shown of it is its first wording.
     """
 
     def __init__(self, facts: list[list[list[str]]]):
-        names = {}                                          # form -> its first wording
-        for _, *elements in chain(*facts):
-            for element in elements:
-                names.setdefault(stems_of(element), element)
-        names.pop("", None)
-
-        # A node for each form, in order of appearance.
-        self.node_of = {form: node for node, form in enumerate(names)}
-        self.names = list(names.values())
-
-        # Facts, and edges between the nodes that a fact lists.
-        self.facts = [[] for _ in names]                    # of each node: (chunk, fact)
-        neighbours = [set() for _ in names]                 # of each node: the nodes that a fact lists with it
+        self.names = {}                                     # node -> its first wording, in order of appearance
+        self.facts = defaultdict(list)                      # node -> (chunk, fact), in document order
+        self.neighbours = defaultdict(set)                  # node -> the nodes that a fact lists with it
         for chunk, in_chunk in enumerate(facts):
             for fact, *elements in in_chunk:
-                listed = {self.find(element) for element in elements} - {None}
-                for node in listed:
+                for element in elements:
+                    self.names.setdefault(stems_of(element), element)
+                nodes = set(map(stems_of, elements)) - {""}
+                for node in nodes:
                     self.facts[node].append((chunk, fact))
-                    neighbours[node] |= listed - {node}
-        self.neighbours = list(map(sorted, neighbours))
-
-    def find(self, name: str) -> int | None:
-        """The node of this name, in any wording; None if there is none."""
-        return self.node_of.get(stems_of(name))
+                    self.neighbours[node] |= nodes - {node}
+        self.names.pop("", None)
 
 
 # --- replies on a walk ------------------------------------------------------------------------------------------------
@@ -171,41 +160,39 @@ class Walk:
     chunks: list[str]
     question: str
     plan: str
-    node: int
+    node: str
     notebook: str = ""
     actions: list[str] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)          # chunks to be read, the next one first
     read: list[int] = field(default_factory=list)
 
     def run(self):
-        while len(self.actions) < CALLS:
+        while True:
             # Facts of the node: which chunks are worth reading?
             shown = [f"[Chunk {chunk}] {fact}" for chunk, fact in self.graph.facts[self.node]]
-            if self.choose("facts", "Atomic facts:", shown) == "termination":
+            if not self.goes_on("facts", "Atomic facts:", shown):
                 return
 
             # The chunks of the queue. An action may put another chunk at its front.
-            while self.queue and len(self.actions) < CALLS:
+            while self.queue:
                 chunk = self.queue.pop(0)
                 self.read.append(chunk)
-                if self.choose("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]) == "termination":
+                if not self.goes_on("chunk", f"Chunk {chunk}:", [self.chunks[chunk]]):
                     return
 
             # A neighbour, visited or not.
-            names = [self.graph.names[j] for j in self.graph.neighbours[self.node]]
-            if not names or len(self.actions) == CALLS:
-                return
-            if self.choose("neighbours", "Neighbor nodes:", names) == "termination":
+            names = [name for node, name in self.graph.names.items() if node in self.graph.neighbours[self.node]]
+            if not names or not self.goes_on("neighbours", "Neighbor nodes:", names):
                 return
 
-    def choose(self, stage: str, label: str, shown: list[str]) -> str:
-        """Ask until a reply is accepted, and do what it calls for. Returns its function.
+    def goes_on(self, stage: str, label: str, shown: list[str]) -> bool:
+        """Ask, and do what the reply calls for.
 
-        After two refused replies this is "termination".
+        The walk ends after "termination", two refused replies, or the tenth call.
         """
         texts = self.prompts(stage, label, shown)
         found = self.method.ask_fitting(texts, lambda reply, _: self.act(stage, reply))
-        return found[0] if found else "termination"
+        return found not in ([], ["termination"]) and len(self.actions) < CALLS
 
     def act(self, stage: str, reply: str) -> list[str | None]:
         """Do what a reply calls for. Returns its function, and None for each part that is dropped.
@@ -234,7 +221,7 @@ class Walk:
 
         if name == "read_neighbor_node":
             # The argument is Toronto, node="Toronto", or key element of node: Toronto.
-            node = self.graph.find(re.sub(r"(?i)^\s*(?:\w+\s*=|(?:key element|\w*node)[\w\s]*:)", "", argument))
+            node = stems_of(re.sub(r"(?i)^\s*(?:\w+\s*=|(?:key element|\w*node)[\w\s]*:)", "", argument))
             if node not in self.graph.neighbours[self.node]:
                 return dropped
             self.node = node
@@ -278,7 +265,7 @@ class GraphReader(Agent):
         return {"chunks": chunks, "facts": self.ask(f"{EXTRACT}\n\n", chunks, facts_of,
                                                      scaled(FACTS_TOKENS, self.settings))}
 
-    def ready(self, content):
+    def make(self, content):
         return Prepared(content["chunks"], graph=FactGraph(content["facts"]))
 
     def read(self, prepared, question):
@@ -306,14 +293,12 @@ class GraphReader(Agent):
         [lines] = self.ask(f"{prompt}\n\n", [text], lambda reply, _: own_lines(reply, prompt), limit)
         return "\n".join(lines)
 
-    def starts(self, graph: FactGraph, question: str, plan: str) -> list[int]:
-        """The 5 nodes with the highest scores (Figure 8). Ties go to the node that was named first."""
+    def starts(self, graph: FactGraph, question: str, plan: str) -> list[str]:
+        """The 5 nodes with the highest scores (Figure 8). Of equal scores the one that was given first counts."""
         head = f"{SELECT}\n\nQuestion: {question}\nPlan: {plan}\nNodes:\n"
         room = self.settings.window - self.limit - self.length(AGAIN + head)
-        parts = fill(self.model.tokenizer, graph.names, room, "\n")
-
-        found = self.ask(head, parts, lambda reply, _: rated(reply, graph.names))
-        scores = {}
-        for name, score in chain(*found):
-            scores[name] = max(score, scores.get(name, 0.0))
-        return [graph.find(name) for name in sorted(scores, key=scores.get, reverse=True)[:STARTS]]
+        names = graph.names.values()
+        parts = fill(self.model.tokenizer, names, room, "\n")
+        found = self.ask(head, parts, lambda reply, _: rated(reply, names))
+        best = sorted(chain(*found), key=lambda rate: rate[1], reverse=True)
+        return list(dict.fromkeys(stems_of(name) for name, _ in best))[:STARTS]

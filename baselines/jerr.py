@@ -112,7 +112,7 @@ def simhash(text: str) -> int:
 def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
     """Nodes (name, chunks) and form -> node, from the candidate names of each chunk (equations 3, 4).
 
-    A near duplicate joins the nearest node. Ties go to the earlier node.
+    A near duplicate joins the first node that it is near.
     """
     nodes = []
     node_of = {}
@@ -120,10 +120,10 @@ def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]
         for name in names:
             form = form_of(name)
             if form not in node_of:
-                bits = [((simhash(name) ^ simhash(node["name"])).bit_count(), v) for v, node in enumerate(nodes)]
-                nearest, node_of[form] = min(bits, default=(NEAR + 1, 0))
-                if nearest > NEAR:
-                    node_of[form] = len(nodes)
+                near = [v for v, node in enumerate(nodes)
+                        if (simhash(name) ^ simhash(node["name"])).bit_count() <= NEAR]
+                node_of[form] = near[0] if near else len(nodes)
+                if not near:
                     nodes.append({"name": name, "chunks": []})
 
             chunks = nodes[node_of[form]]["chunks"]
@@ -220,10 +220,6 @@ class TreeSearch:
 
 # --- questions (section 3.4) ----------------------------------------------------------------------------------------
 
-def has_options(question: str) -> bool:
-    return len(re.findall(OPTION, question)) > 1
-
-
 def keywords_of(question: str, names: list[str]) -> set[str]:
     """The names that the model found in the question; if there are none, its words, except very common ones (STOP)."""
     return set(map(form_of, names)) or words_of(re.sub(OPTION, "", question))
@@ -243,7 +239,7 @@ class JERR(Agent):
 
     def identity(self, document):
         """Chunks are shorter if a question has options."""
-        options = any(has_options(question.text) for question in document.questions)
+        options = any(re.search(OPTION, question.text) for question in document.questions)
         return super().identity(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
 
     def build(self, document):
@@ -268,7 +264,7 @@ class JERR(Agent):
         edges = acyclic(list(chain(*found)), len(nodes))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
 
-    def ready(self, content):
+    def make(self, content):
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared, question):
@@ -311,7 +307,7 @@ class JERR(Agent):
             pages = ", ".join(map(str, nodes[v]["chunks"]))
             related.append(f"{nodes[v]['name']} (Page {pages}): {'; '.join(relations) or 'none'}")
 
-        options = has_options(question)
+        options = re.search(OPTION, question)
         most = OPTIONS_LOOKED_UP if options else LOOKED_UP
         texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),

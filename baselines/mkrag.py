@@ -151,12 +151,15 @@ def without_time(event: str, text: str) -> str:
 def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[str, str]]]:
     """Name -> items (kind, text) of all chunks; equation 4. Entities without an item are left out (equation 5).
 
-    Entities are the same if their names are equal in lower case. Exact repeats of an item count once.
+    Entities are the same if their names are equal in lower case. A repeated item counts once.
     """
-    found = {}                                              # form -> items, each with the name's wording
-    for name, *item in chain(*extracted):
-        found.setdefault(name.lower(), {}).setdefault(tuple(item), name)
-    return {next(iter(items.values())): list(items)[1:] for items in found.values() if len(items) > 1}
+    names = {}                                              # in lower case -> first wording
+    found = {}                                              # first wording -> items, as a dict's keys
+    for name, kind, text in chain(*extracted):
+        name = names.setdefault(name.lower(), name)
+        if text:
+            found.setdefault(name, {})[kind, text] = None
+    return {name: list(items) for name, items in found.items()}
 
 
 def weights_of(reply: str, names: str) -> list[tuple[str, float] | None]:
@@ -246,19 +249,15 @@ class MKRAG(Agent):
         pairs = chain(*self.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt])))
         return {"pairs": list({form_of(" ".join(pair)): pair for pair in pairs}.values())}
 
-    def ready(self, content):
+    def make(self, content):
         """The pairs and their vectors (`index`, [pairs, D])."""
         texts = [f"{question} {answer}" for question, answer in content["pairs"]]
         return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None)
 
     def read(self, prepared, question):
-        """Split, retrieve, loop, read. `nodes` are the pairs that were read."""
+        """Split, retrieve, ask for a decision, retrieve again, read. `nodes` are the pairs that were read."""
         if not prepared.texts:
             return None
-        return self.reading_of_best(question, prepared.texts, self.loop(prepared, question))
-
-    def loop(self, prepared: Prepared, question: str) -> list[int]:
-        """The retrieved pairs, in the order of retrieval."""
         [queries] = self.ask(f"{SPLIT}Question: ", [question], sub_questions)
         queries = queries or [question]
         found = [self.retrieve(prepared, query) for query in queries]
@@ -273,8 +272,10 @@ class MKRAG(Agent):
         decisions = self.ask_fitting(texts, lambda reply, _: decisions_of(reply, known))
 
         # The prompt wants a rewriting "if the answer cannot be derived". So it counts more than any answer.
-        new = [text for kind, text in decisions if kind == "RewriteQ"][:1]
-        return list(dict.fromkeys(chain(order, *(self.retrieve(prepared, query) for query in new))))
+        # Each of several rewritings is looked up.
+        new = [text for kind, text in decisions if kind == "RewriteQ"]
+        order = list(dict.fromkeys(chain(order, *(self.retrieve(prepared, query) for query in new))))
+        return self.reading_of_best(question, prepared.texts, order)
 
     def retrieve(self, prepared: Prepared, query: str) -> list[int]:
         """The 5 best pairs by the re-ranker among the 20 closest; ties go to the lower id."""

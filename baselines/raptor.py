@@ -158,9 +158,9 @@ class Raptor(Tree):
             layer = range(layer.stop, len(nodes))
         return {"nodes": nodes}
 
-    def ready(self, content):
+    def make(self, content):
         """The tree and the vectors of its nodes (`index`, [|V|, D]); their FLOPs count here, once."""
-        prepared = super().ready(content)
+        prepared = super().make(content)
         prepared.index = self.encoder.encode(prepared.texts)
         return prepared
 

@@ -14,20 +14,21 @@ import re
 from baselines import graphreader_prompts as figures
 from baselines import jerr, mkrag
 from baselines.common import Reply
-from evaluation.cost import generation
 from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
 
 
 class Script:
-    """Gives written replies in place of a method's model, and records the prompts."""
+    """Gives written replies in place of a method's model, and records the prompts and their limits."""
 
     def __init__(self, method, *replies):
         self.replies = [reply if isinstance(reply, Reply) else said(reply) for reply in replies]
         self.heard = []
+        self.limits = []
         method.say = self.say
 
     def say(self, texts, limit):
         self.heard += texts
+        self.limits += [limit] * len(texts)
         assert len(texts) <= len(self.replies), f"nothing is written down for {texts[-1][-200:]}"
         return [self.replies.pop(0) for _ in texts]
 
@@ -35,21 +36,6 @@ class Script:
 def said(text: str, cut: bool = False) -> Reply:
     """A reply that costs nothing."""
     return Reply(text, 0, 0, cut)
-
-
-def generations(model, monkeypatch) -> list[tuple[int, int]]:
-    """Records all generations from now on: (FLOPs by cost.generation, tokens) of each prompt with its reply."""
-    generate = model.generate
-    heard = []
-
-    def hearing(cache, hidden, limit, *averaging):
-        prompts = list(cache.lengths)
-        replies, a = generate(cache, hidden, limit, *averaging)
-        for prompt, reply in zip(prompts, replies):
-            heard.append((generation(model.config, prompt, min(len(reply) + 1, limit)), prompt + len(reply)))
-        return replies, a
-    monkeypatch.setattr(model, "generate", hearing)
-    return heard
 
 
 def by_rules(texts, limit):

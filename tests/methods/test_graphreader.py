@@ -32,6 +32,7 @@ def test_prompts_are_the_figures_of_the_paper():
 
 # --- the graph ------------------------------------------------------------------------------------------------------
 
+NAMES = "Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"
 BY_HAND = [[] for _ in range(14)]
 BY_HAND[6] = [["f1", "Never Too Loud", "studio album", "Danko Jones"]]
 BY_HAND[9] = [["f2", "danko jones", "Toronto"]]
@@ -42,10 +43,11 @@ EVERYWHERE = [[*facts, ["f4", "Never Too Loud"]] for facts in BY_HAND]          
 def test_the_graph_by_hand():
     """A node has its first wording. Special characters alone are no node."""
     graph = FactGraph(BY_HAND)
-    assert graph.names == ["Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"]
-    assert graph.facts[2] == [(6, "f1"), (9, "f2")]
-    assert graph.neighbours == [[1, 2], [0, 2], [0, 1, 3], [2, 4], [3]]
-    assert (graph.find("Danko Jones'"), graph.find("Canada")) == (2, None)
+    album, studio, danko, toronto, castle = map(stems_of, NAMES)
+    assert list(graph.names.items()) == list(zip((album, studio, danko, toronto, castle), NAMES))
+    assert graph.facts[danko] == [(6, "f1"), (9, "f2")]
+    assert graph.neighbours == {album: {studio, danko}, studio: {album, danko}, danko: {album, studio, toronto},
+                                toronto: {danko, castle}, castle: {toronto}}
 
 
 def test_forms():
@@ -68,7 +70,7 @@ def walk(method):
         method.begin()
         script = Script(method, *replies)
         graph = FactGraph(facts)
-        one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", graph.find(start))
+        one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", stems_of(start))
         one.run()
         assert not script.replies and len(script.heard) == len(one.actions) + method.counts["refused"]
         return one
@@ -96,7 +98,8 @@ def walk(method):
     ("stop_and_read_neighbor() > read_neighbor_node(Prague) > read_neighbor_node(Casa Loma)", [], 2),
     ("stop_and_read_neighbor() > read_neighbor_node(Never Too Loud) > termination()", [], 1),
     ("x > read_chunk([6]) > y > search_more() > termination()", [6], 2),
-    # the tenth call ends a walk, also if it goes to a neighbour
+    # the tenth call ends a walk, also if it goes to a neighbour or leaves chunks unread; a refused reply is no call
+    (" > ".join(["x", f"read_chunk({[*range(10)]})", *["search_more()"] * 9]), [*range(9)], 1),
     (" > ".join(f"stop_and_read_neighbor() > read_neighbor_node({node})"
                 for node in ("Danko Jones", "Toronto", "Casa Loma", "Toronto", "Danko Jones")), [], 0)])
 def test_branches_of_a_walk(walk, actions, read, refused):
@@ -104,25 +107,14 @@ def test_branches_of_a_walk(walk, actions, read, refused):
     assert (one.read, one.method.counts["refused"]) == (read, refused)
 
 
-def test_notebooks_of_a_walk(walk):
-    """If a reply has no notebook, the old one stays. That of a refused reply counts. A walk ends at a node without
-    neighbours."""
-    actions = told("read_chunk([9])", "old"), told("?", "kept"), told("search_more()"), told("termination()")
-    one = walk("Toronto", *actions)
-    assert one.notebook == "kept"
+def test_a_walk_ends_at_a_node_without_neighbours(walk):
+    """Its notebook is kept."""
     assert walk("a", told("stop_and_read_neighbor()", "kept"), facts=[[["f", "a"]]]).notebook == "kept"
-
-
-def test_a_walk_has_ten_calls(walk):
-    """The 10th call is the last, and its notebook is kept. A refused reply is not a call."""
-    actions = ["x", told(f"read_chunk({[*range(10)]})"), *[told("search_more()")] * 8, told("search_more()", "tenth")]
-    one = walk("Never Too Loud", *actions)
-    assert (len(one.actions), one.read, one.queue, one.notebook) == (10, [*range(9)], [9], "tenth")
 
 
 def test_memory_gives_way_to_the_window(method):
     """The last facts are left out first, then the oldest actions, then the plan."""
-    one = Walk(method, FactGraph([[["f", "a", "b"]]]), ["c0"], "Q?", "PLAN", 0, actions=["first()", "second()"])
+    one = Walk(method, FactGraph([[["f", "a", "b"]]]), ["c0"], "Q?", "PLAN", "a", actions=["first()", "second()"])
     texts = one.prompts("facts", "Atomic facts:", ["FACT", "LAST"])
     words = "LAST", "first", "second", "PLAN", "FACT"
     assert [[word for word in words if word in text] for text in texts] == [
@@ -132,7 +124,7 @@ def test_memory_gives_way_to_the_window(method):
 # --- the method -----------------------------------------------------------------------------------------------------
 
 def test_walks_do_not_see_each_other(method):
-    """The walk from the better node is first. A chunk that both read counts once."""
+    """The walk from the better node is first. A chunk that both read counts once. Facts and plan have own limits."""
     script = Script(method, "1. Fact. | Toronto | Danko Jones", "2. Two. | Casa Loma | Toronto", "It",
                     "Node: Toronto, Score: 10\nNode: Casa Loma, Score: 90",
                     told("read_chunk([1])", "one"), told("termination()", "Casa Loma"),
@@ -141,15 +133,16 @@ def test_walks_do_not_see_each_other(method):
     answer = method.answer(method.prepare(Document("story", ["road.", "town."])), "Which castle?")
     assert (answer.nodes, answer.counts["calls"]) == ([1, 0], 8)
     assert "1. Casa Loma\n2. none" in script.heard[-1] and "Notebook: none" in script.heard[6]
+    assert script.limits == [1024, 1024, 256, *[512] * 7]
 
 
 def test_starts_are_the_best_five_of_all_parts(tiny, method):
     """A list of nodes that does not fit one prompt is shown in parts; scores are pooled, ties go to the first named."""
     graph = FactGraph([[["f", *(f"k{n}" for n in range(12))]]])
     script = Script(method, "Node: k1, Score: 5\nNode: k0, Score: 5\nNode: k2, Score: 9",
-                    "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 1")
+                    "Node: k7, Score: 8\nNode: k8, Score: 5\nNode: k9, Score: 5\nNode: k1, Score: 7")
     head = f"{AGAIN}{figures.SELECT}\n\nQuestion: Q?\nPlan: p\nNodes:\n"
     line = len(tiny.tokenizer.encode("\nk0"))
     method.settings = replace(method.settings, window=method.limit + method.length(head) + 6 * line)
-    assert [graph.names[node] for node in method.starts(graph, "Q?", "p")] == ["k2", "k7", "k1", "k0", "k8"]
+    assert method.starts(graph, "Q?", "p") == ["k2", "k7", "k1", "k0", "k8"]
     assert len(script.heard) == 2 and script.heard[1].endswith("k6\nk7\nk8\nk9\nk10\nk11")

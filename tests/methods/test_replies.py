@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from baselines import graphreader_prompts as figures
 from baselines.agent import form_of, own_lines, rated
-from baselines.graphreader import FactGraph, Walk, facts_of
+from baselines.graphreader import FactGraph, Walk, facts_of, stems_of
 from baselines.jerr import names_of, pages_of, relations_of, synopsis_of
 from baselines.mkrag import decisions_of, entities_of, pairs_of, sub_questions, weights_of
 from evaluation.datasets import Dataset
@@ -38,7 +38,7 @@ def walked(reply: str, about: str) -> list:
     """
     stage, _, notebook = about.partition(": ")
     graph = FactGraph([[["f", "Toronto", "Latin", "Danko Jones (band)"]]] * 10)
-    walk = Walk(None, graph, [""] * 12, "", "", 0, notebook, read=[11])
+    walk = Walk(None, graph, [""] * 12, "", "", stems_of("Toronto"), notebook, read=[11])
     found = walk.act(stage, reply)
     return [*([] if stage == "neighbours" else [walk.notebook]), *walk.actions, *[None] * found.count(None)]
 

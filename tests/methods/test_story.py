@@ -59,7 +59,7 @@ def conversation(model, name: str, told: str, monkeypatch) -> str:
     method.begin()
     reading = method.read(prepared, QUESTION)
     assert not script.replies and method.counts["refused"] == 0
-    assert [said.text for said in method.trace] == replies[-method.counts["calls"]:]
+    assert [said["text"] for said in method.trace] == replies[-method.counts["calls"]:]
 
     parts = [f"=== prompt\n{prompt}\n=== reply\n{reply}\n" for prompt, reply in zip(script.heard, replies, strict=True)]
     return "\n".join([*parts, f"=== the reader gets{reading.prompt}\n"])
