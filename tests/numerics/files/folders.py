@@ -116,18 +116,23 @@ def each(table: dict) -> list[tuple]:
     return [(name, *row) for name, rows in table.items() for row in rows]
 
 
-def assert_refused(load, folder: Path, name: str, damage, words: str):
-    """Damage a file: a dict changes some of its values or tensors, a function the folder, and anything else replaces
-    the file. Loading the folder must then raise an InputError of one line, which begins with the folder and matches
-    `words`."""
-    if callable(damage):
-        damage(folder)
-    elif not isinstance(damage, dict):
-        write(folder, name, damage)
+def put(folder: Path, name: str, content):
+    """Change a file: a dict changes some of its values or tensors, a function the folder, and anything else replaces
+    the file."""
+    if callable(content):
+        content(folder)
+    elif not isinstance(content, dict):
+        write(folder, name, content)
     elif name == "model.safetensors":
-        change_tensors(folder, **damage)
+        change_tensors(folder, **content)
     else:
-        change(folder, name, **damage)
+        change(folder, name, **content)
+
+
+def assert_refused(load, folder: Path, name: str, damage, words: str):
+    """Damage a file as `put` does. Loading the folder must then raise an InputError of one line, which begins with the
+    folder and matches `words`."""
+    put(folder, name, damage)
     with pytest.raises(InputError, match=words) as error:
         load(folder)
     assert str(error.value).startswith(str(folder)) and "\n" not in str(error.value)
