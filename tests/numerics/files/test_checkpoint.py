@@ -16,7 +16,7 @@ from transformers import AutoConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from core.files import InputError, sha256
-from llama import Cache, Llama, inverse_frequencies
+from llama import Llama, inverse_frequencies
 from model.checkpoint import FILES, RULES, SCALINGS, choose_device, fingerprint, locate, read_config
 
 
@@ -210,15 +210,12 @@ def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, at, by
         assert str(error).startswith(str(copy)) and "\n" not in str(error)
 
 
-def test_logits_that_are_not_finite_are_named(model, ids):
-    """A weight may be NaN in the file, or too large for the dtype. Logits may be infinite, but not NaN."""
-    weights = model.weights | {UP: model.weights[UP] * float("nan")}
-    broken = Llama(model.config, weights)
-    hidden, _ = broken.append(Cache(broken, 1, 20), [[(None, ids(9))]])
-    for hidden in (hidden, torch.tensor([float("inf"), *[0.] * 63])):
-        for tokens in (None, [7, 3]):
-            with pytest.raises(InputError, match="not finite in torch.float32; its weights may be damaged"):
-                broken.logits(hidden, tokens)
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("tokens", [None, [7, 3]])
+def test_logits_that_are_not_finite_are_named(model, number, tokens):
+    """A weight may be NaN in the file, or too large for the dtype."""
+    with pytest.raises(InputError, match="not finite in torch.float32; its weights may be damaged"):
+        model.logits(torch.tensor([number, *[0.] * 63]), tokens)
 
 
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------

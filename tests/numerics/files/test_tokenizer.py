@@ -47,7 +47,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from core.files import InputError
 from llama import Llama
-from model import tokenizer
 from model.tokenizer import Tokenizer
 from pecan import ANSWER, answer_turn, information_points, node_line, question_prompt, summary_prompt, tokens_of
 
@@ -183,21 +182,18 @@ def test_a_document_cannot_smuggle_in_special_tokens(either):
     assert t.decode(t.encode(NASTY)) == NASTY and t.decode(special + t.encode("Tom")) == "Tom"
 
 
-@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece])
+@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece,
+                                   partial(write_bpe, new=listed(["Kittenish"], special=False))], ids=str)
 def test_a_tokenizer_fits_its_model(tmp_path, write):
-    """The embeddings must have a row for each word and for each token of the template (here after all words), and for
-    added words."""
+    """The embeddings must have a row for each word, for each token of the template (in the second folder after all
+    words), and for added words."""
     write(tmp_path)
     t = Tokenizer(tmp_path)
-    rows = 1 + max(*t.plain.get_vocab(with_added_tokens=False).values(), t.special.token_to_id("<|im_end|>"))
-    Tokenizer(tmp_path, rows)
-    with pytest.raises(InputError, match=f"gives ids up to {rows - 1}, and vocab_size of config.json is {rows - 1}"):
-        Tokenizer(tmp_path, rows - 1)
-
-    write_bpe(tmp_path, new=listed(["Kittenish"], special=False))
-    word, = Tokenizer(tmp_path).encode("Kittenish")
-    with pytest.raises(InputError, match=f"gives ids up to {word}"):
-        Tokenizer(tmp_path, word)
+    words = t.plain.get_vocab(with_added_tokens=False).values()
+    last = max(*words, *t.encode("Kittenish"), t.special.token_to_id("<|im_end|>"))
+    Tokenizer(tmp_path, last + 1)
+    with pytest.raises(InputError, match=f"gives ids up to {last}, and vocab_size of config.json is {last}"):
+        Tokenizer(tmp_path, last)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["bytes", "unknown characters"])
@@ -253,18 +249,6 @@ def test_bytes_that_are_no_character_keep_all_others_in_place(either):
     text, spans = either.spans([first, *either.encode("a"), *others, *either.encode("é\ufffdb")])
     assert re.fullmatch("\ufffd+a\ufffd+é\ufffdb", text)
     assert [text[start:end] for start, end in spans if text[start:end] in "ab"] == ["a", "b"]
-
-
-def test_a_long_text_is_encoded_in_parts(either, monkeypatch):
-    """200 MB in one call would take all memory."""
-    plain = either.plain
-    text = " ".join([*NODES.values(), "東京都" * 20, NASTY, ". . .  \n\n two"] * 3)
-    whole = plain.encode(text, add_special_tokens=False).ids
-    lengths = []
-    watched = SimpleNamespace(encode=lambda part, **how: lengths.append(len(part)) or plain.encode(part, **how))
-    monkeypatch.setattr(tokenizer, "PART", 160)
-    monkeypatch.setattr(either, "plain", watched)
-    assert either.encode(text) == whole and max(lengths) <= 160 < len(text)
 
 
 def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
