@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import assert_refused, change, change_tensors, each, read, write
+from folders import assert_refused, each, put, read, write
 from hub import COMMIT, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,8 +50,8 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     """A config.json of transformers 4 and weights in many files load as the same checkpoint."""
     other = write_checkpoint(tmp_path, shard="100KB")
     rope = {key: value for key, value in SCALING.items() if key != "rope_theta"}
-    change(other, rope_parameters=None, rope_theta=SCALING["rope_theta"], rope_scaling=rope, dtype=None,
-           torch_dtype="float32")
+    put(other, "config.json", {"rope_parameters": None, "rope_theta": SCALING["rope_theta"], "rope_scaling": rope,
+                               "dtype": None, "torch_dtype": "float32"})
     assert read_config(other) == read_config(folder)
     assert_same_weights(Llama.load(other, "cpu").weights, model.weights)
 
@@ -60,7 +60,7 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, 7, (7,)), (None, None, ())])
 def test_eos_of_the_generation_config_comes_first(copy, generation, config, wanted):
     """If it names none, config.json's counts: one token or several."""
-    change(copy, eos_token_id=config)
+    put(copy, "config.json", {"eos_token_id": config})
     write(copy, "generation_config.json", {"eos_token_id": generation})
     assert read_config(copy).eos == wanted
 
@@ -69,8 +69,8 @@ def test_what_old_checkpoints_hold_besides(tmp_path):
     """A table of RoPE's frequencies is skipped, and a copy of a tied output matrix."""
     folder = write_checkpoint(tmp_path, tie_word_embeddings=True)
     wanted = Llama.load(folder, "cpu").weights
-    change_tensors(folder, **{"model.layers.1.self_attn.rotary_emb.inv_freq": torch.zeros(8),
-                              "lm_head.weight": wanted["model.embed_tokens.weight"]})
+    put(folder, "model.safetensors", {"model.layers.1.self_attn.rotary_emb.inv_freq": torch.zeros(8),
+                                      "lm_head.weight": wanted["model.embed_tokens.weight"]})
     assert_same_weights(Llama.load(folder, "cpu").weights, wanted)
 
 
@@ -87,7 +87,8 @@ ABSENT = "absent"
 
 
 @pytest.mark.parametrize("changes", [
-    *({key: ABSENT} for key in ("head_dim", "num_key_value_heads", "tie_word_embeddings", "rope_parameters", "dtype")),
+    *({key: ABSENT} for key in ("head_dim", "num_key_value_heads", "tie_word_embeddings", "rope_parameters", "dtype",
+                                "attention_bias", "mlp_bias")),
     *(kind("Mistral") | {"sliding_window": window} for window in (512, None, ABSENT)),     # inside of it nothing slides
     kind("Qwen2") | {"sliding_window": 512, "use_sliding_window": False},
     {"rope_parameters": {"rope_type": "default"}, "rope_scaling": SCALING, "rope_theta": 7.0},
@@ -105,13 +106,14 @@ def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, 
                       "head_width": "head_dim", "tied": "tie_word_embeddings"}.items():
         assert getattr(ours, name) == getattr(theirs, key), key
     assert ours.max_length == min(8192, getattr(theirs, "sliding_window", None) or 8192)
+    assert ours.biased == (("q_proj", "k_proj", "v_proj") if theirs.model_type == "qwen2" else ())
     assert ours.dtype == str(theirs.dtype or "bfloat16").removeprefix("torch.")
     assert torch.equal(inverse_frequencies(ours), LlamaRotaryEmbedding(theirs).inv_freq)
 
 
 def test_a_key_that_might_change_results_elsewhere_is_named_once(copy, model, capsys):
     """Keys of sampling change nothing in greedy decoding, and are not named."""
-    change(copy, more=1, rope_parameters=SCALING | {"most": 2}, _most=3)
+    put(copy, "config.json", {"more": 1, "rope_parameters": SCALING | {"most": 2}, "_most": 3})
     write(copy, "generation_config.json", {"eos_token_id": 2, "repetition_penalty": 9.0, "bad_words_ids": [[7]],
                                            "temperature": .1, "top_k": 2, "max_length": None, "null": None})
     assert [Llama.load(copy, "cpu").config for _ in range(2)] == [model.config] * 2
@@ -127,8 +129,8 @@ NORM = "model.norm.weight"
 
 
 def eos_of_config(folder):
-    change(folder, "generation_config.json", eos_token_id=None)
-    change(folder, eos_token_id="2")
+    write(folder, "generation_config.json", {})
+    put(folder, "config.json", {"eos_token_id": "2"})
 
 
 def only_an_index(folder):
@@ -237,6 +239,8 @@ def test_of_a_repository_what_will_be_read_is_fetched(tmp_path, monkeypatch, sha
             found = locate(f"a/b@{COMMIT}", **more)
             assert {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()} == fetched
             assert locate("a/b", **more) == found
+        with pytest.raises(InputError, match="a/b@other: cannot be fetched"):
+            locate("a/b@other")
         assert Llama.load("a/b", "cpu").config == Llama.load(folder, "cpu").config
 
 

@@ -30,10 +30,10 @@ from folders import (
     SPECIALS,
     SUMMARY,
     assert_refused,
-    change,
     each,
     edit_added_tokens,
     listed,
+    put,
     read,
     write_bpe,
     write_llama,
@@ -313,7 +313,7 @@ def test_golden_ids_of_llama_3(tmp_path):
 def no_merges(folder):
     """Every letter is a token, so after a blank Yes and No begin with the same one."""
     model = read(folder, "tokenizer.json")["model"]
-    change(folder, "tokenizer.json", model=model | {"merges": [], "ignore_merges": False})
+    put(folder, "tokenizer.json", {"model": model | {"merges": [], "ignore_merges": False}})
     write_settings(folder, LLAMA2)
 
 
