@@ -98,11 +98,6 @@ def written_out(model, ids: list[int]):
     return model.logits(hidden[0]), a[0], cache
 
 
-def causal(length: int) -> torch.Tensor:
-    """The mask [1, T, T] of a whole prompt."""
-    return torch.ones(1, length, length, dtype=torch.bool).tril()
-
-
 # --- prompts --------------------------------------------------------------------------------------------------------
 
 def ids_and_spans(segments):

@@ -263,22 +263,15 @@ def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
     assert len(decoded) < 10 * len(ids)
 
 
-def test_edges_of_bullets_whose_characters_take_many_tokens(either):
-    """The first bullet attends to node 0 alone, the second to node 1 alone. A thought is no bullet, ended or not."""
-    texts = ["<thinking>\n* Who?\n</thinking>\n\n", "* 東京は日本の首都です\n", "* 京都は古い都です👍🏽"]
-    ids = [either.encode(text) for text in texts]
-    a = torch.cat([row.expand(len(some), 2) for row, some in zip(torch.tensor([[1., 1], [1, 0], [0, 1]]), ids)])
-    points = information_points(either, sum(ids, []), a, 999, False)
-    assert [(f"* {point.text}", point.e) for point in points] == [(texts[1].strip(), [1, 0]), (texts[2], [0, 1])]
-
-
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("marks", [
     ("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"), ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>")], ids=str)
 def test_a_thought_is_no_reply(tmp_path, marks, special):
-    """Also if its marks are special tokens, which decoding leaves out. A reply may be cut before the thought ends."""
+    """Also if its marks are special tokens, which decoding leaves out. A reply may be cut before the thought ends. Of a
+    summary, the only bullet is the one behind the thought; token x attends to "node" x alone, so its edges show whose
+    attention counts."""
     write_bpe(tmp_path, new=listed(marks, special=special))
     t = Tokenizer(tmp_path)
     begin, end = ([t.special.token_to_id(mark)] for mark in marks)
@@ -286,6 +279,9 @@ def test_a_thought_is_no_reply(tmp_path, marks, special):
     reply = t.encode("\n\n* 東京")
     for ids in reply, cut + end + reply, cut[1:] + end + reply:
         assert t.reply(ids) == "* 東京" and not t.thinking(ids)
+        (text, edges), = information_points(t, ids, torch.eye(len(ids)), 999, False)
+        first = len(ids) - len(t.encode("東京"))
+        assert text == "東京" and not any(edges[:first]) and all(edges[first:])
     assert t.reply(cut) == "" and t.thinking(cut) and not information_points(t, cut, None, 999, False)
 
 
