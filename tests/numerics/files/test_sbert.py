@@ -162,9 +162,8 @@ def test_what_changes_no_vector(kind, folder, copy, tiny, capsys, file, content,
 
 
 @pytest.mark.parametrize("file, options", [
-    *((ST[2], dict.fromkeys(names, False)) for names in ([], ["do_lower_case"], ["strip_accents"],
-                                                         ["tokenize_chinese_chars"])),
-    (ST[2], {"do_lower_case": False, "strip_accents": True}),
+    *((ST[2], options) for options in ({}, {"do_lower_case": False}, {"strip_accents": False}, {
+        "tokenize_chinese_chars": False}, {"do_lower_case": False, "strip_accents": True})),
     *((file, {"tokenizer_class": name, "do_lower_case": True}) for file in ("config.json", ST[2])
       for name in ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"))])
 @pytest.mark.parametrize("normalizer", [tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False),

@@ -282,7 +282,8 @@ def test_a_thought_is_no_reply(tmp_path, marks, special):
         (text, edges), = information_points(t, ids, torch.eye(len(ids)), 999, False)
         first = len(ids) - len(t.encode("東京"))
         assert text == "東京" and not any(edges[:first]) and all(edges[first:])
-    assert t.reply(cut) == "" and t.thinking(cut) and not information_points(t, cut, None, 999, False)
+    assert t.reply(cut) == "" and not information_points(t, cut, None, 999, False)
+    assert t.thinking(t.encode("\n") + cut) and not t.thinking(t.encode("Yes ") + cut)
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
