@@ -183,7 +183,7 @@ def test_a_document_cannot_smuggle_in_special_tokens(either):
 
 
 @pytest.mark.parametrize("write", [write_bpe, write_sentencepiece,
-                                   partial(write_bpe, new=listed(["Kittenish"], special=False))], ids=str)
+                                   partial(write_bpe, new=listed(["Kittenish"], special=False))])
 def test_a_tokenizer_fits_its_model(tmp_path, write):
     """The embeddings must have a row for each word, for each token of the template (in the second folder after all
     words), and for added words."""
